@@ -68,7 +68,7 @@ def average(found: list[Dispatched], of: Callable[[Dispatched], float]) -> float
 
 def table(mix: str, fifo: bool) -> Iterator[str]:
     """All dispatchers at both loads."""
-    yield "| load | scheduler | mean, s | beside two choices | P50, s | P99, s | beside two choices | messages of schedulers | all, one way |"  # noqa: E501
+    yield "| load | scheduler | mean, s | compared with two choices | P50, s | P99, s | compared with two choices | messages of schedulers | all, one way |"  # noqa: E501
     yield "|---" * 9 + "|"
     for load in LOADS:
         found = runs(mix, load, fifo, DISPATCHERS)
@@ -82,7 +82,7 @@ def table(mix: str, fifo: bool) -> Iterator[str]:
 
 
 def summary() -> Iterator[str]:
-    """Dodoor beside two choices, and ours beside Dodoor and Sparrow, in every setting."""
+    """Dodoor compared with two choices, and ours beside Dodoor and Sparrow, in every setting."""
     yield "| tasks | machines | load | Dodoor's mean | P99 | throughput | mean of `ends` beside Dodoor | P50 | P99 | throughput | mean of `ends` beside Sparrow | P99 |"  # noqa: E501
     yield "|---" * 12 + "|"
     three = {name: DISPATCHERS[name] for name in ("two-choices", "dodoor", "sparrow", "ends")}
@@ -112,7 +112,7 @@ def crossed() -> Iterator[str]:
 
 
 def by_slots() -> Iterator[str]:
-    """Dodoor and ours beside two choices, by the share of slots that tasks ask for."""
+    """Dodoor and ours compared with two choices, by the share of slots that tasks ask for."""
     yield "| load | of all slots | Dodoor's mean | P99 | mean of `ends` | P99 |"
     yield "|---" * 6 + "|"
     for load in (0.375, 0.5, 0.6, 0.7, 0.8):
@@ -226,10 +226,10 @@ def main() -> None:
     lines += ["\n## The same, in turn\n", *table(MAIN, True)]
     lines += ["\n## Functions of the smallest size, slots\n", *table("functions of the smallest size", False)]
     lines += ["\n## Cache and score, two by two\n", "Mean latencies of the virtual machines.\n", *crossed()]
-    lines += ["\n## By the share of slots\n", "Virtual machines, beside two choices that ask.\n", *by_slots()]
+    lines += ["\n## By the share of slots\n", "Virtual machines, compared with two choices that ask.\n", *by_slots()]
     lines += [
         "\n## All settings\n",
-        "Dodoor beside two choices that ask; `ends` beside Dodoor and Sparrow.\n",
+        "Dodoor compared with two choices that ask; `ends` beside Dodoor and Sparrow.\n",
         *summary(),
     ]
     lines += ["\n## What is worth what\n", "Beside Dodoor, on the virtual machines.\n", *parts()]

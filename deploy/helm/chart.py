@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from kant.kube.manifests import OPTIONAL, PARTS, definitions, fill, part
 from kant.scheduler.profile import builtin_texts
@@ -61,3 +62,46 @@ def chart_templates() -> dict[str, str]:
         value = OPTIONAL.get(name)
         made[f"{name}.yaml"] = text if value is None else f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
     return made
+
+
+ENVOY_PLACES = (
+    ("address: 127.0.0.1, port_value: 10000 }", "address: 0.0.0.0, port_value: 10000 }"),
+    ("stream_idle_timeout: 300s", "stream_idle_timeout: {{ .Values.timeouts.idle }}"),
+    ("timeout: 0s #", "timeout: {{ .Values.timeouts.whole }} #"),
+    ("failure_mode_allow: true", "failure_mode_allow: {{ .Values.failOpen }}"),
+    ("max_connections: 100000", "max_connections: {{ int .Values.limits.requests }}"),
+    ("max_pending_requests: 100000", "max_pending_requests: {{ int .Values.limits.requests }}"),
+    ("max_requests: 100000", "max_requests: {{ int .Values.limits.requests }}"),
+    (
+        "per_connection_buffer_limit_bytes: 33554432",
+        "per_connection_buffer_limit_bytes: {{ int .Values.limits.bufferBytes }}",
+    ),
+    ("connect_timeout: 5s", "connect_timeout: {{ .Values.timeouts.connect }}"),
+    ("consecutive_5xx: 5", "consecutive_5xx: {{ .Values.ejection.after }}"),
+    ("base_ejection_time: 10s", "base_ejection_time: {{ .Values.ejection.base }}"),
+    ("max_ejection_percent: 50", "max_ejection_percent: {{ .Values.ejection.mostPercent }}"),
+    ("    - name: picker\n      type: STATIC", "    - name: picker\n      type: STRICT_DNS"),
+    ("    - name: engines\n      type: STATIC", "    - name: engines\n      type: STRICT_DNS"),
+    (
+        "address: 127.0.0.1, port_value: 9002 }",
+        "address: {{ .Release.Name }}-picker.{{ .Release.Namespace }}.svc, port_value: 9002 }",
+    ),
+    (
+        "address: 127.0.0.1, port_value: 8000 }",
+        "address: {{ .Values.engines.service }}.{{ .Release.Namespace }}.svc, "
+        "port_value: {{ int .Values.engines.port }} }",
+    ),
+    ("              - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: 8001 } } }\n", ""),
+)
+"""What the chart of the router has in place of what deploy/envoy.yaml says; each stands there once."""
+
+
+def envoy_template() -> str:
+    """Return deploy/envoy.yaml as a template of the chart `kant-serve`, so that there is one configuration of Envoy."""
+    text = (Path(__file__).parents[1] / "envoy.yaml").read_text(encoding="utf-8")
+    text = text.partition("static_resources:")[1] + text.partition("static_resources:")[2]
+    for said, place in ENVOY_PLACES:
+        if text.count(said) != 1:
+            raise ValueError(f"deploy/envoy.yaml: expected once, got {text.count(said)} times: {said}")
+        text = text.replace(said, place)
+    return '{{- define "serve.envoy" -}}\n' + text + "{{- end }}\n"

@@ -1,10 +1,10 @@
-"""Write the dashboard from the metrics, the templates of the chart from what `kant kube manifests` prints, and the
-profiles that it knows by name."""
+"""Write the dashboard from the metrics, the templates of the chart from what `kant kube manifests` prints, the profiles
+that it knows by name, and the configuration of Envoy in the chart `kant-serve`."""
 
 import shutil
 from pathlib import Path
 
-from chart import WRITTEN, chart_profiles, chart_templates
+from chart import WRITTEN, chart_profiles, chart_templates, envoy_template
 from dashboard import config_map
 
 if __name__ == "__main__":
@@ -21,3 +21,5 @@ if __name__ == "__main__":
     profiles.mkdir()
     for name, text in chart_profiles().items():
         (profiles / f"{name}.toml").write_text(text, encoding="utf-8")
+    serve = Path(__file__).parent / "kant-serve" / "templates" / "_envoy.tpl"
+    serve.write_text(envoy_template(), encoding="utf-8")

@@ -125,12 +125,12 @@ def test_a_node_event_translates_that_node_alone_and_no_pod_that_runs() -> None:
     submit(leader, *(waiting(f"p{i}", PLAIN, 1) for i in range(50)), waiting("huge", PLAIN, 16))
     assert len(leader.turn()) == 50
     read: list[str] = []
-    job, node = leader.translation._job, leader.translation.node
+    job, node = leader.translation._job, leader.translation.nodes.node
     leader.translation._job = lambda ref, pods, filters, rules: (  # type: ignore[method-assign]
         read.extend(pod.metadata.name for pod in pods),
         job(ref, pods, filters, rules),
     )[1]
-    leader.translation.node = lambda view, now: (  # type: ignore[method-assign]
+    leader.translation.nodes.node = lambda view, now: (  # type: ignore[method-assign]
         read.append(view.metadata.name),
         node(view, now),
     )[1]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,6 +42,9 @@ SUBSET = "x-gateway-destination-endpoint-subset"
 FAIRNESS = "x-gateway-inference-fairness-id"
 """The unit of fair sharing, as set by the gateway."""
 
+OBJECTIVE = "x-gateway-inference-objective"
+"""The name of an InferenceObjective."""
+
 SUBSET_SPACE, SPACE = "envoy.lb.subset_hint", "envoy.lb"
 OVERWRITE = 2
 """HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD."""
@@ -69,8 +72,8 @@ def endpoint(backend: Backend) -> str:
 class Picker:
     """The handlers of the gRPC services."""
 
-    def __init__(self, dispatcher: Dispatcher, hold_s: float) -> None:
-        self.dispatcher, self.hold_s = dispatcher, hold_s
+    def __init__(self, dispatcher: Dispatcher, hold_s: float, objectives: Mapping[str, int]) -> None:
+        self.dispatcher, self.hold_s, self.objectives = dispatcher, hold_s, objectives
         self.draw = dispatcher.draw.spawn(1)[0]
         """For random choices that the simulator does not make."""
 
@@ -152,12 +155,14 @@ class _Exchange:
             )
         self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
-        ask.yield_to(0)  # the gateway has no tenants with a higher priority
+        level = -self.picker.objectives.get(self.headers.get(OBJECTIVE, ""), 0)  # here lower goes first
+        ask.yield_to(level if self.dispatcher.policy.by_priority else 0)  # other engines refuse a priority
         self.dispatcher.now = time.monotonic()
         predicted = predicted_tokens(self.headers.get(PREDICTED))
-        self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""))
+        self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""), level)
         self.placed.unseen = self.unseen
         self.placed.deadline_s = seconds_of(self.headers.get(DEADLINE))
+        self.placed.due = self.dispatcher.now + min(self.placed.deadline_s, self.picker.hold_s)
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
         if not any(self._eligible(b) for b in self.dispatcher.backends):
             raise RefusedError(503, "no endpoint is ready", "overloaded")
@@ -324,12 +329,13 @@ class PickerServer:
         source: Source | None = None,
         events_port: int | None = None,
         tls: tuple[Path, Path] | None = None,
+        objectives: Mapping[str, int] | None = None,
     ) -> None:
         self.tls = tls
         self.certificate = None if tls is None else _certificate(tls)
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.events_port = events_port
-        self.picker = Picker(dispatcher, hold_s)
+        self.picker = Picker(dispatcher, hold_s, objectives or {})
         self.port = 0
 
     async def __aenter__(self) -> PickerServer:

@@ -204,10 +204,8 @@ class KubeDriver:
             if not self.build():
                 return IDLE
             state = self.state
-        if (
-            state.workloads.reading.may_lack_places()
-            and time.monotonic() - self.rebuilding.built_at < self.settings.recovery
-        ):
+        fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
+        if fresh and state.workloads.reading.may_lack_places():
             return IDLE  # woken on news; no other job may get what they need
         if state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())

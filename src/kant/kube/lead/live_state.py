@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.bookings import Bookings
-from kant.kube.reconcile.budgets import Budgets, Protection
+from kant.kube.reconcile.budgets import DisruptionBudgets, Protection
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.messages import QUEUED
 from kant.kube.reconcile.saved_work import SavedWork
@@ -64,7 +65,7 @@ class LiveState:
         lost_places = self.workloads.lost_places
         lost_places.recall, lost_places.recount = binder.recall, self.fleet.follow
         binder.closed, binder.short = self.fleet.closed, set()
-        budgets = Budgets(self.mirror)
+        budgets = DisruptionBudgets(self.mirror)
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
@@ -207,6 +208,16 @@ class LiveState:
         if resized and self.workloads.affected.resized(resized):
             self.rebuilding.soon(self.core)
         return keys
+
+    def look_at_filters(self) -> None:
+        """Find out again which nodes fail the filters of waiting pods. Only workloads with such pods are re-created."""
+        began = time.monotonic()
+        keys = self.workloads.affected.by_filters()
+        self.translation.eligible.tell_sets(self.core)
+        keys.update(self.workloads.follow_sets())
+        self.workloads.settle_all(keys)
+        self.look_up()
+        self.rebuilding.looked(began)
 
     def _take_overrun(self) -> None:
         """Handle nodes that have lost GPUs which jobs hold."""

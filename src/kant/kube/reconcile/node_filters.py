@@ -35,7 +35,8 @@ DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f
 
 
 class NodeFilters:
-    """`failing` has, by node, the filters that it failed when the state was built, or when they were first needed.
+    """`failing` has, by node, the filters that it failed when they were looked at last. `outdated`: a start was refused
+    since then.
 
     `apart` are the keys of gangs whose pods conflict on one node: each gets a node of its own.
     """
@@ -50,6 +51,7 @@ class NodeFilters:
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # that need each filter, by uid, in order of request
         self.apart: set[str] = set()
+        self.outdated = False
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
         self._failed: set[str] = set()  # filters that some node failed
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
@@ -66,9 +68,22 @@ class NodeFilters:
     def begin(self, waiting: Collection[Pod]) -> None:
         """Begin a new state: find out which nodes fail the filters of these pods now."""
         self.promises.forget()
+        self._look_at_all(waiting)
+
+    def look_again(self) -> list[str]:
+        """Find out again which nodes fail the filters that waiting pods need. Returns these pods, by uid."""
+        before, uids = self.failing, {uid: None for pods in self.pods.values() for uid in pods}
+        waiting = [pod for uid in uids if (pod := self.mirror.pods.get(uid)) is not None and not pod.spec.node_name]
+        self._look_at_all(waiting)
+        others = {node for node in before | self.failing if before.get(node) != self.failing.get(node)}
+        self._new_failing = {node: None for node in self.mirror.nodes if node in others} if others else {}
+        return [pod.metadata.uid for pod in waiting]
+
+    def _look_at_all(self, waiting: Collection[Pod]) -> None:
+        """Find out which nodes fail the filters of these pods now."""
         self._taken.clear()
         self.limits.begin()
-        self.pods, self._clean, self.failing = {}, set(), {}
+        self.pods, self._clean, self.failing, self.outdated = {}, set(), {}, False
         for pod in waiting:
             for name in self._names(pod):
                 self.pods.setdefault(name, {})[pod.metadata.uid] = pod

@@ -57,6 +57,7 @@ class Transitions:
         self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
         self.crowded: dict[str, None] = {}  # nodes whose pods have to be counted again
         self.closed: set[str] = set()  # nodes that take no pod now
+        self.refused: dict[Workload, None] = {}  # whose start filters have forbidden
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes now, by uid
         self.node_names = self.core.state.node_rows.names  # of each row, also while nodes join
 
@@ -236,7 +237,10 @@ class Transitions:
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
         if why:
-            self.translation.stale = True
+            if any(slot.bound for slot in workload.slots) or self.translation.devices.requests.homes:
+                self.translation.stale = True
+            filters.outdated = True
+            self.refused[workload] = None
             if filters.among_themselves(placed):
                 filters.apart.add(workload.key)
         return why

@@ -35,7 +35,7 @@ class TranslatedNodes:
         self.complaints = complaints
         self.levels = Levels()
         self.reserved: list[ReservedNodes] = []
-        self._left_out: set[str] = set()  # nodes of pools beyond the limit
+        self.left_out: set[str] = set()  # nodes of pools beyond the limit
         self._labels: dict[str, str] | None = None  # the keys of labels of nodes, where no Topology says the levels
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
@@ -51,7 +51,7 @@ class TranslatedNodes:
         self.levels = found or levels_seen((self._labels,))
         self.complaints.found("Topology", wrong)
         self._look_for_contradictions()
-        self._left_out, self.shares_anew = set(), False
+        self.left_out, self.shares_anew = set(), False
         self.reserved = []
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
@@ -59,7 +59,7 @@ class TranslatedNodes:
 
         None for a node that cannot be translated.
         """
-        if view.metadata.name in self._left_out:
+        if view.metadata.name in self.left_out:
             return None
         try:
             seen = node_of(view, self.levels, self.requests.gpus_at(view))
@@ -87,10 +87,6 @@ class TranslatedNodes:
             self._look_for_contradictions()
         return False
 
-    def leaves(self, name: str) -> None:
-        """Forget a node that has left."""
-        self._left_out.discard(name)
-
     def _look_for_contradictions(self) -> None:
         self._split = contradictions(self.mirror.nodes.values(), self.levels)
         self.complaints |= self._split
@@ -99,8 +95,8 @@ class TranslatedNodes:
         """Return the nodes of as many pools as a cluster may have, the largest pools first; the others get no jobs."""
         sizes = Counter(node.pool for node in nodes)
         kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
-        self._left_out = {node.name for node in nodes if node.pool not in kept}
-        for name in self._left_out:
+        self.left_out = {node.name for node in nodes if node.pool not in kept}
+        for name in self.left_out:
             what = "GPU models and reservations of the nodes"
             self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; it takes nothing"
         return tuple(node for node in nodes if node.pool in kept)

@@ -132,7 +132,7 @@ class Translation:
 
     def leaves(self, name: str) -> None:
         """Forget a node that has left."""
-        self.nodes.leaves(name)
+        self.nodes.left_out.discard(name)
         self.shares.forget(name)
         self.eligible.topologies.leave(name)
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.follow.reflector import Reflector
-from kant.kube.objects.views import PartialMetadata, View
+from kant.kube.objects.views import Meta, PartialMetadata, View
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
 
 LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+Seen = TypeVar("Seen", bound=PartialMetadata)
 FAMILIES = ("IPv4", "IPv6", "FQDN")
 
 
@@ -81,6 +82,37 @@ def _number(ports: Iterable[Port], port: str, where: str) -> int:
     return meant[0]
 
 
+def mirror(
+    client: ApiClient,
+    path: str,
+    view: type[Seen],
+    look: Callable[[], None],
+    on_trouble: Callable[[ApiError | InputError], None],
+    fields: str = "",
+) -> tuple[dict[str, Seen], Reflector[Seen]]:
+    """Return the objects at a path, by name, and what keeps them while it runs; it calls `look` after each change."""
+    known: dict[str, Seen] = {}
+
+    def replace(objects: list[Seen]) -> None:
+        known.clear()
+        known.update({one.metadata.name: one for one in objects})
+        look()
+
+    def sink(change: str, one: Seen) -> None:
+        if change == "deleted":
+            known.pop(one.metadata.name, None)
+        else:
+            known[one.metadata.name] = one
+        look()
+
+    def malformed(metadata: Meta, why: str) -> None:
+        on_trouble(InputError(f"{path}: {metadata.name}", "an object of its kind", why))
+
+    return known, Reflector(
+        client, path, view, sink, on_replace=replace, on_malformed=malformed, on_trouble=on_trouble, fields=fields
+    )
+
+
 class ServiceEndpoints:
     """The endpoints of one Service. Needs the rights to list and watch endpointslices in its namespace.
 
@@ -109,7 +141,6 @@ class ServiceEndpoints:
 
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
         """Call `tell` with all addresses whenever they change, forever."""
-        slices: dict[str, EndpointSlice] = {}
         current: Mapping[str, bool] | None = None
 
         def look() -> None:
@@ -123,24 +154,10 @@ class ServiceEndpoints:
                 current = found
                 tell(found)
 
-        def replace(parts: list[EndpointSlice]) -> None:
-            slices.clear()
-            slices.update({part.metadata.name: part for part in parts})
-            look()
-
-        def sink(change: str, part: EndpointSlice) -> None:
-            if change == "deleted":
-                slices.pop(part.metadata.name, None)
-            else:
-                slices[part.metadata.name] = part
-            look()
-
         async with ApiClient(self.config, concurrency=2, timeout=30.0) as client:
-            reflector = Reflector(
-                client, self.path, EndpointSlice, sink, on_replace=replace,
-                on_malformed=lambda metadata, why: self.on_trouble(f"endpointslice {metadata.name}: {why}"),
-                on_trouble=lambda error: self.on_trouble(str(self._sentence(error))),
-            )  # fmt: skip
+            slices, reflector = mirror(
+                client, self.path, EndpointSlice, look, lambda error: self.on_trouble(str(self._sentence(error)))
+            )
             await reflector.run()
 
     def _sentence(self, error: ApiError | InputError) -> InputError:

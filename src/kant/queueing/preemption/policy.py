@@ -7,7 +7,6 @@ Kant (arXiv 2510.01256).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -136,7 +135,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
             protected = [age for age in (own.age, wide.age) if age >= 0]
-            admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+            admits = rules.quota(level)
             if protected:
                 if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
                     continue

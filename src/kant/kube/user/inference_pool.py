@@ -1,0 +1,213 @@
+"""An InferencePool and its InferenceObjectives, of the Gateway API Inference Extension: only listed and watched.
+
+The endpoints of a pool are the pods that its selector matches, each at each of its target ports. One may get requests
+while it is ready and is not being deleted. An objective is a name that requests bear, with a priority.
+
+Source: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec (inference.networking.k8s.io/v1), and
+InferenceObjective of inference.networking.x-k8s.io/v1alpha2, which llm-d.ai/v1alpha2 continues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.objects.views import PartialMetadata, View
+from kant.kube.user.endpoints import LABEL, mirror
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.connect.config import Config
+
+POOLS = "inference.networking.k8s.io/v1"
+OBJECTIVES = ("inference.networking.x-k8s.io/v1alpha2", "llm-d.ai/v1alpha2")
+
+
+class Selector(View, frozen=True):
+    match_labels: dict[str, str] | None = None
+
+
+class TargetPort(View, frozen=True):
+    number: int = 0
+
+
+class PickerRef(View, frozen=True):
+    failure_mode: str = "FailClose"
+
+
+class PoolSpec(View, frozen=True):
+    selector: Selector = Selector()
+    target_ports: tuple[TargetPort, ...] = ()
+    endpoint_picker_ref: PickerRef = PickerRef()
+
+
+class Pool(PartialMetadata, frozen=True):
+    spec: PoolSpec = PoolSpec()
+
+    @property
+    def labels(self) -> str:
+        """The label selector of its pods; a pool without one has no pods, as a Service has none."""
+        return ",".join(f"{key}={value}" for key, value in sorted((self.spec.selector.match_labels or {}).items()))
+
+
+class Condition(View, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class PodStatus(View, frozen=True):
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(PartialMetadata, frozen=True):
+    status: PodStatus = PodStatus()
+
+    @property
+    def open(self) -> bool:
+        """Whether it may get new requests."""
+        return self.metadata.deletion_timestamp is None and Condition("Ready", "True") in self.status.conditions
+
+
+class PoolRef(View, frozen=True):
+    name: str = ""
+
+
+class ObjectiveSpec(View, frozen=True):
+    priority: int | None = None
+    pool_ref: PoolRef = PoolRef()
+
+
+class Objective(PartialMetadata, frozen=True):
+    spec: ObjectiveSpec = ObjectiveSpec()
+
+
+def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> dict[str, bool]:
+    """Return, by URL, whether an endpoint of the pool may get new requests."""
+    found = {}
+    for pod in pods:
+        host = pod.status.pod_ip
+        if host:
+            for port in pool.spec.target_ports:
+                found[f"http://{f'[{host}]' if ':' in host else host}:{port.number}"] = pod.open
+    return found
+
+
+class PoolEndpoints:
+    """The endpoints of one pool, and the priorities of its objectives.
+
+    Needs the rights to list and watch the pool, its pods and objectives in its namespace. `on_trouble` is called with
+    one sentence when one of them cannot be read; what was known stays valid.
+    """
+
+    def __init__(self, config: Config, namespace: str, name: str, on_trouble: Callable[[str], None]) -> None:
+        for where, given in (("--pool", name), ("--namespace", namespace)):
+            if not LABEL.fullmatch(given):
+                raise InputError(where, "a name of lower-case letters, digits and hyphens", given)
+        self.config, self.name, self.on_trouble = config, name, on_trouble
+        self.where, self.namespace = f"pool {namespace}/{name}", namespace
+        self.fields = f"metadata.name={name}"
+        self.failure_mode = ""
+        """What the pool says of its gateway where no picker answers: FailOpen or FailClose."""
+        self.priorities: dict[str, int] = {}
+        """The priority of each objective, higher for more urgent."""
+        self.pool: Pool | None = None
+        self.pods: Mapping[str, Pod] = {}
+
+    def _path(self, group: str, plural: str) -> str:
+        return f"/{group}/namespaces/{self.namespace}/{plural}"
+
+    def _pods_path(self, pool: Pool) -> str:
+        return f"{self._path('api/v1', 'pods')}?labelSelector={quote(pool.labels)}"
+
+    async def now(self) -> Mapping[str, bool]:
+        """Return the present addresses. Raises InputError where the pool is not there or cannot be read."""
+        try:
+            async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
+                path = self._path(f"apis/{POOLS}", "inferencepools")
+                pools = [pool async for page, _ in client.pages(path, Pool, fields=self.fields) for pool in page]
+                if not pools:
+                    raise InputError(self.where, f"an InferencePool of that name ({POOLS})", "none")
+                pods = await client.list(self._pods_path(pools[0]), Pod) if pools[0].labels else []
+        except ApiError as error:
+            raise self._sentence(error) from None
+        self._take_pool(pools[0])
+        return endpoints_of(pools[0], pods)
+
+    def _take_pool(self, pool: Pool | None) -> None:
+        self.pool = pool
+        self.failure_mode = pool.spec.endpoint_picker_ref.failure_mode if pool else self.failure_mode
+
+    async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
+        """Call `tell` with all addresses whenever they change, forever; keep the priorities meanwhile."""
+        async with ApiClient(self.config, concurrency=8, timeout=30.0) as client, asyncio.TaskGroup() as tasks:
+            following: tuple[str, asyncio.Task[None] | None] = "", None
+            current: Mapping[str, bool] | None = None
+
+            def look() -> None:
+                nonlocal current
+                found = endpoints_of(self.pool, self.pods.values()) if self.pool else {}
+                if found != current:
+                    current = found
+                    tell(found)
+
+            def look_at_pool() -> None:
+                nonlocal following
+                self._take_pool(pools.get(self.name))
+                labels, task = following
+                if self.pool is None:
+                    self.on_trouble(f"{self.where}: expected an InferencePool of that name ({POOLS})")
+                elif self.pool.labels != labels:
+                    if task is not None:
+                        task.cancel()
+                    following = self.pool.labels, None
+                    self.pods = {}
+                    if self.pool.labels:
+                        self.pods, pods = mirror(client, self._pods_path(self.pool), Pod, look, self._trouble)
+                        following = self.pool.labels, tasks.create_task(pods.run())
+                        return  # it will look when it has listed them
+                look()
+
+            pools, reflector = mirror(
+                client, self._path(f"apis/{POOLS}", "inferencepools"), Pool, look_at_pool, self._trouble, self.fields
+            )
+            tasks.create_task(reflector.run())
+            for group in OBJECTIVES:
+                tasks.create_task(self._follow_objectives(client, group))
+
+    async def _follow_objectives(self, client: ApiClient, group: str) -> None:
+        """Keep the priorities of the objectives of one group; a cluster may not have the kind."""
+        mine: set[str] = set()
+
+        def look() -> None:
+            found = {name: one.spec.priority or 0 for name, one in known.items() if one.spec.pool_ref.name == self.name}
+            for gone in mine - found.keys():
+                self.priorities.pop(gone, None)
+            mine.clear()
+            mine.update(found)
+            self.priorities.update(found)
+
+        def trouble(error: ApiError | InputError) -> None:
+            if getattr(error, "code", 0) != 404:
+                self._trouble(error)
+
+        known, reflector = mirror(client, self._path(f"apis/{group}", "inferenceobjectives"), Objective, look, trouble)
+        await reflector.run()
+
+    def _trouble(self, error: ApiError | InputError) -> None:
+        self.on_trouble(str(self._sentence(error)))
+
+    def _sentence(self, error: ApiError | InputError) -> InputError:
+        if isinstance(error, InputError):
+            return error
+        if error.code == 403:
+            said = "the rights to list and watch inferencepools, inferenceobjectives and pods (docs/routing.md)"
+            return InputError(self.where, said, error.message)
+        if error.code == 404:
+            return InputError(self.where, f"a cluster that has InferencePools ({POOLS})", error.message)
+        return InputError(self.where, "an API server that answers", str(error))
