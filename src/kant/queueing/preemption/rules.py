@@ -7,6 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_USER, Table
+from kant.cluster.quota_columns import all_borrow
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -41,7 +42,8 @@ class PreemptionRules:
         self.queue, self.user, base, priority = state.jobs[row, [J_QUEUE, J_USER, J_BASE, J_PRIORITY]].tolist()
         self.node = state.quota_usage.node_of[self.queue] if self.tree is not None else -1
         self.amounts: Amounts = state.quota_usage.amounts(shape) if self.node >= 0 else ()
-        self.wanted = np.array(self.amounts, dtype=np.int64) > 0
+        self._amounts = np.array(self.amounts, dtype=np.int64)
+        self.wanted = self._amounts > 0
         self.short = self.node >= 0 and cycle.admission.shortage(row, shape) is not None
         preemptible, self._near = entitlements.preemptible, entitlements.runs
         if not self.short:
@@ -128,7 +130,9 @@ class PreemptionRules:
         meets = ([place for place, node in enumerate(path) if node in own] or [len(path)])[0]
         if level != BORROWING and (meets == len(path) or own.index(path[meets]) > level):
             return False
-        return all(self.entitlements.is_borrowing(node, self.amounts) for node in path[:meets])
+        tree, width = self.entitlements.cycle.admission.quota_tree, len(self.amounts)
+        entitled = np.array(self.entitlements.entitled, dtype=np.int64)
+        return bool(all_borrow(tree.limits, tree.used, entitled, home * width, self.node * width, self._amounts))
 
     def admits(self, victims: Collection[Candidate], level: int) -> bool:
         """Return whether the quota admits the job once the victims have left, and the level then holds."""
@@ -136,12 +140,10 @@ class PreemptionRules:
         tree = cycle.admission.quota_tree
         given = [given_back(self.entitlements.state, who) for who in victims]
         known = [(quota_usage.node_of[queue], user, amounts) for queue, user, amounts in given]
-        for node, user, amounts in known:
-            if node >= 0:
-                tree.refund(node, user, amounts)
-        fits = tree.shortage(self.node, self.user, self.amounts) is None
-        for node, user, amounts in known:
-            if node >= 0:
-                tree.charge(node, user, amounts)
+        tree = tree.without([one for one in known if one[0] >= 0])
+        if tree.shortage(self.node, self.user, self.amounts) is not None:
+            return False
+        if level == BORROWING:
+            return True
         gone = [(user, amounts) for node, user, amounts in known if node == self.node]
-        return fits and (level == BORROWING or self.entitlements.reach(self.node, self.amounts, gone) >= level)
+        return self.entitlements.reach(self.node, self.amounts, gone) >= level
