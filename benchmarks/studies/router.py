@@ -167,8 +167,8 @@ def measure(figures: Figures) -> str:
     found = [each for source, most in SOURCES if DATA.exists() for each in weeks_of(source(), most)]
     taught = [*drawn(TAUGHT), *(week for number, week in found if number <= LAST_TAUGHT)]
     held = [*drawn(HELD_OUT), *(week for number, week in found if number > LAST_TAUGHT)]
-    _, before = figures.table(taught, [*FIXED])
     names, after = figures.table(sorted(held, key=lambda week: len(week.jobs)), [*FIXED, *MEASURES])
+    _, before = figures.table(taught, [*FIXED])
     return page(names, len(held), before, after)
 
 

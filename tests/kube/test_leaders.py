@@ -119,7 +119,7 @@ class Replicas:
     async def stand(self) -> None:
         """Wait until both stand for election, or lead."""
         for one in self.living:
-            await one.says("stands for election")
+            await one.says("waits for the Lease")
 
     def by_pid(self, pid: int) -> KantProcess:
         return next(one for one in self.living if one.process.pid == pid)
@@ -565,7 +565,7 @@ async def test_replicas_whose_clocks_differ_by_hours_follow_each_other_as_others
             behind = KantProcess(installed, ahead_s=-7200)
             token = await terms.another()
             ahead = KantProcess(installed, ahead_s=7200)
-            await ahead.says("stands for election")
+            await ahead.says("waits for the Lease")
             await renewed(api, 12)
             assert terms.token == token, "what looks two hours old is no reason to take over"
             await api.create_all(make_gang("one", 16))
@@ -573,7 +573,7 @@ async def test_replicas_whose_clocks_differ_by_hours_follow_each_other_as_others
             behind.kill()
             second = await terms.another(token)
             behind = KantProcess(installed, ahead_s=-7200)
-            await behind.says("stands for election")
+            await behind.says("waits for the Lease")
             await renewed(api, 6)
             assert terms.token == second, "nor what looks as if it were hours ahead"
             ahead.kill()

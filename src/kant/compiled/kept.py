@@ -151,7 +151,7 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
             yield str(part.dtype), part.shape, part.tobytes()
         elif isinstance(part, type) and issubclass(part, tuple) and hasattr(part, "_fields"):
             yield part.__qualname__, part._fields
-            rest += part._field_defaults.values()
+            rest += getattr(part, "_field_defaults", {}).values()
         elif not isinstance(part, FunctionType):
             name = f"{getattr(part, '__module__', None)}.{getattr(part, '__qualname__', None)}"
             if not name.startswith(_FOREIGN):

@@ -204,6 +204,8 @@ class KubeDriver:
             if not self.build():
                 return IDLE
             state = self.state
+        if self.rebuilding.is_look_due():
+            state.look_at_filters()
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
         if fresh and state.workloads.reading.may_lack_places():
             return IDLE  # woken on news; no other job may get what they need
