@@ -79,7 +79,7 @@ def many_queues(queues: int, jobs: int = 1400) -> Trace:
 
 
 def preempting(days: float = 1.5, nodes: int = 256) -> Trace:
-    """Jobs like those of Helios Venus that ask for 1.5 times the GPUs, in four priorities and fifteen queues with quotas.
+    """Jobs like those of Helios Venus that ask for 1.5 times the GPUs, in four priorities and queues with quotas.
 
     Of ten jobs six have priority 0, two have priority 1, one has 2 and one has 3. A fiftieth is preempted.
     """

@@ -87,7 +87,7 @@ def find_options(
 @compiled
 def guess(
     newcomer: Newcomer, candidates: Candidates, upper: Table, lower: Table, heavy: Table, among: int, start: Table,
-    cap: int, kept: int, options: Table, leaves: NDArray[np.bool_], chosen: Table,
+    cap: int, kept: int | np.int64, options: Table, leaves: NDArray[np.bool_], chosen: Table,
 ) -> bool:  # fmt: skip
     """Write to `chosen` the set `start` and those of the first `among` candidates that should leave so that it fits.
 
