@@ -227,6 +227,18 @@ def who_may_leave(case: Case) -> tuple[NDArray[np.bool_], Table]:
     return np.ones(len(case.candidates), dtype=np.bool_), np.array([who.rank[0] for who in case.candidates])
 
 
+@given(cases(groups=1), st.sampled_from((0, 10)))
+@settings(max_examples=examples(15))
+def test_a_count_of_free_places_finds_whom_placing_the_gang_finds(case: Case, exact: int) -> None:
+    """The search that counts, and the one that asks the placer, are the same functions around two questions."""
+    case.cap = NO_CAP
+    found = case.choose(exact=exact)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Placer, "counted_domains", lambda *_: None)
+        again = case.choose(exact=exact)
+    assert (found and key(found[0])) == (again and key(again[0]))
+
+
 def test_of_pods_that_are_alike_the_first_leave_however_many_there_are() -> None:
     """A hundred on each node: more sets than anybody could look at, but for those who weigh and hold the same."""
     harness = Harness(make_cluster(0, 0, cpu=100_000), make_profile(placement="worst-fit"), check=False)
