@@ -51,7 +51,7 @@ def test_it_asks_in_the_order_that_is_defined(events: list[tuple[int, int, str, 
     for priority, prompt, what, k in events:
         if what == "p":
             placed = come(chosen, prompt)
-            placed.priority = float(priority)
+            placed.priority, placed.due = float(priority), float(k % 3)
             overtaking = Overtaking(router)
             for other in sorted(waits):
                 if other < placed:

@@ -29,6 +29,7 @@ from kant.gateway.picker import (
     SUBSET_SPACE,
     PickerServer,
 )
+from kant.gateway.proxy import DEADLINE
 
 ENDPOINTS = ("127.0.0.1:1", "127.0.0.2:1", "127.0.0.3:1")  # nobody answers a look
 URLS = [f"http://{endpoint}" for endpoint in ENDPOINTS]
@@ -49,13 +50,13 @@ class Envoy:
 
     async def request(
         self, body: bytes, subset: object = None, pieces: int = 2, path: str = "/v1/completions", shown: bool = True,
-        tenant: str = "", objective: str = "",
+        tenant: str = "", objective: str = "", deadline_s: str = "",
     ) -> list[Any]:  # fmt: skip
         """Send head and body, and take answers until the body has come back whole, or one is immediate.
 
         `shown` says whether the body of the response will come.
         """
-        headers = {":method": "POST", ":path": path, FAIRNESS: tenant, OBJECTIVE: objective}
+        headers = {":method": "POST", ":path": path, FAIRNESS: tenant, OBJECTIVE: objective, DEADLINE: deadline_s}
         head = ProcessingRequest(request_headers={"headers": _map(headers)})
         head.protocol_config.request_body_mode, head.protocol_config.response_body_mode = 4, 4 * shown
         if subset is not None:
@@ -245,24 +246,40 @@ def test_where_no_body_comes_back_a_request_lasts_until_the_metrics_say_that_it_
     picked(play, dispatcher(URLS[:1]))
 
 
+async def comes(channel: grpc.aio.Channel, chosen: Dispatcher, **said: str) -> asyncio.Task[list[Any]]:
+    """A request that waits, or takes the place of one that waits."""
+    waits, count = chosen.waiting, chosen.count
+    task = asyncio.create_task(Envoy(channel).request(body_of(5), **said))  # type: ignore[arg-type]
+    async with asyncio.timeout(PATIENCE_S):
+        while chosen.count == count or (chosen.waiting == waits and waits < chosen.limits.held):
+            await asyncio.sleep(0.001)
+    return task
+
+
+def test_of_equals_the_one_that_is_due_first_gets_a_place_first() -> None:
+    async def play(channel: grpc.aio.Channel, chosen: Dispatcher) -> None:
+        first = Envoy(channel)
+        await first.request(body_of(5))
+        patient, later, soon = [await comes(channel, chosen, deadline_s=s) for s in ("", "40", "20")]
+        for next_one in (soon, later, patient):
+            chosen.end(next(iter(chosen.backends[0].rows.values())), 1)
+            assert destination(await next_one) == [ENDPOINTS[0]]
+
+    picked(play, dispatcher(URLS[:1], in_flight=1))
+
+
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
 def test_requests_of_a_higher_objective_get_places_first_and_those_of_the_lowest_are_shed(policy: str) -> None:
     """Three wait for a place: the best goes first; where one too many waits, the worst is refused, whenever it came."""
     objectives = {"batch": -5, "urgent": 10}
 
     async def play(channel: grpc.aio.Channel, chosen: Dispatcher) -> None:
-        async def comes(name: str) -> Any:
-            waits = chosen.waiting
-            task = asyncio.create_task(Envoy(channel).request(body_of(5), objective=name))
-            async with asyncio.timeout(PATIENCE_S):
-                while chosen.waiting == waits and not task.done() and chosen.waiting < 3:
-                    await asyncio.sleep(0.001)
-            return task
-
         first = Envoy(channel)
         await first.request(body_of(5), objective="urgent")
-        batch, unknown, known = [await comes(name) for name in ("batch", "nobody knows it", "urgent")]
-        other = await comes("")
+        batch, unknown, known = [
+            await comes(channel, chosen, objective=name) for name in ("batch", "nobody knows it", "urgent")
+        ]
+        other = await comes(channel, chosen)
         assert (await batch)[-1].immediate_response.status.code == 429
         await first.respond(b"data: [DONE]\n\n")
         answers = await known

@@ -111,6 +111,8 @@ class Placement:
     came: float = 0.0
     deadline_s: float = math.inf
     """Seconds from arrival within which its client wants the first token."""
+    due: float = 0.0
+    """When it is refused if it still waits, by the dispatcher's clock: among equals, the earliest goes first."""
     blocks: Sequence[int] = ()
     """The hash chain of its prompt, if the router uses it."""
     block_tokens: float = 0.0
@@ -133,5 +135,10 @@ class Placement:
         """The tokens of the prompt and of the predicted output."""
         return self.prompt + self.predicted
 
+    @property
+    def key(self) -> tuple[float, float, int]:
+        """Its place among the requests of its tenant that wait: lower first."""
+        return self.priority, self.due, self.order
+
     def __lt__(self, other: Placement) -> bool:
-        return (self.priority, self.order) < (other.priority, other.order)
+        return self.key < other.key

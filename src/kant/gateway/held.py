@@ -1,4 +1,4 @@
-"""Queues of held requests of one model: tenants take turns, each in order of priority and then of arrival."""
+"""Queues of held requests of one model: tenants take turns, each by priority, then earliest deadline, then arrival."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kant.gateway.backend import Placement
 from kant.gateway.shares import Shares
 from kant.serving.routing import Router
 
-Key = tuple[float, int]
-"""Priority and arrival number: unique."""
+Key = tuple[float, float, int]
+"""Priority, deadline and arrival number: unique."""
 
 Group = tuple[int, str]
 """A level of urgency and a tenant."""
@@ -66,10 +66,11 @@ class Held(ABC):
 
 
 class HeldInTurns(Held):
-    """Tenants take turns: the least served tenant of the most urgent level, and of each tenant its best priority.
+    """Tenants take turns: the least served tenant of the most urgent level.
 
-    There is a heap for each tenant, and one of their turns. Stale entries are dropped or corrected when they reach the
-    top; a tenant's heap is also rebuilt when half of it is stale.
+    Of a tenant the request of the best priority goes first, among equals the one that is due first (EDF). There is a
+    heap for each tenant, and one of their turns. Stale entries are dropped or corrected when they reach the top; a
+    tenant's heap is also rebuilt when half of it is stale.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -93,7 +94,7 @@ class HeldInTurns(Held):
         if group not in self.queues:
             self.queues[group] = []
             self.changed(placed)
-        heapq.heappush(self.queues[group], (placed.priority, placed.order))
+        heapq.heappush(self.queues[group], placed.key)
 
     def changed(self, placed: Placement) -> None:
         """Update a tenant's turn: its usage is lower than recorded, or it starts to wait."""
@@ -107,7 +108,7 @@ class HeldInTurns(Held):
         self._left(placed)
         queue = self.queues.get((placed.level, placed.tenant), [])
         if len(queue) > 2 * self.shares.waits.get(placed.tenant, 0) + SLACK:
-            queue[:] = [key for key in queue if key[1] in self.waiting]
+            queue[:] = [key for key in queue if key[2] in self.waiting]
             heapq.heapify(queue)
 
     def place(self, ask: Callable[[Placement], bool]) -> None:
@@ -119,7 +120,7 @@ class HeldInTurns(Held):
         worst = max(groups, key=self._turn, default=None)
         if worst is None or self._turn(worst)[:2] <= turn:
             return None
-        return self.waiting[max(key for key in self.queues[worst] if key[1] in self.waiting)[1]]
+        return self.waiting[max(key for key in self.queues[worst] if key[2] in self.waiting)[2]]
 
     def _turn(self, group: Group) -> tuple[int, float, str]:
         return group[0], self.shares.of(group[1]), group[1]
@@ -132,7 +133,7 @@ class HeldInTurns(Held):
         """Return the first waiting request of a tenant."""
         queue = self.queues[group]
         while queue:
-            first = self.waiting.get(queue[0][1])
+            first = self.waiting.get(queue[0][2])
             if first is not None:
                 return first
             heapq.heappop(queue)
@@ -166,11 +167,11 @@ class HeldBySize(Held):
         self.sizes = np.empty(SLACK)
 
     def may_ask(self, placed: Placement) -> bool:
-        before = bisect_left(self.keys, (placed.priority, placed.order))
+        before = bisect_left(self.keys, placed.key)
         return before == 0 or placed.size < float(self.sizes[:before].min())
 
     def push(self, placed: Placement) -> None:
-        key, count = (placed.priority, placed.order), len(self.keys)
+        key, count = placed.key, len(self.keys)
         if count == len(self.sizes):
             self.sizes = np.concatenate((self.sizes, np.empty(count)))
         at = bisect_left(self.keys, key)
@@ -180,7 +181,7 @@ class HeldBySize(Held):
         self.waiting[placed.order] = placed
 
     def discard(self, placed: Placement) -> None:
-        self._remove(bisect_left(self.keys, (placed.priority, placed.order)))
+        self._remove(bisect_left(self.keys, placed.key))
 
     def place(self, ask: Callable[[Placement], bool]) -> None:
         least, at = np.inf, 0
@@ -189,17 +190,17 @@ class HeldBySize(Held):
             if not smaller.any():
                 return
             at += int(smaller.argmax())
-            placed = self.waiting[self.keys[at][1]]
+            placed = self.waiting[self.keys[at][2]]
             if ask(placed):
                 self._remove(at)
             else:
                 least, at = placed.size, at + 1
 
     def last(self, turn: tuple[int, float]) -> Placement | None:
-        last = self.waiting[self.keys[-1][1]] if self.keys else None
+        last = self.waiting[self.keys[-1][2]] if self.keys else None
         return last if last is not None and last.level > turn[0] else None
 
     def _remove(self, at: int) -> None:
         count = len(self.keys)
-        del self.waiting[self.keys.pop(at)[1]]
+        del self.waiting[self.keys.pop(at)[2]]
         self.sizes[at : count - 1] = self.sizes[at + 1 : count]

@@ -162,6 +162,7 @@ class _Exchange:
         self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""), level)
         self.placed.unseen = self.unseen
         self.placed.deadline_s = seconds_of(self.headers.get(DEADLINE))
+        self.placed.due = self.dispatcher.now + min(self.placed.deadline_s, self.picker.hold_s)
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
         if not any(self._eligible(b) for b in self.dispatcher.backends):
             raise RefusedError(503, "no endpoint is ready", "overloaded")

@@ -26,6 +26,7 @@ from kant.queueing.admission import over_quota
 from kant.queueing.discipline import Discipline
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.preemption.policy import Preemption
+from kant.queueing.rejection import never_starts
 from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
 from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
@@ -60,6 +61,7 @@ class Advancer:
         self._backfills = isinstance(run.profile.discipline, Backfill)
         self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
+        self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
         self._work = np.zeros(0, dtype=np.int64)
@@ -127,8 +129,10 @@ class Advancer:
     def _meet_waiting(self) -> bool:
         """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
-        scheduler.begin(state.now)
+        cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, list(state.pending)
+        if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
+            pending.arrived.clear()
         waits = pending.retry_until > state.now and not self._backfills
         if pending.arrived or pending.released or pending.back_offs.ends or waits:
             return False
@@ -258,7 +262,7 @@ class Advancer:
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
                 by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
-        quotas = self._quotas_in_columns(arrivals)
+        quotas = self._quotas_in_columns()
         a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
             until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
@@ -397,12 +401,12 @@ class Advancer:
 
     # --- quotas and rights -----------------------------------------------------------------------------------
 
-    def _quotas_in_columns(self, arrivals: np.ndarray) -> Quotas:
+    def _quotas_in_columns(self) -> Quotas:
         """Return the quotas as the compiled call needs them."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         state.lowest_preemptible()
         assert state.preemptible is not None
-        state.preemptible.reserve(len(np.unique(arrivals[:, a.A_PRIORITY])))
+        state.preemptible.reserve(self._priorities)
         shapes, names = state.shapes.shapes, self.coming.workload.queues
         known, width = len(self._amounts), len(tree.keys) if tree is not None else 0
         if known < len(shapes):
@@ -437,8 +441,9 @@ class Advancer:
         own = by if isinstance(by, Preemption) else None
         return Rights(
             own is not None, own is not None and (own.priority or pending.mixed),
-            own is not None and own.reclaim != "off" and tree is not None, pending.mixed, hold, fixed, wakes_on,
-            self._kinds[1], pending.sorted,
+            own is not None and own.reclaim != "off" and tree is not None,
+            own.min_run_s * SECOND if own is not None else 0, own.most if own is not None else 0.0,
+            own.exact if own is not None else 0, pending.mixed, hold, fixed, wakes_on, self._kinds[1], pending.sorted,
         )  # fmt: skip
 
     # --- how jobs are placed ---------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from kant.kube.follow.store import Store
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.objects.views import (
-    Budget,
     Claim,
+    DisruptionBudget,
     Meta,
     Namespace,
     Node,
@@ -103,7 +103,7 @@ class Informers:
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
         self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
-        self.budgets = self._stored("budgets", BUDGETS, Budget, mirror.budgets)
+        self.budgets = self._stored("budgets", BUDGETS, DisruptionBudget, mirror.budgets)
         self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)
         self.namespaces = self._stored("namespaces", NAMESPACES, Namespace, mirror.all_namespaces)
         self.namespaces.on_trouble = partial(self._without, self.namespaces, NO_NAMESPACES)

@@ -21,7 +21,7 @@ from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.bookings import Bookings
-from kant.kube.reconcile.budgets import Budgets, Protection
+from kant.kube.reconcile.budgets import DisruptionBudgets, Protection
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.messages import QUEUED
 from kant.kube.reconcile.saved_work import SavedWork
@@ -65,7 +65,7 @@ class LiveState:
         lost_places = self.workloads.lost_places
         lost_places.recall, lost_places.recount = binder.recall, self.fleet.follow
         binder.closed, binder.short = self.fleet.closed, set()
-        budgets = Budgets(self.mirror)
+        budgets = DisruptionBudgets(self.mirror)
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)

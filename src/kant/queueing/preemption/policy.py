@@ -7,7 +7,6 @@ Kant (arXiv 2510.01256).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -136,7 +135,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
             protected = [age for age in (own.age, wide.age) if age >= 0]
-            admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+            admits = rules.quota(level)
             if protected:
                 if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
                     continue
@@ -274,8 +273,11 @@ def choose_victims(
             return choose(cycle.placer, shape, row, whole, cap_milli), True
     whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
-    chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits)
-    return chosen, len(whole) + len(surplus) <= cycle.exact
+    exact = len(whole) + len(surplus) <= cycle.exact
+    light = [who for who in whole if who.capped <= cap_milli]
+    if rules.short and not surplus and admits and not admits(light):
+        return None, exact  # it lacks quota even without all of them
+    return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits), exact
 
 
 def on_one_node(
