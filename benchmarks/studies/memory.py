@@ -24,7 +24,7 @@ from kant.ops.desk import Desk
 from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import BookStep, Runbooks
 from kant.ops.memory.together import run_together, waits_for
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Tools, Trace
+from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, TaskTrace, Tools
 from kant.ops.view import View
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "memory.md"
@@ -41,7 +41,7 @@ ATTEMPTS = 8
 class Slots(Runbooks):
     """Runbooks that keep no choice of a moment."""
 
-    def learn(self, trace: Trace) -> None:
+    def learn(self, trace: TaskTrace) -> None:
         super().learn(trace)
         for step in self.books[trace.words].step:
             step.chosen.clear()
@@ -50,15 +50,15 @@ class Slots(Runbooks):
 class Unchecked(Runbooks):
     """Replay without pre-conditions: always the branch that was seen most."""
 
-    def changed(self, trace: Trace, view: View) -> bool:
+    def changed(self, trace: TaskTrace, view: View) -> bool:
         return False
 
-    def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
+    def _holds(self, step: BookStep, trace: TaskTrace, call: Call | None, view: View) -> bool:
         book = self.of(trace)
         assert book is not None
         return step is max(book.children(step.after), key=lambda each: each.seen)
 
-    def _unfit(self, step: BookStep, trace: Trace) -> str:
+    def _unfit(self, step: BookStep, trace: TaskTrace) -> str:
         return ""
 
 
@@ -151,7 +151,7 @@ def together(seed: int, model: bool, apart: bool) -> tuple[float, float, bool, i
     def begin(text: str, own: Tools) -> Run:
         chosen = expert(by_text[text])
 
-        def slowly(trace: Trace) -> Call:
+        def slowly(trace: TaskTrace) -> Call:
             time.sleep(scale * MODEL_S)
             return chosen(trace)
 

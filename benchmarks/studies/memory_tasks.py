@@ -15,7 +15,7 @@ from kant.model.errors import InputError
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
 from kant.ops.memory.replay import Run
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Trace
+from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, TaskTrace
 from kant.ops.orders import Hold, parse_orders, to_json
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
@@ -122,10 +122,10 @@ def should(task: Task, view: View) -> Orders:
 # --- the expert -------------------------------------------------------------------------------------------------------
 
 
-def expert(task: Task) -> Callable[[Trace], Call]:
+def expert(task: Task) -> Callable[[TaskTrace], Call]:
     """Chooses the next call by the answers so far alone; it looks again after whatever was refused."""
 
-    def chosen(trace: Trace) -> Call:
+    def chosen(trace: TaskTrace) -> Call:
         steps = trace.steps
         last = steps[-1] if steps else None
         if last is not None and last.call.tool == "plan":
@@ -228,7 +228,7 @@ class Watched(DeskTools):
         chosen = {(each.answer or {}).get("plan_id") for each in steps if each.by == "model"}
         return [plan for plan in self.wrong if plan not in chosen]
 
-    def good(self, trace: Trace) -> bool:
+    def good(self, trace: TaskTrace) -> bool:
         """Whether the task came to a good end: the one right thing was done, or nothing is to be done or can be."""
         if self.wrong or not trace.ended:
             return False

@@ -1,37 +1,32 @@
-"""Which policy acts now? `python -m benchmarks.studies.router [--trace FILE]`: about half an hour of one core.
+"""Which policy acts now? `python -m benchmarks.studies.router [--cache FILE]`: about half an hour of one core.
 
-Fixed policies, the router of `kant-weather`, and the better of its two policies by look-ahead at every hour: on weeks
-drawn after published clusters and, where a FILE is given, on those of a real trace (columns submit_s, duration_s, gpus
-and vc, each virtual cluster by itself). Writes docs/studies/router.md.
+Fixed policies, the router of `kant-weather`, and three kinds of look-ahead (router_ahead.py): on weeks drawn after
+published clusters and on those of the real traces in `../shared/data`, each virtual cluster by itself. Writes
+docs/studies/router.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import dataclasses
+import gzip
+import hashlib
+import json
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from kant.cluster import columns as c
-from kant.cluster.journal import Journal
+from benchmarks.data import DATA
+from benchmarks.studies.router_ahead import DAYS, FLOOR, OTHER, Week, World, ahead, from_now, one_hour, to_the_end
 from kant.metrics.paired import mean_interval
-from kant.model.event import JobSubmitted
-from kant.model.units import FOREVER, HOUR, SECOND
-from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile, builtin_texts, parse_profile
-from kant.sim.jobs import Arrivals, Gangs, typical_pods
-from kant.sim.options import read_options
-from kant.sim.run import Run, RunHooks
-from kant.workload.cluster_file import read_cluster
+from kant.workload.digest import workload_digest
 from kant.workload.generate import generate
 from kant.workload.read import read_workload
-from kant.workload.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "router.md"
 SIMULATION = """
@@ -40,8 +35,8 @@ estimates = "none"
 checkpoint_s = 3600
 resume_cost = [[1, 7], [8, 30], [1000000, 60]]
 """
-DAYS, DRAIN, WEEK_S = 7, 24, 604_800
-FLOOR, OTHER = "attained", "predicted"
+WEEK_S = 604_800
+
 BACKFILL = 'policy = "backfill"\ntimeout_s = 0'
 FIXED = {
     FLOOR: ('policy = "stretch"\nprobability = 0', BACKFILL),
@@ -54,25 +49,46 @@ FIXED = {
 """Order and discipline of each policy that does not change."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Week:
-    """Jobs of a week, and the cluster on which they run."""
-
-    name: str
-    jobs: Workload
-    cluster: str
-
-
 def drawn(weeks: Sequence[tuple[str, float, int]]) -> Iterator[Week]:
     """Weeks of the generator: a row of it, the load, and the seed."""
     for row, load, seed in weeks:
         yield Week(f"{row}, load {load}", generate(row, gpus=128, load=load, days=DAYS, seed=seed), "16x8")
 
 
-def real(path: Path, most: int) -> Iterator[tuple[int, Week]]:
+def philly() -> pl.DataFrame:
+    """Jobs of Philly, by virtual cluster."""
+    return pl.read_csv(DATA / "philly_jobs.csv.gz", schema_overrides={"vc": pl.Utf8})
+
+
+def ricc() -> pl.DataFrame:
+    """Jobs of RICC on at least eight of its nodes of eight processors; a node is a GPU here."""
+    with gzip.open(DATA / "RICC-2010-2.swf.gz", "rt") as file:
+        jobs = [[int(each) for each in line.split()[1:5]] for line in file if not line.startswith(";")]
+    rows = [(submit, run, -(-processors // 8)) for submit, _, run, processors in jobs if processors >= 64 and run > 0]
+    return pl.DataFrame(rows, ["submit_s", "duration_s", "gpus"], orient="row").with_columns(vc=pl.lit("ricc"))
+
+
+def openb() -> pl.DataFrame:
+    """Pods of Alibaba's openb with whole GPUs, from when they were created to when they were deleted."""
+    pods = pl.read_csv(DATA / "openb_pods.csv.gz").filter(
+        (pl.col("workload") == "default") & (pl.col("gpu_milli") == 1000) & pl.col("deletion_time").is_not_null()
+    )
+    return pods.select(
+        submit_s=pl.col("creation_time").cast(pl.Int64),
+        duration_s=(pl.col("deletion_time") - pl.col("creation_time")).cast(pl.Int64),
+        gpus=pl.col("num_gpu"),
+        vc=pl.lit("openb"),
+    )
+
+
+SOURCES: tuple[tuple[Callable[[], pl.DataFrame], int], ...] = ((philly, 450), (ricc, 650), (openb, 1000))
+"""The traces in `../shared/data`; weeks with more jobs are left out, for they take too long."""
+
+
+def weeks_of(rows: pl.DataFrame, most: int) -> Iterator[tuple[int, Week]]:
     """The weeks of each virtual cluster of a trace, with their numbers: those that fill most of a cluster made for
     them, with 60 to `most` jobs."""
-    rows = pl.read_csv(path, schema_overrides={"vc": pl.Utf8}).with_columns(week=pl.col("submit_s") // WEEK_S)
+    rows = rows.with_columns(week=pl.col("submit_s") // WEEK_S)
     for (vc, week), own in rows.sort("vc", "week", "submit_s").group_by("vc", "week", maintain_order=True):
         load = float((own["duration_s"] * own["gpus"]).sum()) / WEEK_S
         nodes = max(round(load / 8 / 0.95), -(-int(own["gpus"].max()) // 8))  # type: ignore[arg-type]
@@ -90,77 +106,8 @@ TAUGHT = (
 HELD_OUT = (
     ("helios-venus", 1.0, 201), ("helios-venus", 1.2, 202), ("helios-venus", 0.9, 204),
 )  # fmt: skip
-LAST_TAUGHT, MOST_JOBS = 7, 450
-"""Weeks of a trace up to this number are taught; those with more jobs are left out."""
-
-
-class World:
-    """A week in which a run stands at an hour. The submissions come to it as it advances."""
-
-    def __init__(self, week: Week, profile: Profile) -> None:
-        self.jobs = week.jobs
-        options, cluster = read_options(profile.simulation, profile.name), read_cluster(week.cluster)
-        gangs = Gangs(cluster, options.shape == "gpu")
-        self.run = Run(self.jobs.name, cluster, profile, options, 0, FOREVER, RunHooks())
-        pods = typical_pods(self.jobs, gangs, options.typical_share, self.run.state.shapes.pools_admitting)
-        self.run.typical(pods)
-        self.coming: list[JobSubmitted] = list(Arrivals(self.jobs, gangs, options, 0))
-        self.times = np.array([event.time for event in self.coming])
-        self.taken = 0
-
-    def to(self, time: int) -> None:
-        """Advance to a time."""
-        until = int(np.searchsorted(self.times, time, "right"))
-        self.run.advance(time, self.coming[self.taken : until])
-        self.taken = until
-
-    def turn(self, policy: str) -> None:
-        """Let a policy act from now on, whatever the rules of the router say."""
-        run, chosen = self.run, self.run.profile.routes[policy]
-        if run.scheduler.given is not chosen:
-            run.scheduler, run.wake = Scheduler(run.state, chosen, run.seed), run.state.now
-
-    def copy(self) -> World:
-        """Another run that stands where this one does. Its journal is nowhere."""
-        run, other = self.run, copy.copy(self)
-        memo = {id(run.journal): Journal(None), id(run.scheduler): None}
-        other.run = copy.deepcopy(run, memo)
-        other.run.scheduler = Scheduler(other.run.state, run.scheduler.given, run.seed)
-        return other
-
-    def slowdowns(self, now: int) -> NDArray[np.float64]:
-        """The bounded slowdown of each job so far: from its submission on, beside its run time of at least ten seconds.
-
-        What is done again after a stop counts."""
-        jobs = self.run.state.jobs[: len(self.run.state.ids)]
-        ends = np.where(jobs[:, c.J_END] >= 0, jobs[:, c.J_END], now)
-        runtime = np.array([event.runtime for event in self.coming[: len(jobs)]])
-        found: NDArray[np.float64] = np.maximum(1.0, (ends - jobs[:, c.J_SUBMIT]) / np.maximum(runtime, 10 * SECOND))
-        return found
-
-    def mean(self) -> float:
-        """Run it to its end; the mean of all jobs."""
-        self.to(FOREVER - 1)
-        return float(self.slowdowns(self.run.last).mean())
-
-
-def looked_ahead(week: Week, profile: Profile) -> float:
-    """The mean bounded slowdown where each hour has the policy that does best in it, by a run of each from a copy."""
-    world = World(week, profile)
-    world.turn(FLOOR)
-    for hour in range(24 * DAYS + DRAIN):
-        end, ends = (hour + 1) * HOUR - 1, {}
-        if world.run.state.pending:
-            for policy in (FLOOR, OTHER):
-                future = world.copy()
-                future.turn(policy)
-                future.to(end)
-                ends[policy] = float(future.slowdowns(end).sum())
-            world.turn(OTHER if ends[OTHER] < ends[FLOOR] else FLOOR)
-        else:
-            world.turn(FLOOR)
-        world.to(end)
-    return world.mean()
+LAST_TAUGHT = 7
+"""Weeks of a trace up to this number are taught."""
 
 
 def fixed(policy: str) -> Profile:
@@ -178,35 +125,79 @@ def routed() -> Profile:
     return parse_profile(builtin_texts()["kant-weather"] + SIMULATION, "kant-weather")
 
 
-def measure(trace: Path | None) -> str:
+class Figures:
+    """Mean bounded slowdowns by week and policy, in a file to which each new one is added at once."""
+
+    def __init__(self, file: Path | None, most_s: float) -> None:
+        self.file, self.until = file, time.monotonic() + most_s
+        self.known = json.loads(file.read_text()) if file is not None and file.exists() else {}
+
+    def of(self, week: Week, policy: str) -> float | None:
+        """The figure; measured now if it is not known, and None once the time is over."""
+        made = MEASURES.get(policy)
+        profile = fixed(policy) if made is None else routed()
+        decides = [workload_digest(week.jobs), week.cluster, policy, profile.text]
+        key = f"{week.name}: {policy}: {hashlib.blake2b(repr(decides).encode(), digest_size=6).hexdigest()}"
+        if key not in self.known and time.monotonic() < self.until:
+            self.known[key] = World(week, profile).mean() if made is None else made(week, profile)
+            print(key, round(self.known[key], 3), flush=True)
+            if self.file is not None:
+                self.file.write_text(json.dumps(self.known, indent=1))
+        found: float | None = self.known.get(key)
+        return found
+
+    def table(self, weeks: Sequence[Week], policies: Sequence[str]) -> tuple[list[str], NDArray[np.float64]]:
+        """The weeks of which all figures are known, and these."""
+        rows = [(week.name, [self.of(week, policy) for policy in policies]) for week in weeks]
+        whole = [(name, row) for name, row in rows if None not in row]
+        return [name for name, _ in whole], np.array([row for _, row in whole], float)
+
+
+MEASURES: dict[str, Callable[[Week, Profile], float]] = {
+    "router": lambda week, profile: World(week, profile).mean(),
+    "an hour ahead": lambda week, profile: ahead(week, profile, one_hour),
+    "to the end": lambda week, profile: ahead(week, profile, to_the_end),
+    "from now": lambda week, profile: ahead(week, profile, from_now),
+}
+"""What changes between two policies."""
+
+
+def measure(figures: Figures) -> str:
     """The page."""
-    found = list(real(trace, MOST_JOBS)) if trace is not None else []
+    found = [each for source, most in SOURCES if DATA.exists() for each in weeks_of(source(), most)]
     taught = [*drawn(TAUGHT), *(week for number, week in found if number <= LAST_TAUGHT)]
     held = [*drawn(HELD_OUT), *(week for number, week in found if number > LAST_TAUGHT)]
-    before = [[World(week, fixed(policy)).mean() for policy in FIXED] for week in taught]
-    after = []
-    for week in held:
-        figures = [World(week, fixed(policy)).mean() for policy in FIXED]
-        after.append([*figures, looked_ahead(week, routed()), World(week, routed()).mean()])
-        print(week.name, np.round(after[-1], 3), flush=True)
-    return page([week.name for week in held], np.array(before), np.array(after))
+    names, after = figures.table(sorted(held, key=lambda week: len(week.jobs)), [*FIXED, *MEASURES])
+    _, before = figures.table(taught, [*FIXED])
+    return page(names, len(held), before, after)
 
 
-def page(names: list[str], taught: NDArray[np.float64], held: NDArray[np.float64]) -> str:
-    head = (*FIXED, "hourly look-ahead", "router")
+def page(names: list[str], all_held: int, taught: NDArray[np.float64], held: NDArray[np.float64]) -> str:
+    head = (*FIXED, *MEASURES)
     means = taught.mean(axis=0)
     best = int(means.argmin())
     lines = [HEAD.format(taught=len(taught)), "", f"| held-out week | {' | '.join(head)} |"]
     lines += ["|---" * (len(head) + 1) + "|"]
     for name, figures in zip([*names, "mean"], [*held, held.mean(axis=0)], strict=True):
         lines.append(f"| {name} | " + " | ".join(f"{each:.3f}" for each in figures) + " |")
-    lines += ["| mean of the weeks before | " + " | ".join(f"{each:.3f}" for each in means) + " | | |", ""]
-    floor, hourly, own = held[:, best], held[:, -2], held[:, -1]
-    part, worst = (floor - own).sum() / (floor - hourly).sum(), 100 * (own / floor - 1).max()
-    lines += [f"The best fixed policy on the weeks before is `{list(FIXED)[best]}`. Beside it hourly look-ahead is"]
-    lines += [f"{_apart(hourly - floor)} and the router {_apart(own - floor)} on the held-out weeks."]
-    lines += [f"So {part:.0%} of the gap is closed; the worst week is {worst:+.1f} % beside that policy.", ""]
-    return "\n".join([*lines, END])
+    lines += [f"| mean of the weeks before | {' | '.join(f'{each:.3f}' for each in means)} |{' |' * len(MEASURES)}", ""]
+    if len(held) < all_held:
+        lines += [f"{len(held)} of {all_held} held-out weeks were measured in the time that this run had.", ""]
+    floor = held[:, best]
+    lines += [
+        f"The best fixed policy on the weeks before is `{list(FIXED)[best]}`. Beside it, on the held-out weeks:",
+        "",
+    ]
+    lines += ["| | difference of the mean | gap to *an hour ahead* closed | gap to *to the end* closed | worst week |"]
+    lines += ["|---|---|---|---|---|"]
+    oracles = [held[:, head.index(name)] for name in ("an hour ahead", "to the end")]
+    for name in ("predicted", *MEASURES):
+        own = held[:, head.index(name)]
+        parts = [f"{(floor - own).sum() / (floor - oracle).sum():.0%}" for oracle in oracles]
+        lines.append(
+            f"| {name} | {_apart(own - floor)} | {' | '.join(parts)} | {100 * (own / floor - 1).max():+.1f} % |"
+        )
+    return "\n".join([*lines, "", END])
 
 
 def _apart(differences: NDArray[np.float64]) -> str:
@@ -252,10 +243,13 @@ SEIHAI's own figures are of a game and do not compare. Weeks differ by more than
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--trace", type=Path)
+    parser.add_argument(
+        "--cache", type=Path, help="figures that this file has are not measured again; new ones are added"
+    )
+    parser.add_argument("--minutes", type=float, default=1e6, help="then the page has the weeks that are whole")
     parser.add_argument("--out", type=Path, default=PAGE)
     asked = parser.parse_args()
-    asked.out.write_text(measure(asked.trace))
+    asked.out.write_text(measure(Figures(asked.cache, 60 * asked.minutes)))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_one_sentence(
 def test_a_home_that_others_may_open_is_refused(tmp_path: Path, token: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     said = kant("join", "gpu1", "--token-file", token, "--home", tmp_path / "open").refusal()
-    assert said.startswith("kant: --home: expected a folder of this user's, which nobody else may open, got")
+    assert said.startswith("kant: --home: expected a folder of this user that no other user may open, got")
 
 
 def test_an_address_that_leads_nowhere_is_tried_for_a_while_alone(
@@ -51,7 +51,7 @@ def test_an_address_that_leads_nowhere_is_tried_for_a_while_alone(
         words = (address, "--token-file", token, "--cluster", "1x1", "--home", tmp_path / "agent")
         ended = kant("join", *words)
         said = ended.err.splitlines()[-1]  # after the log
-        assert said.startswith("kant: ADDRESS: expected one where a Kant lets machines in within 0.3 s (")
+        assert said.startswith("kant: ADDRESS: expected one where a Kant accepts machines within 0.3 s (")
         assert said.endswith(f"got '{address}'") and ended.code == 2
 
 

@@ -23,7 +23,7 @@ from rich.table import Table
 
 from kant.cli import plain, quick
 from kant.cli.verbs import app_of
-from kant.service.socket_http import Answer, BrokenAnswerError
+from kant.service.socket_http import BrokenAnswerError, HttpResponse
 
 WAITING = {
     "id": "1", "name": "train", "queue": "default", "user": "me", "phase": "waiting", "gpus": 1, "waits": "no room",
@@ -233,9 +233,9 @@ def test_answers_are_read_whole(status: int, headers: dict[str, str], body: byte
     head = [f"HTTP/1.0 {status} So it is", *(f"{name}: {value}" for name, value in headers.items())]
     head += [f"content-length: {len(body)}"] if said else []
     text = "\r\n".join([*head, "", ""]).encode() + body
-    found = Answer(io.BufferedReader(io.BytesIO(text)))  # type: ignore[arg-type]
+    found = HttpResponse(io.BufferedReader(io.BytesIO(text)))  # type: ignore[arg-type]
     assert (found.status, found.reason, found.read()) == (status, "So it is", body)
     assert {name: found.getheader(name.upper()) for name in headers} == headers
     for end in range(len(text) if said else len(text) - len(body) - 1):
         with pytest.raises((BrokenAnswerError, ConnectionError)):
-            Answer(io.BufferedReader(io.BytesIO(text[:end]))).read()  # type: ignore[arg-type]
+            HttpResponse(io.BufferedReader(io.BytesIO(text[:end]))).read()  # type: ignore[arg-type]

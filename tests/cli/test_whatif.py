@@ -52,7 +52,7 @@ def test_a_submitted_job_is_told_of_first(shared: Path) -> None:
     assert found.code == 0
     lines = found.out.splitlines()
     assert lines[0] == "What if, at 0d 00:10:00: whatif-1 is submitted (8 GPUs in 1 pod, 10m, queue b)"
-    assert lines[1] == "1 job comes later; run times: 5 from the journal"
+    assert lines[1] == "1 job arrives later; run times: 5 from the journal"
     assert lines[3] == (
         "  whatif-1 starts at 0d 01:10:00, after 1h: over quota: it asks for 8 GPUs, and queue b has 0 GPUs left"
     )
@@ -108,7 +108,7 @@ def test_out_has_both_futures_which_can_be_replayed_and_asked(shared: Path, tmp_
     ("flags", "sentence"),
     [
         ((), "whatif: expected at least one of --submit, --drain, --quota, --nodes, --cancel and --profile"),
-        (("--evict", "--nodes", "1"), "--evict: expected a --drain beside it"),
+        (("--evict", "--nodes", "1"), "--evict: expected a --drain with it"),
         (("--drain", "leaf-9"), "--drain: expected a node, leaf, spine or other part of the fabric of cluster"),
         (("--drain", "n0@"), "--drain: expected NAME, NAME@FROM"),
         (("--drain", "n0@1m"), "--drain: expected a time from 0d 00:10:00 on"),

@@ -99,7 +99,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
 def test_behind_says_who_is_first_and_what_keeps_that_one(runs: Runs) -> None:
     runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,4,600 behind,0,600,1,600", profile="fifo")
     lines = runs.lines("behind", "1m")
-    assert lines[0] == "behind: job head is before it and its queue lets nobody pass"
+    assert lines[0] == "behind: job head is ahead of it, and its queue allows no passing"
     assert "job head waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "2 of 8 GPUs are free in all, on 1 of 1 node" in lines
     assert "job head starts or leaves: then it would start" in lines
@@ -152,7 +152,7 @@ state = "hold"
 def test_back_off_says_until_when_and_retries_used_is_the_end(runs: Runs) -> None:
     runs.run(f"{PLAIN} fails,0,3600,4,60", profile=PROFILE.format(retries=1))
     lines = runs.lines("fails", "2m")
-    assert lines[0] == "fails: it came back 1 times in a row and is tried again at 0d 00:11:00"
+    assert lines[0] == "fails: it returned to the queue 1 times in a row and is tried again at 0d 00:11:00"
     assert "it is tried again at 0d 00:11:00: then it would start" in lines
     assert "P50 and P90 0d 00:11:00 (in 9m)" in lines
     assert lines[-1] == "1m: gated 1m"
@@ -212,7 +212,7 @@ def test_questions_that_have_no_answer_get_one_sentence(runs: Runs) -> None:
     journal, trace = runs.journal, runs.folder / "jobs.csv"
     assert f"JOB: expected a job of {journal}, got 'nobody'" in kant("why", "nobody", journal).refusal()
     assert "a time in the journal, which ends at 0d 01:10:00" in kant("why", "runs", journal, "--at", "9d").refusal()
-    assert "from 0d 00:30:00 on, when job later comes" in kant("why", "later", journal, "--at", "1m").refusal()
+    assert "from 0d 00:30:00 on, when job later arrives" in kant("why", "later", journal, "--at", "1m").refusal()
     assert "expected a duration such as" in kant("why", "runs", journal, "--at", "noon").refusal()
     assert "expected a line of a Kant journal" in kant("why", "runs", trace).refusal()
     assert "expected a journal that can be read" in kant("why", "runs", runs.folder / "none").refusal()

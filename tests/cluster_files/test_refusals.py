@@ -75,10 +75,10 @@ TOML_CASES = {
     "no queue": (ONE + "queues = []", "c.toml, [[nodes]] 1, queues: expected a list of queue names", "[]"),
     "queue twice": (ONE + "queues = ['a', 'a']", "c.toml, [[nodes]] 1, queues: expected", "each once"),
     "queue as number": (ONE + "queues = ['a', 3]", "c.toml, [[nodes]] 1, queues 2: expected", "got 3"),
-    "same name": (ONE + "count = 2\nname = 'a'", "[[nodes]] 1, name: expected a node name that", "'a'"),
+    "same name": (ONE + "count = 2\nname = 'a'", "[[nodes]] 1, name: expected a unique node name", "'a'"),
     "same names": (
         ONE + "name = 'a-{index:02d}'\n" + ONE + "name = 'a-00'",
-        "c.toml, [[nodes]] 2, name: expected a node name that stands once",
+        "c.toml, [[nodes]] 2, name: expected a unique node name",
         "got 'a-00'",
     ),
     "name of spaces": (ONE + "name = 'a b'", "c.toml, [[nodes]] 1, name: expected a name", "got 'a b'"),
@@ -126,7 +126,7 @@ CSV_CASES = {
     "huge cpu": (OPENB + f"a,{10**30},1,2,T4\n", "c.csv, line 2, cpu_milli: expected", ""),
     "no model": (OPENB + "a,1,1,2,\n", "c.csv, line 2, model: expected the GPU model", "got ''"),
     "no name": (OPENB + ",1,1,2,T4\n", "c.csv, line 2: expected a name", "got ''"),
-    "name twice": (OPENB + 2 * "a,1,1,2,T4\n", "c.csv, line 3: expected a node name that stands once", "'a'"),
+    "name twice": (OPENB + 2 * "a,1,1,2,T4\n", "c.csv, line 3: expected a unique node name", "'a'"),
     "open quote": (OPENB + '"a,1,1,2,T4\n', "c.csv, line 2: expected CSV (", ""),
     "no switch": (LINGJUN + "h1,G6,P1,\n", "c.csv, line 2, ASW: expected the name of a switch", "got ''"),
     "slash in a switch": (

@@ -14,7 +14,8 @@ from kant.metrics.result import RunResult
 from kant.model.event import JobCancelled, NodeChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
-from kant.model.units import FOREVER, SECOND
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 from kant.sim.advancer import Advancer
 from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
@@ -31,13 +32,32 @@ BACKFILLS = EVICTS.replace('"srsf"', '"fifo"').replace(
     '"best-effort"', '"backfill"\ntimeout_s = 20\nsmall_timeout_s = 45\nlarge_gpus = 4'
 )
 LATE = BACKFILLS.replace('"worst-fit"', '"kant"').replace("min_run_s = 0", "min_run_s = 15")
+HOLDS = BACKFILLS.replace("timeout_s = 20", "timeout_s = 20\nhold_s = 12\nhold_fixed_s = 40", 1)
 UNGUARDED = LATE[: LATE.index("\n[preemption]")].replace("timeout_s = 20", "keeps_priority = false\ntimeout_s = 0")
 PROFILES = [
     builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf"),
     parse_profile(EVICTS, "evicts"), builtin_profile("kant-placement"),
     builtin_profile("kant"), parse_profile(BACKFILLS, "backfills"), parse_profile(LATE, "late"),
-    parse_profile(UNGUARDED, "unguarded"),
+    parse_profile(UNGUARDED, "unguarded"), parse_profile(HOLDS, "holds"), builtin_profile("backfill"),
+    parse_profile(HOLDS.replace("min_run_s = 0", 'min_run_s = 9\nreclaim = "off"'), "holds-and-keeps"),
 ]  # fmt: skip
+
+
+@st.composite
+def tenants(draw: st.DrawFn) -> QueueConfig:
+    """The queues of the workloads in a small tree, some with quotas; or none."""
+
+    def quota() -> tuple[Quota, ...]:
+        some = st.sampled_from([0, 2, 4, 8])
+        lending, borrowing = draw(st.sampled_from([(-1, -1), (2 * GPU, -1), (-1, 3 * GPU), (0, GPU)]))
+        return (Quota(nominal=draw(some) * GPU, lending_limit=lending, borrowing_limit=borrowing),)
+
+    if draw(st.integers(0, 3)) == 0:
+        return QueueConfig()
+    above = Queue("all", quotas=(Quota(nominal=draw(st.sampled_from([0, 8, 16])) * GPU),))
+    least = draw(st.sampled_from([0, 0, 20])) * SECOND
+    own = [Queue(name, draw(st.sampled_from(["all", "all", ""])), quotas=quota(), min_run=least) for name in ("a", "b")]
+    return QueueConfig((above, *own, Queue("own", "all")))
 
 
 @st.composite
@@ -53,7 +73,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         seed.integers(0, 60, n) * SECOND,
         np.where(special, seed.choice([0, 20], n), seed.choice([1, 1, 2, 4, 5, 7, 9], n)),
         pods=np.where(seed.random(n) < 0.2, seed.integers(0, 3, n), 0) * (seed.random() < 0.5),
-        priority=seed.integers(0, 2, n) * (rare > 0),
+        priority=seed.integers(0, draw(st.integers(1, 3)), n),
         queue=seed.integers(0, 4, n),
         queues=("a", "b", "own", "a"),
         user=seed.integers(0, 3, n),
@@ -64,12 +84,15 @@ def workloads(draw: st.DrawFn) -> Workload:
     )
 
 
-def run(workload: Workload, profile: Profile, until: int, external: list[Any], lines: list[bytes] | None) -> RunResult:
+def run(
+    workload: Workload, profile: Profile, until: int, external: list[Any], lines: list[bytes] | None,
+    queues: QueueConfig,
+) -> RunResult:  # fmt: skip
     """One run to `until`, then to the end; with `lines` it writes a journal there, and keeps all intervals."""
     options = read_options(profile.simulation, "the test")
     keeps = lines is not None
     hooks = RunHooks(journal=None if lines is None else lines.append, keep_intervals=keeps)
-    made = Run(workload.name, CLUSTER, profile, options, 0, FOREVER, hooks)
+    made = Run(workload.name, CLUSTER, profile, options, 0, FOREVER, hooks, queues)
     made.external.extend(external)
     coming = Arrivals(workload, Gangs(CLUSTER, False), options)
     made.advance(until, coming)
@@ -113,19 +136,28 @@ SERVED_AS_OTHERS_START = at_once(
 )  # fmt: skip
 """As the first ends the seventh starts, the last is told that it waits, and the gang takes the place of two others."""
 
+NO_QUEUES = QueueConfig()
 
-@example(at_once(*OVERTAKEN), PROFILES[7], True, 0, "")
-@example(OVERTAKEN_AGAIN, PROFILES[7], True, 0, "")
-@example(BY_ONE_THAT_STAYS, PROFILES[7], False, 0, "")
-@example(URGENT_EVICTS, PROFILES[7], False, 0, "")
-@example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "")
-@example(URGENT_LAST, PROFILES[0], True, 0, "")
-@example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "")
-@example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "")
+
+@example(at_once(*OVERTAKEN), PROFILES[7], True, 0, "", NO_QUEUES)
+@example(OVERTAKEN_AGAIN, PROFILES[7], True, 0, "", NO_QUEUES)
+@example(BY_ONE_THAT_STAYS, PROFILES[7], False, 0, "", NO_QUEUES)
+@example(URGENT_EVICTS, PROFILES[7], False, 0, "", NO_QUEUES)
+@example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "", NO_QUEUES)
+@example(URGENT_LAST, PROFILES[0], True, 0, "", NO_QUEUES)
+@example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "", NO_QUEUES)
+@example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "", NO_QUEUES)
 @settings(max_examples=25, deadline=None)
-@given(workloads(), st.sampled_from(PROFILES), st.booleans(), st.integers(0, 60), st.sampled_from(["", "node", "job"]))
+@given(
+    workloads(),
+    st.sampled_from(PROFILES),
+    st.booleans(),
+    st.integers(0, 60),
+    st.sampled_from(["", "node", "job"]),
+    tenants(),
+)
 def test_all_is_said_as_if_python_decided_each_instant(
-    workload: Workload, profile: Profile, journal: bool, until: int, happens: str
+    workload: Workload, profile: Profile, journal: bool, until: int, happens: str, queues: QueueConfig
 ) -> None:
     at = int(workload.submit[len(workload) // 2])
     external = {
@@ -143,7 +175,7 @@ def test_all_is_said_as_if_python_decided_each_instant(
     for may in (Advancer.may_advance, lambda run: False):
         lines: list[bytes] | None = [] if journal else None
         with patch.object(Advancer, "may_advance", may), patch.object(Advancer, "go", count):
-            results.append(run(workload, profile, until * SECOND, list(external), lines))
+            results.append(run(workload, profile, until * SECOND, list(external), lines, queues))
         told.append(lines)
     assume(passed > 0)
     assert told[0] == told[1]

@@ -69,7 +69,7 @@ def test_it_learns_by_how_much_forecasts_are_wrong(hours: int) -> None:
     job, now = line.come(hours), line.harness.now
     told = line.ask()[job]
     assert times(told) == (now + hours * HOUR, now + hours * HOUR)
-    assert told.earlier == TrackRecord(5, 5) and told.basis is not None
+    assert told.earlier == TrackRecord(5, 5, 5) and told.basis is not None
 
 
 def test_p50_and_p90_are_quantiles_of_what_was() -> None:
@@ -82,6 +82,7 @@ def test_p50_and_p90_are_quantiles_of_what_was() -> None:
     assert told.p50 == now + 2 * HOUR
     assert told.p90 in (now + 5 * HOUR, now + 9 * HOUR)
     assert told.earlier is not None and 85 <= 100 * told.earlier.kept / told.earlier.answers <= 97
+    assert 45 <= 100 * told.earlier.kept_p50 / told.earlier.answers <= 75, "two hours are 70 % of what was"
 
 
 def test_with_few_starts_it_says_what_the_forecast_says() -> None:
@@ -92,14 +93,14 @@ def test_with_few_starts_it_says_what_the_forecast_says() -> None:
     assert times(told) == (line.harness.now + HOUR, line.harness.now + HOUR) and told.earlier is None
     line.harness.run()
     job = line.come(3)
-    assert line.ask()[job].earlier == TrackRecord(0, 0), "one more is enough"
+    assert line.ask()[job].earlier == TrackRecord(0, 0, 0), "one more is enough"
 
 
 def test_a_promise_is_broken_when_its_time_has_passed_and_not_when_the_job_starts_at_last() -> None:
     line = LineUp()
     line.rounds(FEW + 5, 1)
     waits = line.come(30)
-    assert line.ask()[waits].earlier == TrackRecord(5, 5)
+    assert line.ask()[waits].earlier == TrackRecord(5, 5, 5)
     line.harness.now += 2 * HOUR
     line.answers.observe(line.harness.now)
     (correction,) = {correction for correction in line.answers.calibration().corrections.values() if correction.answers}

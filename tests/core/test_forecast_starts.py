@@ -300,6 +300,24 @@ def test_who_always_says_the_truth_is_believed_and_a_limit_ends_a_job() -> None:
     assert owner.past.whole(limited, 500) == HOUR
 
 
+@given(st.integers(0, 3599), st.integers(1, 999))
+def test_of_a_limit_any_share_is_used_and_by_one_in_five_all_of_it(ran: int, permille: int) -> None:
+    """The oracle is the law itself: of jobs that have run so long, as many are over by then as it says."""
+    harness, past = Harness(make_cluster(8), make_profile()), PastJobs()
+    harness.submit(make_job("own", gpus=8, limit=HOUR, estimate=HOUR))
+    harness.cycle()
+    row = harness.state.rows["own"]
+    left = past.left(harness.state, row, ran * SECOND, permille)
+    by, already = (min((ran + left / SECOND) / 3600, 1.0), ran / 3600)
+    over = 1.0 if by == 1.0 else (0.8 * by - 0.8 * already) / (1 - 0.8 * already)
+    assert abs(over - permille / 1000) < 0.01 or (by == 1.0 and 0.8 * (1 - already) <= permille / 1000 + 0.01)
+    estimated = make_job("said", gpus=8, limit=2 * HOUR, estimate=HOUR)
+    assert past.whole(estimated, permille) == HOUR, "what is no limit is believed"
+    assert past.whole(make_job("limit", limit=HOUR, estimate=HOUR), permille) == past.left(
+        harness.state, row, 0, permille
+    )
+
+
 def test_who_comes_is_drawn_from_whole_days_that_were_seen() -> None:
     harness, past = Harness(make_cluster(8), make_profile()), PastJobs()
     past.observe(harness.state)

@@ -58,6 +58,24 @@ def test_a_node_that_joins_is_offered_at_once(profile: str) -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
+def test_spare_rows_from_the_start_change_no_decision_and_are_what_nodes_that_join_get(profile: str) -> None:
+    places, layouts = [], []
+    for grows in (False, True):
+        harness = Harness(replace(make_cluster(2, 4), grows=grows), builtin_profile(profile))
+        harness.submit(*(make_job(f"j{i}", gpus) for i, gpus in enumerate((1, 4, 2, 3, 1))), make_job("huge", 9))
+        harness.cycle()
+        harness.join(Node("new", 4, leaf="far"))
+        harness.cycle()
+        harness.join(Node("next", 2, spine="far"))
+        harness.cycle()
+        harness.state.check()
+        places.append({job: harness.nodes_of(job) for job in harness.running()})
+        layouts.append(harness.state.layout)
+    assert places[0] == places[1] and len(places[0]) == 5
+    assert layouts == [1, 0]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
 def test_a_job_that_lost_its_node_goes_to_another_and_waits_for_it_where_there_is_none(profile: str) -> None:
     harness = of(profile, 2, 4)
     harness.submit(make_job("small", 2), make_job("large", 4))

@@ -71,7 +71,7 @@ def test_it_says_until_when_it_waits_and_what_keeps_it_then() -> None:
     (fact,) = facts(harness, "high")
     assert fact == AwaitsNode("ours", 5 * MINUTE, CAME + 5 * MINUTE)
     assert fact_sentence(fact) == (
-        f"it waits for a node until {clock(fact.at)}, and stops nobody before: 5m in queue ours (node_wait)"
+        f"it waits for a node until {clock(fact.at)}, and preempts no job before: 5m in queue ours (node_wait)"
     )
     assert [type(one) for one in facts(full(300, 600), "high")] == [AwaitsNode, ProtectedVictims]
     harness.cycle(CAME + 5 * MINUTE - 1)

@@ -407,7 +407,7 @@ def test_giving_back_what_was_never_taken_is_refused_and_changes_nothing() -> No
     tree.check([(1, 0, (3,))])
     with pytest.raises(StateError, match="sum over the jobs"):
         tree.check([(1, 0, (2,))])
-    tree._usage[0] += 1
+    tree.used[0, 0] += 1
     with pytest.raises(StateError, match="queue 'root' uses 4"):
         tree.check()
 

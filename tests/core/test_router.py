@@ -20,7 +20,7 @@ from kant.model.errors import InputError
 from kant.model.event import JobStarted, JobSubmitted, PolicyRouted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.queueing.router import Router, Rule, features, predictions
+from kant.queueing.router import PolicyRouter, SwitchRule, features, predictions
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, parse_profile
 from kant.sim.run import RunHooks, simulate
@@ -194,7 +194,7 @@ def test_kant_weather_goes_by_predictions_for_as_long_as_they_hold() -> None:
 
 
 def test_the_rule_that_acts_is_wider_by_its_band(monkeypatch: pytest.MonkeyPatch) -> None:
-    router = Router("floor", (Rule("other", "so", {"waiting": (5, 10)}),), hold_s=60, band=2)
+    router = PolicyRouter("floor", (SwitchRule("other", "so", {"waiting": (5, 10)}),), hold_s=60, band=2)
     state = ClusterState(SPEC)
 
     def wants(waiting: int, now: int) -> str | None:
@@ -215,7 +215,10 @@ def test_the_rule_that_acts_is_wider_by_its_band(monkeypatch: pytest.MonkeyPatch
         (lambda text: text.replace("largest = [0, 12]", "size = [0, 12]"), "must be of waiting, backlog"),
         (lambda text: text.replace('policy = "rotate"', 'policy = "turn"'), "expected one of patient, rotate"),
         (lambda text: text.replace('{ policy = "preemptive" }', '{ policy = "easy" }'), "plan nothing ahead"),
-        (lambda text: text.replace("router.policies.rotate", "router.policies.patient"), "beside the floor patient"),
+        (
+            lambda text: text.replace("router.policies.rotate", "router.policies.patient"),
+            "in addition to the floor patient",
+        ),
     ],
 )
 def test_a_router_that_cannot_be_is_refused(change: Callable[[str], str], sentence: str) -> None:

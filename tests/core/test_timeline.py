@@ -467,6 +467,31 @@ def check_sooner(both: Both, key: int, job: Job, duration: int, now: int) -> Non
         both.add(key, found[1], found[0], min(found[0] + duration, FOREVER))
 
 
+@pytest.mark.parametrize(
+    ("began", "free", "sooner"), [(8, 3, (3, 1, [])), (3, 3, (-1, -1, [])), (8, 4, (3, 0, [1]))],
+    ids=["it can be sooner anyway", "it cannot be sooner", "it can be sooner where the other makes way"],
+)  # fmt: skip
+def test_another_makes_way_only_for_a_job_that_starts_sooner_by_it(
+    began: int, free: int, sooner: tuple[int, int, list[int]]
+) -> None:
+    """A node is free from 3 on, one from `free` on; `other` has the first from then on. The job needs one for 2."""
+    both, job, other = Both(make_cluster(1, 1)), 0, 1
+    shape = both.state.shapes.of(make_job("one"))
+    both.add(job, whole(1, 1), began, began + 2)
+    both.add(other, whole(0, 1), free, free + 3)
+    both.add(2, whole(0, 1), 0, 3)
+    both.add(3, whole(1, 1), 0, free)
+    jobs: Table = np.zeros((4, c.JOB_WIDTH), dtype=np.int64)
+    jobs[:, c.J_SHAPE] = shape.index
+    reserved = np.array([(job, shape.index), (other, shape.index)], dtype=np.int64)
+    recorded, attempts = np.ones((4, 1), dtype=np.int64), np.ones(1, dtype=np.int64)
+    _, _, found, moved = both.calendar.first_sooner(
+        np.array([job]), 0, recorded, 0, jobs, -1, 2, reserved, attempts, 0, 1
+    )
+    start, node = (-1, -1) if found is None else (found[0], int(found[1][0, NODE]))
+    assert (start, node, moved) == sooner
+
+
 def test_a_search_looks_only_at_nodes_where_something_may_start() -> None:
     """Ten nodes are full until 100, then promised to two gangs: only what comes free, and is enough, is looked at."""
     both = Both(make_cluster(*[8] * 10))

@@ -20,8 +20,9 @@ from tests.examples import examples
 import kant
 from kant.model.decision import Preempt, Start
 from kant.model.errors import InputError
-from kant.model.event import JobPreempted, JobStarted
+from kant.model.event import JobPreempted, JobStarted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
+from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.scheduler.cycle import Scheduler
 from kant.testing.builders import submitted
 from kant.workload.cluster_file import read_cluster
@@ -153,14 +154,14 @@ def fill_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ka
     forget()
 
 
-@pytest.mark.parametrize(("queries", "row", "seed"), [(17_000, "philly", 1), (150_000, "seren", 1)])
-def test_trees_in_gaps_cost_others_nothing(fill_profile: kant.Profile, queries: int, row: str, seed: int) -> None:
+@pytest.mark.parametrize(("queries", "row", "days"), [(17_000, "seren", 2), (150_000, "seren", 1)])
+def test_trees_in_gaps_cost_others_nothing(fill_profile: kant.Profile, queries: int, row: str, days: int) -> None:
     """Also where late gangs preempt others and move them, and where fillers take every GPU that is left."""
-    jobs = kant.Workload.generate(row, gpus=64, load=1.1, days=1, seed=seed)
-    found = TREES.fill(jobs, "8x8", fill_profile, 1, queries)
+    jobs = kant.Workload.generate(row, gpus=64, load=1.1, days=days, seed=1)
+    found = TREES.fill(jobs, "8x8", fill_profile, days, queries)
     assert found.moved == 0 and found.delay_s == 0 and found.others > 50 and found.stops > 50
     if queries < 100_000:
-        built = 355 * TREES.BATCH * TREES.TREE_S / (64 * 86400)
+        built = 355 * TREES.BATCH * TREES.TREE_S / (64 * days * 86400)
         assert found.used - found.used_alone == pytest.approx(built, rel=1e-6)
         assert found.trees == 355 * TREES.BATCH - found.stops
     else:
@@ -200,3 +201,17 @@ def test_fillers_start_last_and_whoever_waits_is_looked_at_again(fill_profile: k
     assert {(type(each), each.job) for each in cycle(1).decisions} >= {(Preempt, kept), (Start, "c")}
     submit("d", 8, 0)
     assert not any(isinstance(each, Preempt | Start) for each in cycle(2).decisions)
+
+
+def test_a_filler_reclaims_nothing(fill_profile: kant.Profile) -> None:
+    """Not even where its queue has quota and the job that runs borrows."""
+    state = fill_profile.inner.new_state(read_cluster("1x8"))
+    queues = (Queue("pool"), Queue("fills", parent="pool", quotas=(Quota(nominal=8000),)), Queue("jobs", parent="pool", quotas=(Quota(),)))
+    state.apply(QueuesChanged(0, QueueConfig(queues)))
+    scheduler = Scheduler(state, fill_profile.inner)
+    state.apply(submitted(Job("a", 0, (PodGroup(1, Demand(8)),), queue="jobs")))
+    (start,) = scheduler.cycle(0).decisions
+    assert isinstance(start, Start)
+    state.apply(JobStarted(0, "a", start.allocation))
+    state.apply(submitted(Job("f", 0, (PodGroup(1, Demand(8)),), queue="fills", priority=-1)))
+    assert not any(isinstance(each, Preempt | Start) for each in scheduler.cycle(10**9).decisions)

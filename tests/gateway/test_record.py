@@ -18,7 +18,7 @@ from tests.gateway.rig import dispatcher, routing
 from tests.patience import PATIENCE_S
 
 from kant.gateway.ask import read_ask
-from kant.gateway.record import Entry, Record
+from kant.gateway.record import Record, RequestRecord
 from kant.model.errors import InputError
 from kant.serving.prefix_index import BLOCK_TOKENS
 from kant.serving.replay import read_day
@@ -34,7 +34,7 @@ def written(path: Path, prompts: list[Any], router: str = "prefix", said: int = 
         chosen, record = dispatcher(["http://a"], router=router), Record(path, router, "fcfs")
         for prompt in prompts:
             ask = read_ask("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
-            entry = Entry("x", "/v1/completions", asyncio.get_running_loop().time())
+            entry = RequestRecord("x", "/v1/completions", asyncio.get_running_loop().time())
             entry.placed, entry.status, entry.output, entry.backend = chosen.come(ask), 200, 7, 0
             entry.prompt = said
             record.write(entry, 4.0)

@@ -39,7 +39,7 @@ class Leader:
         self.fleet = Fleet(core, mirror, translation)
         self.workloads = Workloads(core, mirror, translation)
         self.executor = KubeExecutor(core, mirror, self.workloads, {})
-        translation.queues(core, 0)
+        translation.queues.follow(core, 0)
         self.settle()
         self.fleet.follow(mirror.nodes)
         self.workloads.rule_changes.count_beside(mirror.nodes)

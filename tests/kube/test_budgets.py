@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import (
-    Budget,
-    BudgetSpec,
     BudgetStatus,
     Condition,
+    DisruptionBudget,
+    DisruptionBudgetSpec,
     LabelSelector,
     Meta,
     Pod,
@@ -21,7 +21,7 @@ from kant.kube.objects.views import (
     PodStatus,
     Requirement,
 )
-from kant.kube.reconcile.budgets import Budgets
+from kant.kube.reconcile.budgets import DisruptionBudgets
 
 SPACES, APPS = ("ml", "web"), ("a", "b")
 
@@ -37,7 +37,7 @@ def pods(draw: st.DrawFn) -> Pod:
 
 
 @st.composite
-def budgets(draw: st.DrawFn) -> Budget:
+def budgets(draw: st.DrawFn) -> DisruptionBudget:
     selector = draw(
         st.sampled_from(
             (
@@ -52,10 +52,10 @@ def budgets(draw: st.DrawFn) -> Budget:
     status = BudgetStatus(*draw(st.tuples(*[st.integers(0, 3)] * 3)), observed_generation=draw(st.integers(1, 2)))
     policy = draw(st.sampled_from(("", "IfHealthyBudget", "AlwaysAllow")))
     meta = Meta(str(draw(st.integers(0, 2))), draw(st.sampled_from(SPACES)), generation=2 if draw(st.booleans()) else 1)
-    return Budget(meta, BudgetSpec(selector, policy), status)
+    return DisruptionBudget(meta, DisruptionBudgetSpec(selector, policy), status)
 
 
-def server_evicts(pods: list[Pod], budgets: list[Budget]) -> Pod | None:
+def server_evicts(pods: list[Pod], budgets: list[DisruptionBudget]) -> Pod | None:
     """The Eviction API, as its source has it, asked about one pod after the other; the first that it refuses."""
     left = {id(budget): budget.status.disruptions_allowed for budget in budgets}
     for pod in pods:
@@ -90,11 +90,11 @@ def name(thing: Any) -> tuple[str, str]:
 
 
 @given(st.lists(pods(), max_size=6, unique_by=name), st.lists(budgets(), max_size=3, unique_by=name))
-def test_refused_is_whom_the_eviction_api_would_refuse(all_pods: list[Pod], there: list[Budget]) -> None:
+def test_refused_is_whom_the_eviction_api_would_refuse(all_pods: list[Pod], there: list[DisruptionBudget]) -> None:
     mirror = Mirror()
     mirror.replace_pods(all_pods)
     mirror.budgets.replace(there)
-    found = Budgets(mirror)
+    found = DisruptionBudgets(mirror)
     found.follow((), mirror.budgets)
     refused = found.refuses(all_pods)
     assert (refused[0] if refused else None) == server_evicts(all_pods, there)
@@ -102,10 +102,10 @@ def test_refused_is_whom_the_eviction_api_would_refuse(all_pods: list[Pod], ther
 
 @given(st.lists(st.one_of(pods(), budgets()).map(lambda thing: (thing, False)) | pods().map(lambda pod: (pod, True))))
 def test_what_is_followed_is_what_a_fresh_look_sees_and_who_may_fare_otherwise_is_named(
-    changes: list[tuple[Pod | Budget, bool]],
+    changes: list[tuple[Pod | DisruptionBudget, bool]],
 ) -> None:
     mirror = Mirror()
-    followed = Budgets(mirror)
+    followed = DisruptionBudgets(mirror)
     verdicts: dict[str, object] = {}
     for thing, gone in changes:
         if isinstance(thing, Pod):
@@ -114,7 +114,7 @@ def test_what_is_followed_is_what_a_fresh_look_sees_and_who_may_fare_otherwise_i
             mirror.budgets.change("deleted" if thing.status.current_healthy == 3 else "modified", thing)
         told = followed.follow(mirror.touched, mirror.budgets_touched)
         mirror.touched, mirror.budgets_touched = {}, {}
-        fresh = Budgets(mirror)
+        fresh = DisruptionBudgets(mirror)
         fresh.follow((), mirror.budgets)
         for uid, pod in mirror.pods.items():
             assert followed.refuses([pod]) == fresh.refuses([pod])
@@ -126,10 +126,10 @@ def test_what_is_followed_is_what_a_fresh_look_sees_and_who_may_fare_otherwise_i
 def test_several_pods_of_one_budget_need_as_many_disruptions() -> None:
     ready = PodStatus("Running", (Condition("Ready", "True"),))
     gang = [Pod(Meta(f"w-{i}", "ml", uid=str(i), labels={"app": "a"}), PodSpec("n0"), ready) for i in range(4)]
-    budget = Budget(Meta("keep", "ml", generation=1), BudgetSpec(LabelSelector({"app": "a"})))
+    budget = DisruptionBudget(Meta("keep", "ml", generation=1), DisruptionBudgetSpec(LabelSelector({"app": "a"})))
     mirror = Mirror()
     mirror.replace_pods(gang)
-    found = Budgets(mirror)
+    found = DisruptionBudgets(mirror)
     for allowed in range(6):
         mirror.budgets.change("modified", replace(budget, status=BudgetStatus(allowed, observed_generation=1)))
         found.follow((), mirror.budgets_touched)

@@ -66,14 +66,14 @@ def as_pods_say(one: Selection) -> Selection:
 def open_to(leader: Leader) -> dict[str, set[str]]:
     """The nodes on which the core would let each pod stand that waits; none where it is no job."""
     core, found = leader.core, dict[str, set[str]]()
-    names, pools = [node.name for node in core.state.spec.nodes], np.array(core.state.shapes.node_sets.pool_of)
+    names, pools = core.state.node_rows.names, np.array(core.state.shapes.node_sets.pool_of)
     for workload in leader.workloads.members.by_key.values():
         (uid,) = leader.workloads.members.pods_of[workload.key]
         found[uid] = set()
         if workload.job:
             assert workload.phase is Phase.WAITING
             mask = core.state.shapes.admitting(core.state.shape_of(core.state.rows[workload.job]), pools)
-            found[uid] = {name for name, inside in zip(names, mask, strict=True) if inside}
+            found[uid] = {name for name, inside in zip(names, mask, strict=True) if inside and name}
             assert found[uid], "it is a job, and has no node"
             assert (names_in(core.state.live[core.state.rows[workload.job]]) == {""}) <= (found[uid] == set(NODES))
         else:
@@ -128,7 +128,7 @@ def test_five_hundred_distinct_requests_start_in_one_cycle() -> None:
     leader = Leader(mirror)
     slots = leader.turn()
     assert {slot.pod: slot.node for slot in slots} == {f"p{i}": f"n{many - 1 - i}" for i in range(many)}
-    assert len(leader.translation.node_sets._sets) == many
+    assert len(leader.translation.eligible.node_sets._sets) == many
 
 
 def test_sets_of_pods_that_have_gone_are_forgotten() -> None:
@@ -145,8 +145,8 @@ def test_sets_of_pods_that_have_gone_are_forgotten() -> None:
             key = leader.workloads.members.note(one.metadata.uid, one)
             assert key is not None
             leader.workloads.settle_all({key: None, **leader.workloads.follow_sets()})
-    assert len(leader.translation.node_sets._sets) < 70
-    assert kept in leader.translation.node_sets._sets, "somebody waits for it"
+    assert len(leader.translation.eligible.node_sets._sets) < 70
+    assert kept in leader.translation.eligible.node_sets._sets, "somebody waits for it"
     assert len(leader.core.state.shapes.node_sets._bits) < 70
     change(leader, view("n0", ({"of": "kept"}, ())))
     assert [slot.pod for slot in leader.turn()] == ["kept"]

@@ -117,6 +117,7 @@ def test_what_is_said_of_nodes_are_their_own_events() -> None:
     change(leader, None, "n0")
     kinds = [kind for kind in said if kind in (NodesJoined, NodeDescribed, NodesLeft)]
     assert kinds == [NodesJoined, NodeDescribed, NodesLeft]
+    assert not leader.core.state.layout, "the table has had rows for nodes that join from the start"
 
 
 def test_a_node_event_translates_that_node_alone_and_no_pod_that_runs() -> None:
@@ -125,12 +126,12 @@ def test_a_node_event_translates_that_node_alone_and_no_pod_that_runs() -> None:
     submit(leader, *(waiting(f"p{i}", PLAIN, 1) for i in range(50)), waiting("huge", PLAIN, 16))
     assert len(leader.turn()) == 50
     read: list[str] = []
-    job, node = leader.translation._job, leader.translation.node
+    job, node = leader.translation._job, leader.translation.nodes.node
     leader.translation._job = lambda ref, pods, filters, rules: (  # type: ignore[method-assign]
         read.extend(pod.metadata.name for pod in pods),
         job(ref, pods, filters, rules),
     )[1]
-    leader.translation.node = lambda view, now: (  # type: ignore[method-assign]
+    leader.translation.nodes.node = lambda view, now: (  # type: ignore[method-assign]
         read.append(view.metadata.name),
         node(view, now),
     )[1]

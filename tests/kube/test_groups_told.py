@@ -88,7 +88,7 @@ class Story:
         if any(found is None for found in groups.values()):
             groups.clear()
             self.settle(KEYS)
-        awaited, self.workloads.awaited = self.workloads.awaited, {}
+        awaited, self.workloads.reading.awaited = self.workloads.reading.awaited, {}
         for ref in awaited:
             groups.update(dict.fromkeys(ref.paths, self.object))
             self.settle(["/".join(ref.key)])

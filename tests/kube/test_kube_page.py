@@ -80,7 +80,7 @@ def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
     text = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--nodes", "1", "--profile", "easy").out
     assert "1 more node" in text and "late" in text
     refused = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--at", "1h", "--nodes", "1").refusal()
-    assert "expected a journal beside it" in refused
+    assert "expected a journal with it" in refused
     no_forecaster = command("whatif", "--kubeconfig", plane.kubeconfig("nobody"), "--nodes", "1").refusal()
     assert "it needs the role kant-inspector" in no_forecaster
 

@@ -102,7 +102,7 @@ async def test_a_cluster_goes_on_with_what_a_machine_knew(
         "export", str(folder), "--home", str(home), "--image", "img", "-n", TEAM, "--env", "A", "--json"
     ).json()
     made = outcome["kubernetes"]
-    assert made["held"] == {"42": "it comes after job 41"} and list(made["left_out"]) == ["44"]
+    assert made["held"] == {"42": "it depends on job 41"} and list(made["left_out"]) == ["44"]
     assert "whole number of GPUs" in made["left_out"]["44"] and made["jobs"] == 4
     async with Api(plane) as api:
         await install(api)

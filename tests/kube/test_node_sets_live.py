@@ -100,7 +100,7 @@ async def test_the_first_taint_is_heeded_by_pods_that_select_nothing(api: Api, k
         pods = await until(api, lambda pods: says(pods, "late", "fit now") and says(pods, "able", "fit now"))
         node = where(pods)["full"]
         await api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [KEPT]}})
-        await until(api, lambda _: driver.translation.node_sets.tainted)
+        await until(api, lambda _: driver.translation.eligible.node_sets.tainted)
         await api.delete("/api/v1/namespaces/default/pods/full", grace_s=0)
         pods = await until(api, lambda pods: "able" in bound(pods))
         assert where(pods)["able"] == node and "late" not in bound(pods)

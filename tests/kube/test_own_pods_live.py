@@ -80,7 +80,7 @@ async def test_a_tenant_asks_about_their_own_pods_with_no_right_beyond_their_nam
             assert "default: 1 jobs run with 1 GPUs, 1 wait for 16" in said
             said = await people("tenant", "top", "-n", TEAM)
             assert "red/runs: 1 GPUs on 1 node, queue default" in said and "theirs" not in said
-            assert "quotas, positions, the jobs of others, evidence and expected starts are for" in said
+            assert "quotas, positions, the jobs of others, evidence and expected starts need" in said
             assert "runs on n0" in await people("tenant", "why", "runs", "-n", TEAM)
             for words in (("why", "theirs"), ("eta",), ("top",), ("queue",)):
                 said = await people("tenant", *words, "-n", OTHER, code=2)

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S
 
 from kant.kube.follow import informers
 from kant.kube.lead.driver import KubeDriver
-from kant.kube.reconcile import workloads
+from kant.kube.reconcile import lost_places
 from kant.scheduler.profile import Profile
 
 YES = {"scheduling.kant.dev/preemptible": "true"}
@@ -155,7 +155,7 @@ async def test_a_budget_that_refuses_keeps_all_and_both_are_told(
     api: Api, kant: Kant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the role does not let budgets be watched, the Eviction API alone says no."""
-    monkeypatch.setattr(workloads, "PROTECTED", 4.0)
+    monkeypatch.setattr(lost_places, "PROTECTED", 4.0)
     heard: list[str] = []
     monkeypatch.setattr(informers, "log_event", lambda log, text, *level: heard.append(text))
     await deputy_of_kant(api, but_for="policy")

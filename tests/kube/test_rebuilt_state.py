@@ -51,7 +51,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-AS_NEW = "This is what a Kant would say that starts now."
+AS_NEW = "This is what a Kant that starts now would say."
 SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
 
 
@@ -168,7 +168,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             assert "late: not enough free capacity" in await asyncio.to_thread(said, "tenant", "why", "late-0")
             assert alone, "nobody answers"
             lines = await asyncio.to_thread(warned, "tenant", "queue")
-            assert lines == [f"kant: nobody leads: nobody holds the Lease {NAMESPACE}/kant. {AS_NEW}"]
+            assert lines == [f"kant: no leader: nobody holds the Lease {NAMESPACE}/kant. {AS_NEW}"]
             new = {VERSION: "9.9.9", PROFILE: 'name = "new"\n[unheard]\nx = 1\n'}
             late = {"holderIdentity": "late", "renewTime": "2026-01-01T00:00:00.000000Z"}
             await api.patch(lease, {"metadata": {"annotations": new}, "spec": late})
@@ -177,7 +177,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             (line,) = await asyncio.to_thread(warned, "tenant", "top", "--profile", "kant")
             assert f"Lease {NAMESPACE}/kant was renewed" in line
             (line,) = await asyncio.to_thread(warned, "tenant", "eta", "--system", "elsewhere", "--json")
-            assert "nobody leads: there is no Lease elsewhere/kant." in line
+            assert "no leader: there is no Lease elsewhere/kant." in line
             assert "See `kubectl kant --help`" in await asyncio.to_thread(said, "tenant", "wy", code=2)
 
     async def end() -> None:

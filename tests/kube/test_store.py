@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.kube.follow.store import Store, own_name, version
-from kant.kube.objects.views import Budget, Meta
+from kant.kube.objects.views import DisruptionBudget, Meta
 
 OBJECTS = st.builds(
-    lambda name, version, label: Budget(Meta(name, resource_version=version, labels={"l": label})),
+    lambda name, version, label: DisruptionBudget(Meta(name, resource_version=version, labels={"l": label})),
     st.sampled_from("abc"), st.sampled_from(["", "1", "2"]), st.sampled_from("xy"),
 )  # fmt: skip
 STEPS = st.one_of(
@@ -18,15 +18,18 @@ STEPS = st.one_of(
 )
 
 
+Step = tuple[str, DisruptionBudget | list[DisruptionBudget]]
+
+
 @given(st.lists(STEPS, max_size=20), st.booleans())
-def test_a_store_tells_of_what_is_new_and_keeps_all(steps: list[tuple[str, Budget | list[Budget]]], own: bool) -> None:
-    told: list[tuple[str, Budget | None, Budget | None]] = []
-    store = Store[str, Budget](
+def test_a_store_tells_of_what_is_new_and_keeps_all(steps: list[Step], own: bool) -> None:
+    told: list[tuple[str, DisruptionBudget | None, DisruptionBudget | None]] = []
+    store = Store[str, DisruptionBudget](
         own_name, lambda *words: told.append(words), (lambda one: one.metadata.labels) if own else version
     )
-    known: dict[str, Budget] = {}
+    known: dict[str, DisruptionBudget] = {}
 
-    def is_new(before: Budget, now: Budget) -> bool:
+    def is_new(before: DisruptionBudget, now: DisruptionBudget) -> bool:
         if own:
             return before.metadata.labels != now.metadata.labels
         return not now.metadata.resource_version or (before.metadata.resource_version != now.metadata.resource_version)

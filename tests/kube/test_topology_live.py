@@ -157,13 +157,13 @@ async def test_a_topology_of_kueue_beside_ours_of_the_same_name(
         await install_kind(api, definition)
         await api.apply([theirs | {"spec": {"levels": [{"nodeLabel": "b"}, {"nodeLabel": "a"}]}}])
         pods = await until(api, lambda pods: len(bound(pods)) == 2)
-        assert len(leaves(pods, "one")) == 1 and driver.translation.levels.source == "Topology fabric"
+        assert len(leaves(pods, "one")) == 1 and driver.translation.nodes.levels.source == "Topology fabric"
         await api.apply([topology()])
         await status(api, "topologies", "fabric", lambda s: s["conditions"][0]["status"] == "True")
-        assert driver.translation.levels.leaf == OWN[0]
+        assert driver.translation.nodes.levels.leaf == OWN[0]
         await api.delete("/apis/scheduling.kant.dev/v1alpha1/topologies/fabric")
         async with asyncio.timeout(PATIENCE_S):
-            while driver.translation.levels.leaf != "a":
+            while driver.translation.nodes.levels.leaf != "a":
                 await asyncio.sleep(0.05)
     await api.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/topologies.kueue.x-k8s.io")
 

@@ -173,8 +173,8 @@ def test_a_gang_is_submitted_listed_held_released_and_cancelled(
         await end(api, late, "Succeeded", 0)
         rows = await user.until(lambda rows: rows[late]["phase"] == "finished")
         assert (rows[late]["code"], rows[late]["ended"] > 0) == (0, True)
-        assert await user.kant("cancel", late) == "all of them are over"
-        assert await user.kant("jobs") == "no jobs wait or run (kant jobs --all: also those that are over)"
+        assert await user.kant("cancel", late) == "all of them have ended"
+        assert await user.kant("jobs") == "no jobs wait or run (kant jobs --all lists ended jobs too)"
 
     play(plane, capsys, story)
 
@@ -208,7 +208,7 @@ def test_questions_are_those_of_kubectl_kant_and_take_the_name_of_a_job(
         one = await user.kant("submit", "--image", "img", "--array", "0-2", "--gpus", "8", "--", "one")
         await user.until(lambda rows: "fit now" in rows[big]["waits"] or "empty cluster" in rows[big]["waits"])
         await user.until(lambda rows: rows[one]["phase"] == "running")
-        assert "are for the role kant-inspector" in await user.kant("queue")
+        assert "need the role kant-inspector" in await user.kant("queue")
         user.there[1] = str(plane.kubeconfig("admin"))
         assert (await user.json("why", big))["job"] == f"{TEAM}/{big}"
         assert (await user.kant("why", big)).startswith(f"{TEAM}/{big}: ")

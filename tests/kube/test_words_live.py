@@ -18,7 +18,7 @@ from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
 from kant.kube.notify import reasons
 
-NOBODY = "kant: nobody leads: there is no Lease kant-system/kant. This is what a Kant would say that starts now.\n"
+NOBODY = "kant: no leader: there is no Lease kant-system/kant. This is what a Kant that starts now would say.\n"
 RECLAIM = "[preemption]\npriority = false\nreclaim = 'nominal'\nmin_run_s = 0\n"
 
 

@@ -49,7 +49,7 @@ def test_of_a_job_that_waits_or_runs_what_is_known_is_shown(kant: Up) -> None:
     text = verb("show", runs, "--home", kant.home).out
     assert "GPUs 0,1,2,3" in text and "1  no end is known" in text
     text = verb("show", waits, "--home", kant.home).out
-    assert f"it comes after job {runs}, which has not ended" in text and f"{runs} (ended well)" in text
+    assert f"it depends on job {runs}, which has not ended" in text and f"{runs} (ended well)" in text
     assert "\x1b" not in text
     assert "the id of a job" in verb("show", "99", "--home", kant.home).refusal()
     kant.client.post(kant.client.job(runs, "cancel"))

@@ -57,7 +57,7 @@ def test_a_home_has_one_kant_and_only_its_owner_comes_in(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"no database at all, but longer than a header" * 100, "a store that is whole"),
+        (b"no database at all, but longer than a header" * 100, "an intact store"),
         (b"SQLite format 3\0" + b"\xff" * 5000, "a store that"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_store_of_somebody_else_of_the_future_or_gone_is_refused(tmp_path: Pat
     )
     (home / "kant.db").unlink()
     (home / "runs" / "1").mkdir(parents=True)
-    assert "the store that knows the runs beside it" in refusal(home)
+    assert "the store of the runs next to it" in refusal(home)
 
 
 def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,7 +314,7 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
             assert [record.submission for record in store.live()] == submissions, "what is read is what was written"
             store.close()
         except InputError as error:
-            assert "a store that is whole" in str(error) and "salvages its jobs" in str(error)
+            assert "an intact store" in str(error) and "salvages its jobs" in str(error)
             assert "\n" not in str(error) and path.read_bytes() == damaged
 
 
@@ -381,7 +381,7 @@ def test_verbs_without_a_kant_say_how_to_start_one(tmp_path: Path) -> None:
         (("submit", "--time", "soon", "--", "true"), "--time: expected a duration"),
         (("up", "--log-size", "0MiB"), "--log-size: expected a size"),
         (("up", "--listen", "0.0.0.0:1", "--home", str(home), "--cluster", "1x1"), "--listen: expected a loopback"),
-        (("why", "1", "--at", "2h"), "--at: expected a journal beside it"),
+        (("why", "1", "--at", "2h"), "--at: expected a journal with it"),
     ):
         assert part in verb(*arguments).refusal()
 

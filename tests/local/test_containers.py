@@ -139,5 +139,5 @@ def test_a_job_runs_in_its_image_and_so_do_the_tasks_of_srun(tmp_path: Path) -> 
             RefusedError, match="image: expected Apptainer, Podman or enroot on the path of Kant on this"
         ):
             kant.submit("true", image="IMG")
-        with pytest.raises(RefusedError, match="mounts: expected an image beside them"):
+        with pytest.raises(RefusedError, match="mounts: expected an image with them"):
             kant.submit("true", mounts=["/data"])

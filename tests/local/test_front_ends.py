@@ -251,7 +251,7 @@ def test_a_client_asks_kant_itself_where_no_front_end_is_there_and_sends_nothing
         own.listen()
         with ThreadPoolExecutor(1) as pool:
             pool.submit(lambda: own.accept()[0].close())
-            with pytest.raises(InputError, match="look whether the job is there"):
+            with pytest.raises(InputError, match="check whether the job exists"):
                 ServiceClient(tmp_path).post_short("/v1/jobs", {})
 
 

@@ -144,7 +144,7 @@ class FakeNvml:
         return b"GPU is lost" if code == 15 else b"?"
 
 
-AILS = "GPU 0 takes nothing new: ECC errors that were not corrected: 1"
+AILS = "GPU 0 accepts no new jobs: ECC errors that were not corrected: 1"
 SLICES = (Slice(f"{H100} MIG 3g.40gb", "MIG-1"), Slice(f"{H100} MIG 3g.40gb", "MIG-2"))
 
 

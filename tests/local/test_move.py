@@ -79,7 +79,7 @@ def test_jobs_queues_history_and_journals_go_to_another_machine(tmp_path: Path) 
         kant.client.post("/v1/jobs", wish)
         late = kant.submit("true", gpus=0, queue="all", after=(runs,))
         live = verb("export", str(tmp_path / "live"), "--home", str(old))
-        assert live.code == 0 and "Kant runs here still" in live.out
+        assert live.code == 0 and "Kant still runs here" in live.out
         before = verb("history", "--home", str(old), "--by", "job,user,queue", "--json").json()["rows"]
     found = verb("export", str(folder), "--home", str(old), "--json").json()
     assert (found["over"], found["waiting"], found["running"], found["is_live"]) == (2, 4, 1, False)
@@ -89,7 +89,7 @@ def test_jobs_queues_history_and_journals_go_to_another_machine(tmp_path: Path) 
     taken = verb("import", str(folder), "--home", str(new))
     assert f"job {late} is held" in taken.out and "kant up --queues" in taken.out
     refused = verb("import", str(folder), "--home", str(new)).refusal()
-    assert "has not taken in yet" in refused
+    assert "has not imported yet" in refused
     with Up(new, "1x4", queue_config=QUEUES) as kant:
         assert kant.over(waits, f"{int(waits) + 1}_0", f"{int(waits) + 1}_1") == ["finished"] * 3
         assert kant.log(waits) == "hello\n" and kant.phase(late) == "held"

@@ -121,7 +121,7 @@ command = ["sh", "-c", "echo never >> {told}"]
         bad = kant.submit("true", notices=[{"webhook": "http://127.0.0.1:1/"}, {"command": ["/nowhere/it"]}])
         kant.over(bad)
         log = tmp_path / "said"
-        assert eventually(lambda: "could not be told" in log.read_text() and "/nowhere/it" in log.read_text())
+        assert eventually(lambda: "notice failed" in log.read_text() and "/nowhere/it" in log.read_text())
 
 
 def test_what_a_tenant_gives_is_not_posted_to_this_machine_unless_it_is_allowed(
@@ -188,7 +188,7 @@ def test_a_flood_is_bounded_and_what_is_given_up_is_said(caplog: pytest.LogCaptu
 
     with caplog.at_level("WARNING", "kant.service"):
         assert len(asyncio.run(flood()).waiting) == MOST_WAITING
-    assert sum("could not be told" in str(each.msg) for each in caplog.records) == 3
+    assert sum("notice failed" in str(each.msg) for each in caplog.records) == 3
 
 
 def test_what_is_no_notice_is_refused(tmp_path: Path) -> None:
@@ -205,5 +205,5 @@ def test_what_is_no_notice_is_refused(tmp_path: Path) -> None:
             read_notices(file)
     with pytest.raises(InputError, match="can be read"):
         read_notices(tmp_path / "none")
-    assert "--webhook or --on-event beside it" in verb("submit", "--events", "failed", "--", "true").refusal()
+    assert "--webhook or --on-event as well" in verb("submit", "--events", "failed", "--", "true").refusal()
     assert Notice().on == ("finished", "failed", "cancelled", "rejected")

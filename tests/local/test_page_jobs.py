@@ -7,14 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from tests.browser import launched
 from tests.local.test_page import Seen, free_port
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
 from kant.service.callers import page_token
+from kant.workload.tenants_file import read_tenants
 
 WAITING = 60
+BUDGETS = """
+[[queue]]
+name = "vision"
+[queue.budget]
+soft = 0.001
+user_hard = 0.001
+"""
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +123,55 @@ def test_the_map_fills_the_window(seen: Seen) -> None:
     high = canvas.bounding_box()["height"]
     seen.page.set_viewport_size({"width": 1440, "height": 600})
     assert eventually(lambda: canvas.bounding_box()["height"] < high)
+
+
+def test_a_job_is_submitted_from_the_page(kant: Up, seen: Seen) -> None:
+    form = seen.page.locator("#submit")
+    form.locator("summary").click()
+    form.get_by_label("Command").fill("echo from here; pwd")
+    form.get_by_label("Folder").fill(str(kant.home))
+    form.get_by_label("GPUs").fill("0")
+    form.get_by_label("Limit, minutes").fill("2")
+    form.get_by_label("Title").fill("by-hand")
+    form.get_by_role("button", name="Submit").click()
+    job = form.locator("[role=status] a").inner_text()
+    found = kant.job(job)
+    asked = (found["command"], found["workdir"], found["time_s"], found["job"]["name"], found["job"]["gpus"])
+    assert asked == (["sh", "-c", "echo from here; pwd"], str(kant.home), 120.0, "by-hand", 0)
+    kant.client.post(kant.client.job(job, "cancel"))
+
+
+def test_the_page_shows_budgets_and_says_which_are_used_up(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "queues.toml").write_text(BUDGETS)
+    options: dict[str, Any] = {
+        "queue_config": read_tenants(tmp_path / "queues.toml"),
+        "power_cap": 700,
+        "gpu_watts": 350,
+    }
+    with Up(tmp_path / "home", "1x4", listen=f"127.0.0.1:{free_port()}", **options) as up:
+        up.submit("sleep 600", gpus=2, queue="vision", grace_s=0.1)
+        late = up.submit("true", gpus=1, queue="vision")
+        assert eventually(lambda: "nothing before" in str(up.client.get("/v1/waiting")["jobs"]))
+        seen = Seen(browser, listening(up), page_token(up.home))
+        page, banner = seen.page, seen.page.locator(".notice")
+        banner.nth(1).wait_for()
+        said = banner.all_inner_texts()
+        assert "Queue vision has used up the soft budget: its jobs go after all others." in said
+        assert any("in queue vision has used up the hard budget: nothing more starts before 20" in one for one in said)
+        assert "2 of 4 GPUs free; power for 0 more" in page.locator("#free").inner_text()
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.locator("#submit summary").click()
+        axe = Axe()
+        for tab in ("Jobs", "Queues"):
+            seen.tab(tab)
+            page.locator(".notice, #budgets").first.wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            found = axe.run(page).response["violations"]
+            assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+        rows = page.locator("#budgets tbody tr").all_inner_texts()
+        assert len(rows) == 2 and all("is used up" in row for row in rows)
+        seen.close()
+        assert seen.complaints == [] and up.phase(late) == "waiting"
 
 
 def test_who_has_no_token_is_asked_for_it(kant: Up, browser: Any, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_another_process_of_the_same_number_is_not_taken_for_a_run(tmp_path: Pat
         found = find(folder)
         assert isinstance(found, SupervisedRun) == (name == "mine"), name
         if not isinstance(found, SupervisedRun) and found is not None:
-            assert found.lost == {"later": "its supervisor was killed", "boot": "the machine was started anew"}[name]
+            assert found.lost == {"later": "its supervisor was killed", "boot": "the machine was restarted"}[name]
 
 
 @given(st.integers(0, 200), st.integers(1, 16))

@@ -52,7 +52,7 @@ def test_what_is_no_power_is_refused(text: str) -> None:
 
 
 def test_options_that_do_not_go_together() -> None:
-    assert verb("up", "--gpu-watts", "700W").refusal() == "kant: --gpu-watts: expected --power-cap beside it\n"
+    assert verb("up", "--gpu-watts", "700W").refusal() == "kant: --gpu-watts: expected --power-cap as well\n"
     said = verb("up", "--power-cap", "2kW", "--cluster", "1x4").refusal()
     assert said == "kant: --gpu-watts: expected what one GPU of a virtual machine draws, such as 700W\n"
 

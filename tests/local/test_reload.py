@@ -40,7 +40,7 @@ def test_queues_and_profile_follow_their_files_and_mistakes_change_nothing(tmp_p
         assert eventually(lambda: kant.phase(runs) == "running")
         assert eventually(lambda: "quota" in kant.job(waits)["job"]["waits"]), kant.job(waits)["job"]
         queues.write_text("[[queue]]\nname = 3\n")
-        assert eventually(lambda: "what was there stays" in complaint(kant))
+        assert eventually(lambda: "the old content stays" in complaint(kant))
         queues.write_text(TEAM.format(gpus=2).replace("team", "other"))
         assert eventually(lambda: f"expected queue team, in which job {runs} is" in complaint(kant))
         assert kant.phase(waits) == "waiting"

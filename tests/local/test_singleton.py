@@ -30,7 +30,7 @@ def test_one_after_the_other_and_others_pass(kant: Up) -> None:
     assert kant.over(other, plain) == ["finished"] * 2
     assert eventually(lambda: phases(kant, jobs) == ["running", "blocked", "blocked"])
     said = verb("why", jobs[2], "--home", kant.home).out
-    assert f"it comes after job {jobs[0]}, which has not ended" in said
+    assert f"it depends on job {jobs[0]}, which has not ended" in said
     for n in range(3):
         assert eventually(lambda n=n: phases(kant, jobs)[n:] == ["running", "blocked", "blocked"][: 3 - n])
         kant.client.post(kant.client.job(jobs[n], "cancel"))

@@ -209,7 +209,7 @@ def test_whom_this_machine_does_not_know_submits_nothing(kant: Up, monkeypatch: 
     monkeypatch.setenv("KANT_TOKEN", token)
     remote = ServiceClient(kant.home)
     assert remote.get("/v1/whoami")["user"] == "a-stranger"
-    with pytest.raises(InputError, match="the user: expected one of this machine, as whom the job is to run"):
+    with pytest.raises(InputError, match="the user: expected a user of this machine, to run the job"):
         remote.post("/v1/jobs", asked(Path("/"), "true", queue="red"))
 
 

@@ -18,7 +18,7 @@ from kant.model.errors import InputError
 from kant.service.low_priority import most_memory
 from kant.service.memory_left import memory_left
 from kant.service.views import Futures
-from kant.service.whatif import BusyError, Desk, TooLongError
+from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
 from kant.sim.question import Question
 
 
@@ -64,7 +64,7 @@ def test_a_job_that_is_only_tested_is_told_its_start_and_is_not_there(kant: Up) 
     (row,) = command("submit", "--json", "--test-only", "--gpus", "2", "--home", kant.home, "--", "true").json()["jobs"]
     assert (row["place"], row["of"], row["expected_us"]["never"]) == (3, 3, False)
     assert command("submit", "--test-only", "--wait", "--home", kant.home, "--", "true").err == (
-        "kant: --test-only: expected one job that nobody submits, got '--wait'\n"
+        "kant: --test-only: expected a single job that is only tested, not submitted, got '--wait'\n"
     )
     for asked_for, sentence in (({"gpus": 9}, "at most 8"), ({"gpus": 1, "array": (0, 1)}, "one job")):
         with pytest.raises(InputError, match=sentence):
@@ -95,7 +95,7 @@ def test_the_command_line_asks_the_kant_that_runs(kant: Up, tmp_path: Path) -> N
     assert "node-00000 (1 node) is drained from 20" in told.out and "3 as their owners said" in told.out
     assert (tmp_path / "out" / "report.html").exists()
     refused = command("whatif", "--home", kant.home, "--at", "1h", "--nodes", "1").refusal()
-    assert "expected a journal beside it" in refused
+    assert "expected a journal with it" in refused
     assert "`kant up`" in command("whatif", "--home", tmp_path, "--nodes", "1").refusal()
 
 
@@ -120,15 +120,15 @@ def test_a_job_has_an_expected_start_a_position_and_a_reason(kant: Up) -> None:
 async def test_the_desk_has_bounds() -> None:
     slow = (sys.executable, "-c", "import time; time.sleep(60)")
     nodes = Question(nodes=("1",))
-    desk = Desk(at_once=1, longest=0.3, process=slow)
+    desk = WhatIfDesk(at_once=1, longest=0.3, process=slow)
     first = asyncio.create_task(desk.ask("journal", 0, nodes, lambda: False))
     await asyncio.sleep(0)
     with pytest.raises(BusyError, match="at most 1 questions at once"):
         await desk.ask("journal", 0, nodes, lambda: False)
     with pytest.raises(TooLongError, match=r"within 0\.3 s"):
         await first
-    assert await Desk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
-    broken = Desk(process=(sys.executable, "-c", "raise MemoryError"))
+    assert await WhatIfDesk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
+    broken = WhatIfDesk(process=(sys.executable, "-c", "raise MemoryError"))
     with pytest.raises(InputError, match="expected futures that fit in memory"):
         await broken.ask("journal", 0, nodes, lambda: False)
     with pytest.raises(InputError, match="the journal: expected a disk"):

@@ -23,7 +23,7 @@ from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import Runbooks, texts_of
 from kant.ops.memory.traces import DeskTools, read_traces
 from kant.ops.orders import Cancel
-from kant.ops.record import Recorder
+from kant.ops.record import TraceRecorder
 from kant.ops.rules import Limit, Limits
 
 Talk = Callable[[Client], Awaitable[Any]]
@@ -182,7 +182,7 @@ def test_what_an_assistant_does_becomes_a_runbook_that_does_it_on_another_node(t
 
     async def inside() -> None:
         own = desk()
-        async with Client(make_server(lambda token: own, record=Recorder(tmp_path).note)) as client:
+        async with Client(make_server(lambda token: own, record=TraceRecorder(tmp_path).note)) as client:
             await act(client)
 
     asyncio.run(inside())

@@ -25,7 +25,7 @@ from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, moment, read_runbook
 from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
 from kant.ops.memory.together import has_their_effects, run_together, waits_for
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, Tools, Trace, read_traces, write_trace
+from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, TaskTrace, Tools, read_traces, write_trace
 from kant.ops.orders import parse_orders
 from kant.ops.rules import Limit, Limits
 from kant.ops.text import untrusted
@@ -247,8 +247,9 @@ def test_a_tool_that_fails_is_called_once_more_and_then_the_model_decides() -> N
             raise failures.pop()
         return tools.call(own)
 
-    def model(trace: Trace) -> Call:
-        return expert(task)(Trace(trace.task, trace.slots, [s for s in trace.steps if "error" not in (s.answer or {})]))
+    def model(trace: TaskTrace) -> Call:
+        done = [step for step in trace.steps if "error" not in (step.answer or {})]
+        return expert(task)(TaskTrace(trace.task, trace.slots, done))
 
     run = Run(task.text, Around(tools, call), books, model).run()
     assert [step.call.tool for step in run.trace.steps if (step.answer or {}).get("error")] == ["plan"]
@@ -263,7 +264,7 @@ def test_a_tool_that_fails_is_called_once_more_and_then_the_model_decides() -> N
 def simple(tools: DeskTools, books: Runbooks, orders: list[dict[str, Any]] | None, task: str = "hold t1") -> Run:
     """`hold t1` by a model that plans these orders, or by nobody."""
 
-    def model(trace: Trace) -> Call | None:
+    def model(trace: TaskTrace) -> Call | None:
         tool = trace.steps[-1].call.tool if trace.steps else ""
         if orders is None:
             return None
@@ -355,10 +356,10 @@ def test_a_moment_is_the_task_the_state_and_all_answers_and_not_the_clock() -> N
     def digest(task: str = "a", version: str = "v", order: str = "hold", lost: int = 1, now: int = 1) -> str:
         args = {"orders": [{"op": order}], "key": f"k{now}"}
         answer = {"plan_id": f"p{now}", "rows": [{"lost": lost, "now_us": now}]}
-        return moment(Trace(task, {}, [Step(Call("plan", args), {}, answer, version=version)]), 1, "w")
+        return moment(TaskTrace(task, {}, [Step(Call("plan", args), {}, answer, version=version)]), 1, "w")
 
     same = digest()
-    assert digest(now=2) == same != moment(Trace("a"), 0, "w") != moment(Trace("a"), 0, "x")
+    assert digest(now=2) == same != moment(TaskTrace("a"), 0, "w") != moment(TaskTrace("a"), 0, "x")
     others: list[dict[str, Any]] = [{"task": "b"}, {"version": "w"}, {"order": "release"}, {"lost": 2}]
     assert same not in {digest(**other) for other in others}
 
@@ -366,7 +367,7 @@ def test_a_moment_is_the_task_the_state_and_all_answers_and_not_the_clock() -> N
 def test_two_choices_in_one_moment_are_none() -> None:
     books = Runbooks()
     for word in ("A1", "B1", "A1"):
-        books.learn(Trace("name it", {}, [Step(Call(DONE, {"answer": word}), {}, {}, version="v")]))
+        books.learn(TaskTrace("name it", {}, [Step(Call(DONE, {"answer": word}), {}, {}, version="v")]))
         (step,) = books.books[""].step
         assert list(step.chosen.values()) == [{"answer": word} if step.seen == 1 else {}]
 
@@ -376,10 +377,10 @@ def test_text_of_tenants_is_in_no_runbook() -> None:
     for word in ("IGNORE", "NOT A WORD", "Plain"):
         steps = [Step(Call("log", {"job": "t2"}), {}, {"lines": [untrusted(line=ORDERS)]}, version="v")]
         steps.append(Step(Call(DONE, {"answer": word}), {}, {}, version="v"))
-        other.learn(Trace("read t2", {}, steps, "1", word))
+        other.learn(TaskTrace("read t2", {}, steps, "1", word))
         kept = list(other.books[word].step[1].chosen.values())
         assert kept == ([{"answer": "Plain"}] if word == "Plain" else [{}])
-    trace = Trace("stop svc", {"job": "svc"}, [], "1")
+    trace = TaskTrace("stop svc", {"job": "svc"}, [], "1")
     tools = DeskTools(desk())
     for call in (Call("jobs"), Call("log", {"job": "t2"}), Call(DONE, {"answer": ORDERS.splitlines()[0]})):
         trace.steps.append(Step(call, {}, tools.call(call)))
@@ -426,7 +427,7 @@ def test_two_runbooks_for_the_same_words_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
-    write_trace(tmp_path, Trace("hold t1", {"job": "t1"}, [], "one"))
+    write_trace(tmp_path, TaskTrace("hold t1", {"job": "t1"}, [], "one"))
     (tmp_path / "two.json").write_text("{")
     with pytest.raises(InputError, match=r"two\.json"):
         read_traces(tmp_path)
@@ -437,11 +438,11 @@ def test_a_trace_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
 # --- several at once --------------------------------------------------------------------------------------------------
 
 
-def planner(orders: list[dict[str, Any]], meet: Barrier | None = None) -> Callable[[Trace], Call]:
+def planner(orders: list[dict[str, Any]], meet: Barrier | None = None) -> Callable[[TaskTrace], Call]:
     """Looks, plans these orders, and applies them; with `meet` it first thinks about its plan until the others do."""
     meets = [meet] if meet is not None else []
 
-    def model(trace: Trace) -> Call:
+    def model(trace: TaskTrace) -> Call:
         if trace.steps and trace.steps[-1].call.tool == "plan" and meets:
             meets.pop().wait(timeout=60)
         calls = {"": Call("jobs"), "jobs": Call("plan", {"orders": orders}), "apply": Call(DONE), "plan": Call("apply")}

@@ -22,7 +22,7 @@ from kant.kube.connect.config import Config
 from kant.model.errors import InputError
 from kant.model.units import MINUTE
 from kant.ops import look
-from kant.ops.audit import Audit, Entry
+from kant.ops.audit import Audit, OpsEntry
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.kube_audit import LONGEST, KubeAudit
 from kant.ops.kubernetes import KubeWorld
@@ -234,7 +234,7 @@ def test_a_server_that_is_killed_while_it_applies(tmp_path: Path, last: str) -> 
         plan = own.plan(orders)["plan_id"]
         write = own.audit.write
 
-        def dying(what: Any, *given: Any, **fields: Any) -> Entry:
+        def dying(what: Any, *given: Any, **fields: Any) -> OpsEntry:
             found = write(what, *given, **fields)
             if what == ("apply" if last == "apply" else "done"):
                 if last == "half":
@@ -270,7 +270,7 @@ def test_who_carries_a_change_out_on_a_cluster_is_left_alone_and_given_up_when_g
     def meanwhile(order: Any, who: Any) -> Any:
         with pytest.raises(RefusalError) as error:
             second.apply(plans[1], "at the same time")
-        assert error.value.code == "busy" and "olga carries out a change" in str(error.value)
+        assert error.value.code == "busy" and "olga is carrying out a change" in str(error.value)
         raise KeyboardInterrupt  # the first is gone
 
     world.world.carry_out = meanwhile  # type: ignore[method-assign]

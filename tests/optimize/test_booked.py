@@ -17,7 +17,7 @@ from kant.model.event import DevicesChanged, JobStarted, JobSubmitted, NodeChang
 from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, HOUR
-from kant.optimize.calendar.booked import Booked, booked_in, collisions
+from kant.optimize.calendar.booked import BookedGpus, booked_in, collisions
 from kant.optimize.calendar.booking import Booking, faults
 from kant.scheduler.profile import builtin_profile
 from kant.sim.run import RunHooks, simulate
@@ -27,14 +27,14 @@ NODES, GPUS = 3, 4
 
 
 @st.composite
-def booked(draw: st.DrawFn) -> list[Booked]:
+def booked(draw: st.DrawFn) -> list[BookedGpus]:
     found = []
     for number in range(draw(st.integers(0, 6))):
         start = draw(st.integers(0, 8))
         held = draw(st.dictionaries(st.integers(0, NODES - 1), st.integers(1, (1 << GPUS) - 1), min_size=1))
         kind = draw(st.sampled_from(("running", "reserved")))
         end = start + draw(st.integers(1, 5))
-        found.append(Booked(str(number), kind, start, end, tuple(sorted(held.items()))))  # type: ignore[arg-type]
+        found.append(BookedGpus(str(number), kind, start, end, tuple(sorted(held.items()))))  # type: ignore[arg-type]
     return found
 
 
@@ -52,7 +52,7 @@ def runs(mask: int) -> list[tuple[int, int]]:
 
 @given(booked())
 @settings(max_examples=examples(80), deadline=None)
-def test_collisions_are_those_of_all_gpus_at_all_times(bookings: list[Booked]) -> None:
+def test_collisions_are_those_of_all_gpus_at_all_times(bookings: list[BookedGpus]) -> None:
     meet = set()
     for now in range(14):
         for node in range(NODES):
@@ -72,7 +72,7 @@ def test_collisions_are_those_of_all_gpus_at_all_times(bookings: list[Booked]) -
 
 @given(booked())
 @settings(max_examples=examples(60), deadline=None)
-def test_no_collision_means_a_calendar_that_holds(bookings: list[Booked]) -> None:
+def test_no_collision_means_a_calendar_that_holds(bookings: list[BookedGpus]) -> None:
     """The same on one line of all GPUs, by the check of calendars."""
     lines = [
         Booking(f"{each.id} {node} {first}", each.start, each.end, count, offset=node * GPUS + first)

@@ -95,7 +95,7 @@ def test_nodes_of_a_cluster_are_processors(tmp_path: Path) -> None:
     flow = tmp_path / "flow.toml"
     flow.write_text('[[stage]]\nid = "a"\ngpus = 4\nduration = "1h"\n[[stage]]\nid = "b"\ngpus = 4\nduration = "1h"\n')
     assert kant("plan", "workflow", flow, "--cluster", "2x4", "--json").json()["makespan"] == 3600
-    assert "so many GPUs" in kant("plan", "workflow", flow, "--cluster", "9x2").refusal()
+    assert "this number of GPUs" in kant("plan", "workflow", flow, "--cluster", "9x2").refusal()
     assert "--cluster" in kant("plan", "workflow", flow).refusal()
     assert "1,000 nodes" in kant("plan", "workflow", flow, "--cluster", "1001x8").refusal()
 
@@ -133,7 +133,7 @@ def test_a_picture_has_a_line_for_each_processor_and_all_of_the_same_width(seed:
         ('duration = "40m"', "", ["stage prepare, duration", "how long it runs"]),
         ('duration = "40m"', "duration = true", ["line 12", "duration", "a time"]),
         ('A100 = "3h", ', "", ["line 17", "stage train, duration", "with 8 GPUs (A100)"]),
-        ("gpus = 8\nduration", "gpus = 16\nduration", ["line 16", "stage train, gpus", "so many GPUs", "16"]),
+        ("gpus = 8\nduration", "gpus = 16\nduration", ["line 16", "stage train, gpus", "this number of GPUs", "16"]),
         ("gpus = 8\nduration", "gpus = -1\nduration", ["line 16", "gpus", "from 0"]),
         ('A100 = "3h", H100 = "2h"', 'V100 = "3h"', ["stage train, duration", "(A100)"]),
         ('"600GiB"', "600", ["line 18", "after.prepare", "10GiB"]),

@@ -26,7 +26,7 @@ from kant.optimize.residency.program import (
     DROP,
     KEEP,
     Buffer,
-    Choice,
+    BufferAction,
     Program,
     Step,
     Tier,
@@ -51,10 +51,11 @@ def programs(draw: st.DrawFn, most: int = 4) -> Program:
     return Program(draw(st.integers(1, 10)), (Tier("slow", draw(st.integers(1, 3))),), buffers, tuple(rows))
 
 
-def all_plans(program: Program) -> Iterator[tuple[Choice, ...]]:
+def all_plans(program: Program) -> Iterator[tuple[BufferAction, ...]]:
     """Every plan that holds."""
     options = [
-        [Choice(DROP), Choice(KEEP), *(Choice(COPY, first) for first in range(use.step))] for use in uses_of(program)
+        [BufferAction(DROP), BufferAction(KEEP), *(BufferAction(COPY, first) for first in range(use.step))]
+        for use in uses_of(program)
     ]
     for choices in product(*options):
         if not faults(program, choices):
@@ -82,7 +83,7 @@ def test_on_drawn_programs_the_beam_never_loses_to_the_rule(seed: int, steps: in
     simple, found = greedy(program), beam(program, 6)
     assert not faults(program, simple) and not faults(program, found)
     compute = sum(step.compute for step in program.steps)
-    nothing = duration(program, [Choice(DROP)] * len(uses_of(program)))
+    nothing = duration(program, [BufferAction(DROP)] * len(uses_of(program)))
     assert compute <= duration(program, found) <= duration(program, simple) <= nothing
     assert found == beam(program, 6) and program == generate(steps, 5, seed, share)
 
@@ -125,21 +126,21 @@ def test_the_check_of_a_plan_sees_each_fault() -> None:
     buffers = (Buffer("a", 4, "slow"), Buffer("b", 4, "slow"))
     steps = (Step(2, ("a",)), Step(2, ("b",)), Step(2, ("a", "b")))
     program = Program(6, (Tier("slow", 2),), buffers, steps)  # 2 ticks for each
-    drop = Choice(DROP)
+    drop = BufferAction(DROP)
 
-    def said(*choices: Choice) -> str:
+    def said(*choices: BufferAction) -> str:
         return " and ".join(faults(program, choices))
 
     assert said(drop, drop, drop, drop) == ""
-    assert said(drop, Choice(COPY, 0), drop, Choice(KEEP)) == ""
-    assert "never there" in said(Choice(KEEP), drop, drop, drop)
-    assert "not there at its last use" in said(drop, drop, Choice(KEEP), drop)
-    assert "not between its uses" in said(drop, Choice(COPY, 1), drop, drop)
-    assert "step 2 holds 8" in said(drop, drop, Choice(COPY, 1), Choice(COPY, 1)) or "holds 8" in said(
-        drop, Choice(COPY, 0), Choice(COPY, 1), Choice(KEEP)
+    assert said(drop, BufferAction(COPY, 0), drop, BufferAction(KEEP)) == ""
+    assert "never there" in said(BufferAction(KEEP), drop, drop, drop)
+    assert "not there at its last use" in said(drop, drop, BufferAction(KEEP), drop)
+    assert "not between its uses" in said(drop, BufferAction(COPY, 1), drop, drop)
+    assert "step 2 holds 8" in said(drop, drop, BufferAction(COPY, 1), BufferAction(COPY, 1)) or "holds 8" in said(
+        drop, BufferAction(COPY, 0), BufferAction(COPY, 1), BufferAction(KEEP)
     )
     narrow = Program(20, (Tier("slow", 1),), buffers, steps)  # 4 ticks for each
-    assert any("in time" in each for each in faults(narrow, (drop, Choice(COPY, 0), drop, drop)))
+    assert any("in time" in each for each in faults(narrow, (drop, BufferAction(COPY, 0), drop, drop)))
 
 
 TURNS: dict[str, Any] = {

@@ -17,7 +17,7 @@ from kant.optimize.share.predictor import expected_left
 from kant.optimize.share.rounds import simulate
 from kant.optimize.share.training import Training, speeds_of
 from kant.optimize.share.window_exact import best_counts
-from kant.queueing.window import Entry, Window, fill, lay_out
+from kant.queueing.window import Window, WindowJob, fill, lay_out
 from kant.workload.shockwave import read_adaptive
 from kant.workload.shockwave_draw import draw as draw_trace
 
@@ -27,7 +27,7 @@ def windows(draw: st.DrawFn, widest: int = 4) -> Window:
     """A few jobs in a few rounds, so that all plans can be tried."""
     gpus = draw(st.integers(widest, 6))
     entries = tuple(
-        Entry(
+        WindowJob(
             draw(st.integers(1, widest)),
             draw(st.sampled_from((1.0, 2.5, 40.0, 1e4))),
             draw(st.sampled_from((0.0, 0.05, 0.3, 0.5, 0.9))),

@@ -27,9 +27,11 @@ def bill(
     *journals: Annotated[
         Path, Parameter(help="Journals that follow one another. Default: those of the Kant of this machine.")
     ],
-    by: Annotated[str, Parameter(help="Added up by some of user, queue, model, divided by commas.")] = "user",
-    since: Annotated[str, Parameter(help="From then on: 30d (ago), or 2030-01-31. Default: all of it.")] = "",
-    until: Annotated[str, Parameter(help="And before then. Default: the end of the record.")] = "",
+    by: Annotated[str, Parameter(help="Group by any of user, queue, model, separated by commas.")] = "user",
+    since: Annotated[
+        str, Parameter(help="Only from this time on: 30d (ago), or 2030-01-31. Default: from the start.")
+    ] = "",
+    until: Annotated[str, Parameter(help="Only before this time. Default: the end of the record.")] = "",
     queues: Annotated[
         Path | None, Parameter(help="The file of queues whose [prices] count. Default: those of the journals.")
     ] = None,

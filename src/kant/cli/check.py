@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Seed, whole
 from kant.model.errors import InputError
 
-check_app = App(name="check", help="Check a file, or whether a policy keeps the rules.", help_format="plaintext")
+check_app = App(name="check", help="Check a file, or whether a policy follows the rules.", help_format="plaintext")
 
 Kind = Literal["workload", "cluster", "profile", "journal"]
 
@@ -20,7 +20,7 @@ def check(
     file: Annotated[Path, Parameter(help="A workload, cluster file, profile or journal.")],
     /,
     *,
-    kind: Annotated[Kind | None, Parameter(help="What it should be; told by its content where not given.")] = None,
+    kind: Annotated[Kind | None, Parameter(help="The expected format. Default: detected from the content.")] = None,
 ) -> None:
     """Read a file and say what it is, or the first thing that is wrong with it."""
     from kant.cli.show import console

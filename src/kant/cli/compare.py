@@ -39,7 +39,7 @@ def compare(
     /,
     *,
     profile: Annotated[
-        list[str] | None, Parameter(help="Once for each; the first is what gains are against.", negative="")
+        list[str] | None, Parameter(help="A profile; repeat for each. Gains are relative to the first.", negative="")
     ] = None,
     format: Format = None,
     slice: Slice = None,

@@ -25,7 +25,7 @@ def defrag(
     instance: Annotated[Path, Parameter(help="A JSON file of hosts and VMs (docs/solvers.md).")],
     /,
     *,
-    moves: Annotated[int, Parameter(help="Migrations at most.", converter=whole)] = 50,
+    moves: Annotated[int, Parameter(help="The largest number of migrations.", converter=whole)] = 50,
     limit: Limit = "5s",
     json: Json = False,
 ) -> int:
@@ -42,7 +42,9 @@ def defrag(
 def generate(
     *,
     hosts: Annotated[int, Parameter(help="Hosts with two NUMA nodes of 44 cores.", converter=whole)] = 279,
-    vms: Annotated[int, Parameter(help="Virtual machines, if so many fit.", converter=whole)] = 2089,
+    vms: Annotated[
+        int, Parameter(help="Number of virtual machines; fewer where they do not fit.", converter=whole)
+    ] = 2089,
     seed: Seed = 0,
     out: ToFile = None,
 ) -> None:

@@ -20,7 +20,7 @@ def demo(
     ] = "helios-venus",
     days: Annotated[float, Parameter(help="Span of the submissions.")] = 14,
     nodes: Annotated[int, Parameter(help="Nodes of 8 GPUs.", converter=whole)] = 1024,
-    load: Annotated[float, Parameter(help="GPU time asked for over GPU time there is.")] = 0.9,
+    load: Annotated[float, Parameter(help="Requested GPU time divided by the available GPU time.")] = 0.9,
     queues: Queues = None,
     seed: Seed = 1,
     at_once: AtOnce = None,

@@ -16,7 +16,7 @@ from kant.service.client import ServiceClient, home_of
 def show(
     job: Annotated[str, Parameter(help="The id of a job.")],
     /,
-    *jobs: Annotated[str, Parameter(help="More of them.")],
+    *jobs: Annotated[str, Parameter(help="More jobs.")],
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -98,7 +98,7 @@ def _run(attempt: dict[str, Any]) -> str:
     if attempt["ran_us"] < 0:
         return f"{attempt['number']}  no end is known"
     end = f"signal {attempt['signal']}" if attempt["signal"] is not None else f"exit code {attempt['code']}"
-    ended = {"": "", "limit": ", at its time limit", "memory": ", over its memory"}.get(attempt["why"], ", as told")
+    ended = {"": "", "limit": ", at its time limit", "memory": ", over its memory"}.get(attempt["why"], ", on request")
     used = f"{attempt['cpu_us'] / 1e6:.2f} s of a core, {attempt['rss_kib'] / 1024:.4g} MiB"
     lost = f", {attempt['dropped']:,} bytes of output are lost" if attempt["dropped"] else ""
     return f"{attempt['number']}  {end}{ended} after {show_duration(attempt['ran_us'])}: {used}{lost}"

@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.metrics.rate_law import Fitted, Losses
 
-elastic_app = App(name="elastic", help="Trainings that may be shrunk, grown and ended.", help_format="plaintext")
+elastic_app = App(name="elastic", help="Training jobs that can shrink, grow and end early.", help_format="plaintext")
 COLUMNS = ("batch", "tokens", "rate", "loss")
 
 

@@ -15,9 +15,9 @@ from kant.cli.places import questions_of
 
 def eta(
     journal: Annotated[
-        str | None, Parameter(help="A journal.jsonl that a run has written; else a job of this machine's Kant.")
+        str | None, Parameter(help="A journal.jsonl of a run, or a job of the Kant on this machine.")
     ] = None,
-    job: Annotated[str | None, Parameter(help="One job of the journal alone. Default: all that wait.")] = None,
+    job: Annotated[str | None, Parameter(help="Only this job of the journal. Default: all waiting jobs.")] = None,
     /,
     *,
     at: At = None,

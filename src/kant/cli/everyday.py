@@ -41,7 +41,7 @@ def submit_job(
     """Queue a command; `options` are those that `wanted` reads."""
     if test_only and (graph is not None or lines is not None or wait):
         other = "--wait" if wait else "--graph" if graph is not None else "--from"
-        raise InputError("--test-only", "one job that nobody submits", other)
+        raise InputError("--test-only", "a single job that is only tested, not submitted", other)
     if lines is not None:
         from kant.cli.submit_lines import submit_lines
 
@@ -89,7 +89,7 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
 def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str | None) -> list[dict[str, Any]]:
     """Return the notices of the job: `Notice` of `model/submission.py`."""
     if events is not None and not (webhooks or commands):
-        raise InputError("--events", "--webhook or --on-event beside it", events)
+        raise InputError("--events", "--webhook or --on-event as well", events)
     on = {"on": tuple(part for part in events.split(",") if part)} if events is not None else {}
     notices: list[dict[str, Any]] = [{"webhook": each} for each in webhooks]
     return [each | on for each in [*notices, *({"command": ("sh", "-c", each)} for each in commands)]]

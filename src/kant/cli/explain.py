@@ -116,16 +116,18 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
     console.print(f"{_count(pods, 'pod')} on {_count(devices, 'GPU')}{asks}{nth}", style="dim")
     if not found.agrees:
         console.print(
-            "this Kant decides otherwise: it would not have started the job there, so it cannot tell why. Another "
-            "version of Kant wrote the journal, or its driver left decisions out",
+            "this Kant decides differently: it would not have started the job there, so it cannot say why. Another "
+            "version of Kant wrote the journal, or its driver omitted decisions",
             style="yellow", soft_wrap=True,
         )  # fmt: skip
     elif found.how == "proposed":
         section("how", [f"a solver proposed it ({decided.proposed}), and the proposal was carried out whole"])
     elif found.how == "preferences":
-        section("how", ["pod by pod, by the preferences of the job or its workload beside a level of the fabric"])
+        section(
+            "how", ["pod by pod, by the preferences of the job or its workload, in addition to a level of the fabric"]
+        )
     elif found.how == "clear":
-        section("how", ["of equal places one that nobody has booked for the time that the job is expected to run"])
+        section("how", ["of equal places, one without a booking during the expected run time of the job"])
     elif found.how == "plan":
         section("how", ["the search for a start in time proved this place; the placement itself found none"])
     if found.stopped:

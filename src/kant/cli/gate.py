@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def gate(
-    old: Annotated[str, Parameter(help="The profile as it is: a built-in one or a TOML file.")],
-    new: Annotated[str, Parameter(help="The profile as it is to become.")],
+    old: Annotated[str, Parameter(help="The current profile: a built-in one or a TOML file.")],
+    new: Annotated[str, Parameter(help="The new profile.")],
     /,
     *,
     traces: Annotated[
@@ -32,16 +32,17 @@ def gate(
     format: Format = None,
     cluster: ClusterOption = None,
     queues: Queues = None,
-    slices: Annotated[int, Parameter(help="Cut each trace into so many samples.", converter=whole)] = 10,
+    slices: Annotated[int, Parameter(help="Number of samples into which each trace is cut.", converter=whole)] = 10,
     seeds: Annotated[int, Parameter(help="Runs of each sample.", converter=whole)] = 1,
-    max_regret: Annotated[str, Parameter(help="By how much it may be worse, as a part of what is.")] = "2%",
+    max_regret: Annotated[str, Parameter(help="The allowed regression, as a share of the current value.")] = "2%",
     metric: Annotated[
-        list[str] | None, Parameter(help="Once for each. Default: wait_s.p90, the P90 of the waits.", negative="")
+        list[str] | None,
+        Parameter(help="A metric; repeat for each. Default: wait_s.p90, the P90 of the waits.", negative=""),
     ] = None,
     confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all metrics together.")] = "95%",
-    strict: Annotated[bool, Parameter(help="Also refuse what is not shown to do no harm.", negative="")] = False,
+    strict: Annotated[bool, Parameter(help="Also refuse a change that is not proven harmless.", negative="")] = False,
     summary: Annotated[Path | None, Parameter(help="Write the verdict as Markdown at the end of this file.")] = None,
-    store: Annotated[Path | None, Parameter(help="Folder of finished runs, to run none twice.")] = None,
+    store: Annotated[Path | None, Parameter(help="Folder of finished runs, which are not run again.")] = None,
     at_once: AtOnce = None,
     json: Json = False,
 ) -> int:
@@ -125,9 +126,7 @@ def _lines(judged: Verdict, strict: bool) -> list[str]:
     for found in judged.comparisons:
         lines.append(str(found))
         if found.outcome == "unsure":
-            lines.append(
-                f"  {found.metric}: no regression found, and none excluded; more traces, or larger ones, would tell"
-            )
+            lines.append(f"  {found.metric}: no regression found, and none excluded: use more or larger traces")
     return lines
 
 

@@ -33,12 +33,12 @@ HOUR = 3600
 def history(
     *,
     by: Annotated[
-        str, Parameter(help="Added up by some of user, queue, account, day, divided by commas; or job: a row for each.")
+        str, Parameter(help="Group by any of user, queue, account, day, separated by commas; or job: one row each.")
     ] = "user,queue",
-    since: Annotated[str, Parameter(help="What ended since then: 30d (ago), or 2030-01-31.")] = "30d",
-    until: Annotated[str | None, Parameter(help="And before then. Default: now.")] = None,
-    user: Annotated[str, Parameter(help="Of this user alone.")] = "",
-    queue: Annotated[str, Parameter(help="Of this queue alone.")] = "",
+    since: Annotated[str, Parameter(help="Jobs that ended from this time on: 30d (ago), or 2030-01-31.")] = "30d",
+    until: Annotated[str | None, Parameter(help="Jobs that ended before this time. Default: now.")] = None,
+    user: Annotated[str, Parameter(help="Only jobs of this user.")] = "",
+    queue: Annotated[str, Parameter(help="Only jobs of this queue.")] = "",
     csv: Annotated[bool, Parameter(help="Comma-separated values, times in seconds.", negative="")] = False,
     home: Home = None,
     json: Json = False,
@@ -84,7 +84,7 @@ def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
         known = {"code": None, "signal": None} | row
         row["exit"] = COLUMNS["exit"](known, 0)
         row["memory"] = f"{row['rss_kib'] / 1024:,.1f}" if row.get("rss_kib") else ""
-    table("Jobs that are over", shown, {name: name for name in by} | (JOB_HEADS if "job" in by else HEADS))
+    table("Ended jobs", shown, {name: name for name in by} | (JOB_HEADS if "job" in by else HEADS))
 
 
 def moment(text: str, now: datetime, option: str) -> int:

@@ -47,7 +47,7 @@ Services = Annotated[
 
 Reservations = Annotated[
     Path | None,
-    Parameter(help="A CSV file of bookings, whose GPUs nobody else has meanwhile (docs/reservations.md)."),
+    Parameter(help="A CSV file of bookings, whose GPUs no other job uses meanwhile (docs/reservations.md)."),
 ]
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
@@ -66,7 +66,7 @@ def check_seed(kind: type, seed: int | None) -> None:
         raise InputError("--seed", "a whole number from 0 to 2^63 - 1", seed)
 
 
-Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=whole, validator=check_seed)]
+Seed = Annotated[int, Parameter(help="The seed of all random choices.", converter=whole, validator=check_seed)]
 
 
 def effort(limit: str) -> float:
@@ -84,7 +84,7 @@ def _check_jobs(kind: type, jobs: int | None) -> None:
 
 AtOnce = Annotated[
     int | None,
-    Parameter("--jobs", help="Runs side by side. Default: one for each core.", converter=whole, validator=_check_jobs),
+    Parameter("--jobs", help="Runs in parallel. Default: one for each core.", converter=whole, validator=_check_jobs),
 ]
 Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; what still runs is censored.")]
 Out = Annotated[
@@ -94,9 +94,9 @@ Json = Annotated[bool, Parameter(help="Print one JSON object instead of tables."
 
 Home = Annotated[
     Path | None,
-    Parameter(help="Where Kant keeps everything. Default: KANT_HOME, else ~/.local/share/kant."),
+    Parameter(help="The folder with all data of Kant. Default: KANT_HOME, else ~/.local/share/kant."),
 ]
-JournalFile = Annotated[Path, Parameter(help="A journal.jsonl that a run has written.")]
+JournalFile = Annotated[Path, Parameter(help="A journal.jsonl of a run.")]
 At = Annotated[str | None, Parameter(help="A time of the run, such as 2h or 1d3h. Default: the end of the journal.")]
 
 Limit = Annotated[

@@ -19,7 +19,7 @@ WAITS = ("held", "blocked", "waiting")
 def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = ()) -> None:
     """Print jobs. `columns` are some of `COLUMNS`; default: those of `USUAL` that are not empty."""
     if not rows and not columns:
-        say("no jobs wait or run (kant jobs --all: also those that are over)" if states == LIVE else "no jobs")
+        say("no jobs wait or run (kant jobs --all lists ended jobs too)" if states == LIVE else "no jobs")
         return
     cells = {name: [COLUMNS[name](row, now) for row in rows] for name in columns or USUAL}
     shown = [name for name, column in cells.items() if columns or name not in OPTIONAL or any(column)]

@@ -17,22 +17,26 @@ from kant.model.errors import InputError
 
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "STOP", "CONT", "KILL", "WINCH")
 Ids = Annotated[str, Parameter(help="Ids of jobs or of arrays.")]
-Watch = Annotated[bool, Parameter(help="Again every two seconds, until Ctrl-C.", negative="")]
+Watch = Annotated[bool, Parameter(help="Repeat every two seconds, until Ctrl-C.", negative="")]
 
 
 def jobs(
     *,
-    all: Annotated[bool, Parameter(help="Also those that are over.", negative="")] = False,
-    queue: Annotated[str, Parameter(help="Of this queue alone.")] = "",
-    state: Annotated[str, Parameter(help="Of these states alone, divided by commas.")] = "",
-    user: Annotated[str, Parameter(help="Of this user alone.")] = "",
-    name: Annotated[str, Parameter(help="Of this name; * and ? stand for others.")] = "",
-    order: Annotated[str, Parameter(help="latest, or queue: those that wait, as they are tried.")] = "latest",
-    format: Annotated[str | None, Parameter(help="Columns, such as job,on,left,since; a wrong one names all.")] = None,
+    all: Annotated[bool, Parameter(help="Also ended jobs.", negative="")] = False,
+    queue: Annotated[str, Parameter(help="Only jobs of this queue.")] = "",
+    state: Annotated[str, Parameter(help="Only jobs in these states, separated by commas.")] = "",
+    user: Annotated[str, Parameter(help="Only jobs of this user.")] = "",
+    name: Annotated[str, Parameter(help="Only jobs of this name; * and ? are wildcards.")] = "",
+    order: Annotated[
+        str, Parameter(help="latest, or queue: waiting jobs, in the order in which they are tried.")
+    ] = "latest",
+    format: Annotated[
+        str | None, Parameter(help="Columns, such as job,on,left,since; an unknown one lists all.")
+    ] = None,
     watch: Watch = False,
-    limit: Annotated[int, Parameter(help="The most to print, from 1 to 1000.", converter=whole)] = 50,
+    limit: Annotated[int, Parameter(help="The largest number to print, from 1 to 1000.", converter=whole)] = 50,
     before: Annotated[
-        int | None, Parameter(help="Those before: the number that the page before has said.", converter=whole)
+        int | None, Parameter(help="Only jobs before this number, which the previous page prints.", converter=whole)
     ] = None,
     home: Home = None,
     json: Json = False,
@@ -46,9 +50,13 @@ def logs(
     job: Annotated[str, Parameter(help="The id of a job, or of an array: each of its jobs in turn, under its id.")],
     /,
     *,
-    follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Until the job is over.", negative="")] = False,
-    tail: Annotated[int | None, Parameter(help="Only the last lines, so many.", converter=whole)] = None,
-    attempt: Annotated[int, Parameter(help="Of this run, 1 for the first. Default: the last.", converter=whole)] = 0,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Until the job has ended.", negative="")] = False,
+    tail: Annotated[
+        int | None, Parameter(help="Print only this number of lines, from the end.", converter=whole)
+    ] = None,
+    attempt: Annotated[
+        int, Parameter(help="The number of the run, from 1 on. Default: the last.", converter=whole)
+    ] = 0,
     home: Home = None,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
@@ -70,11 +78,11 @@ def _write(part: bytes) -> None:
 
 def cancel(
     *jobs: Ids,
-    all: Annotated[bool, Parameter(help="All that are not over.", negative="")] = False,
+    all: Annotated[bool, Parameter(help="All that have not ended.", negative="")] = False,
     user: Annotated[str, Parameter(help="All of this user.")] = "",
     queue: Annotated[str, Parameter(help="All of this queue.")] = "",
-    state: Annotated[str, Parameter(help="All in these states, divided by commas.")] = "",
-    name: Annotated[str, Parameter(help="All of this name; * and ? stand for others.")] = "",
+    state: Annotated[str, Parameter(help="All in these states, separated by commas.")] = "",
+    name: Annotated[str, Parameter(help="All of this name; * and ? are wildcards.")] = "",
     home: Home = None,
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
@@ -122,12 +130,12 @@ def requeue(*jobs: Ids, home: Home = None, json: Json = False) -> int:
 
 def update(
     *jobs: Ids,
-    priority: Annotated[int | None, Parameter(help="The higher goes first.", converter=whole)] = None,
-    time: Annotated[str | None, Parameter(help="The longest that it may run, such as 2h.")] = None,
-    queue: Annotated[str | None, Parameter(help="The queue to which it goes.")] = None,
-    name: Annotated[str | None, Parameter(help="What you call it.")] = None,
+    priority: Annotated[int | None, Parameter(help="Jobs of higher priority start first.", converter=whole)] = None,
+    time: Annotated[str | None, Parameter(help="The time limit, such as 2h.")] = None,
+    queue: Annotated[str | None, Parameter(help="The queue of the job.")] = None,
+    name: Annotated[str | None, Parameter(help="The name of the job.")] = None,
     dependency: Annotated[
-        str | None, Parameter(help="What it waits for from now on, such as afterok:12,singleton; or none.")
+        str | None, Parameter(help="The new dependencies, such as afterok:12,singleton; or none.")
     ] = None,
     home: Home = None,
     json: Json = False,
@@ -184,7 +192,7 @@ def _ordered(done: list[str], json: bool) -> int:
         from kant.cli.show import console
 
         if not done:
-            console.print("all of them are over")
+            console.print("all of them have ended")
 
     return Reply({"jobs": done}, show).print(json)
 
@@ -192,7 +200,7 @@ def _ordered(done: list[str], json: bool) -> int:
 def queue(
     order: Annotated[Literal["pause", "resume"] | None, Parameter(help="pause or resume; without it, print.")] = None,
     /,
-    *queues: Annotated[str, Parameter(help="The queues that are meant.")],
+    *queues: Annotated[str, Parameter(help="The queues to pause or resume.")],
     all: Annotated[bool, Parameter(help="All queues.", negative="")] = False,
     home: Home = None,
     json: Json = False,

@@ -17,7 +17,7 @@ MINE = 0o77  # permissions that other users must not have
 
 
 def join(
-    address: Annotated[str, Parameter(help="Where that Kant lets machines in, such as gpu1 or 10.0.0.1:5269.")],
+    address: Annotated[str, Parameter(help="Where that Kant accepts machines, such as gpu1 or 10.0.0.1:5269.")],
     /,
     *,
     token_file: Annotated[
@@ -26,7 +26,7 @@ def join(
     ] = None,
     name: Annotated[
         str | None,
-        Parameter(help="By which name the others reach this machine: jobs see it. Default: its host name."),
+        Parameter(help="The name by which other machines reach this one; jobs see it. Default: the host name."),
     ] = None,
     cluster: Annotated[
         str | None, Parameter(help="A virtual machine, such as 1x4. Default: what this machine has.")
@@ -76,14 +76,17 @@ def join(
 
 
 def leave(
-    machine: Annotated[str, Parameter(help="By the name under which it has joined: `kant top` has it.")],
+    machine: Annotated[str, Parameter(help="The name of the machine, as in `kant top`.")],
     /,
     *,
     within: Annotated[
         str | None,
-        Parameter(help="What still runs there then is stopped, and waits again: 0s, 2h. Default: it runs to its end."),
+        Parameter(
+            help="Stop the jobs that still run there after this time, such as 0s or 2h; they wait again. "
+            "Default: they run to their end."
+        ),
     ] = None,
-    stay: Annotated[bool, Parameter(help="It is to stay after all, and takes jobs again.", negative="")] = False,
+    stay: Annotated[bool, Parameter(help="Cancel the removal: the machine accepts jobs again.", negative="")] = False,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -104,7 +107,7 @@ def leave(
 
     def show() -> None:
         runs = f"what runs there: {', '.join(found['jobs'])}" if found["jobs"] else "nothing runs there"
-        print(f"{machine} {'stays' if stay else 'takes nothing new, and leaves'}; {runs}")
+        print(f"{machine} {'stays' if stay else 'accepts no new jobs, and leaves'}; {runs}")
 
     return Reply(found, show).print(json)
 
@@ -115,7 +118,7 @@ def _home(given: Path | None, name: str) -> Path:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = place.lstat()
     if about.st_uid != os.getuid() or about.st_mode & MINE or place.is_symlink():
-        raise InputError("--home", "a folder of this user's, which nobody else may open", str(place))
+        raise InputError("--home", "a folder of this user that no other user may open", str(place))
     return place
 
 

@@ -80,7 +80,7 @@ class JournalPlace:
             return
         if job in rebuilt.coming:
             come = clock(rebuilt.coming[job])
-            raise InputError("--at", f"a time from {come} on, when job {job} comes", clock(rebuilt.now))
+            raise InputError("--at", f"a time from {come} on, when job {job} arrives", clock(rebuilt.now))
         raise InputError("JOB", f"a job of {self.journal}", job)
 
 

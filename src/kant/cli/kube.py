@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kant.live.start_forecasts import StartForecasts
     from kant.ops.desk import Desk
     from kant.ops.view import View
-    from kant.service.whatif import Desk as WhatIfDesk
+    from kant.service.whatif import WhatIfDesk
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
 kube_app.command("kant.cli.manifests:manifests")
@@ -40,9 +40,11 @@ def run(
         str, Parameter(help="A built-in profile or a TOML file; a file is read again when it changes.")
     ] = "kant",
     journal: Annotated[Path | None, Parameter(help="A folder for journals, which `kant replay` reads.")] = None,
-    journal_limit: Annotated[int, Parameter(help="MiB that all journals may take; the oldest are removed.")] = 3072,
+    journal_limit: Annotated[
+        int, Parameter(help="The largest total size of the journals in MiB; the oldest are removed.")
+    ] = 3072,
     namespace: Annotated[str, Parameter(help="The namespace of the Lease.")] = "kant-system",
-    scheduler_name: Annotated[str, Parameter(help="The schedulerName of the pods that are ours.")] = "kant",
+    scheduler_name: Annotated[str, Parameter(help="The schedulerName of the pods that Kant schedules.")] = "kant",
     shadow: Annotated[
         tuple[str, ...],
         Parameter(
@@ -52,23 +54,23 @@ def run(
     ] = (),
     leader_election: Annotated[bool, Parameter(help="Lead only while holding the Lease.")] = True,
     lease_duration: Annotated[
-        float, Parameter(help="Seconds after which a Lease that nobody renews may be taken over.")
+        float, Parameter(help="Seconds after which another replica may take over a Lease that is not renewed.")
     ] = 15.0,
     renew_deadline: Annotated[
         float, Parameter(help="Seconds after which a leader that cannot renew its Lease stops.")
     ] = 10.0,
-    retry_period: Annotated[float, Parameter(help="Seconds between two tries to get or renew the Lease.")] = 2.0,
+    retry_period: Annotated[float, Parameter(help="Seconds between two attempts to get or renew the Lease.")] = 2.0,
     recovery: Annotated[
-        float, Parameter(help="Seconds for which a new gang may be bound in part before it is given back.")
+        float, Parameter(help="Seconds for which a new gang may be partially bound before it is withdrawn.")
     ] = 30.0,
     staleness: Annotated[
-        float, Parameter(help="Seconds for which a gang that was whole and has lost pods may run in part; 0: for ever.")
+        float, Parameter(help="Seconds for which a gang that has lost pods may run with the others; 0: for ever.")
     ] = 60.0,
     listen: Annotated[
         str, Parameter(help="Where to serve probes and metrics, such as 0.0.0.0:8080. Default: nowhere.")
     ] = "",
     page: Annotated[
-        bool | None, Parameter(help="Serve the page, and `kant ops --kube`, where --listen says. Default: yes.")
+        bool | None, Parameter(help="Serve the page and `kant ops --kube` at the address of --listen. Default: yes.")
     ] = None,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "json",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
@@ -87,7 +89,7 @@ def run(
     if journal_limit < 1:
         raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
-        raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
+        raise InputError("--page", "--listen ADDRESS as well, such as 0.0.0.0:8080")
     take = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, namespace))
     content = PageContent(tuple(routes("Kubernetes")), _whatif, _profiles(), take, view=_view, past=_past)
     return serve(
@@ -127,9 +129,9 @@ def _view(questions: LeaderQuestions) -> View:
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
     """Return the desks for what-ifs and for questions about the past, one at a time; loaded like `_view`."""
     from kant.ops.past_question import PROCESS, PastQuestion
-    from kant.service.whatif import Desk
+    from kant.service.whatif import WhatIfDesk
 
-    return Desk(at_once=1), Desk(at_once=1, process=PROCESS, form=PastQuestion)
+    return WhatIfDesk(at_once=1), WhatIfDesk(at_once=1, process=PROCESS, form=PastQuestion)
 
 
 async def _whatif(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:

@@ -53,12 +53,14 @@ class KubeQuestion(Kube):
 class KubeSubmission(Kube):
     """With what only a job on Kubernetes needs."""
 
-    pods: Annotated[int, Parameter(help="So many pods start together, each with --gpus, --cpus and --memory.")] = 1
-    priority_class: Annotated[str, Parameter(help="The PriorityClass; there are no numbers there.")] = ""
+    pods: Annotated[
+        int, Parameter(help="Number of pods that start together, each with --gpus, --cpus and --memory.")
+    ] = 1
+    priority_class: Annotated[str, Parameter(help="The PriorityClass (Kubernetes has no numeric priority here).")] = ""
     within: Annotated[
         str, Parameter(help="A level of the fabric (node, hbd, leaf, spine) that has to hold all pods.")
     ] = ""
     segments: Annotated[
-        str, Parameter(help="Levels that have to hold so many pods each, from outside to inside: 'spine=16 leaf=4'.")
+        str, Parameter(help="Number of pods for each level, from the outermost to the innermost: 'spine=16 leaf=4'.")
     ] = ""
-    gpu_resource: Annotated[str, Parameter(help="What GPUs are called there.")] = "nvidia.com/gpu"
+    gpu_resource: Annotated[str, Parameter(help="The resource name of GPUs there.")] = "nvidia.com/gpu"

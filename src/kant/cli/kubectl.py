@@ -23,7 +23,8 @@ Namespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="The namespace of the pod. Default: that of the context.")
 ]
 OwnNamespace = Annotated[
-    str, Parameter(name=["--namespace", "-n"], help="Whose pods are told of, to who may see no others.")
+    str,
+    Parameter(name=["--namespace", "-n"], help="The namespace whose pods are shown to users who may see no others."),
 ]
 Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
@@ -36,7 +37,7 @@ says whether start forecasts will be needed."""
 
 def kubectl_app(stand: Stand) -> App:
     """Return the app with the verbs over `stand`."""
-    app = App(name="kubectl kant", help="Ask Kant about a live cluster, and give orders.", help_format="plaintext")
+    app = App(name="kubectl kant", help="Query Kant about a live cluster, and change it.", help_format="plaintext")
 
     @app.command(name="why")
     def _why(
@@ -55,7 +56,7 @@ def kubectl_app(stand: Stand) -> App:
 
     @app.command(name="eta")
     def _eta(
-        pod: Annotated[str | None, Parameter(help="One pod alone. Default: all that wait.")] = None,
+        pod: Annotated[str | None, Parameter(help="Only this pod. Default: all waiting pods.")] = None,
         /,
         *,
         namespace: Namespace = "",

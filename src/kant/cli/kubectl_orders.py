@@ -65,9 +65,9 @@ def add_orders(app: App) -> None:
     def _drain(
         *targets: Annotated[str, Parameter(help="queue/NAME, which takes no new jobs, or node/NAME, which is freed.")],
         lasts: Annotated[
-            str, Parameter(name="--for", help="A node is given back after so long, such as 2h. Default: by release.")
+            str, Parameter(name="--for", help="Release a node after this time, such as 2h. Default: by `release`.")
         ] = "",
-        reason: Annotated[str, Parameter(help="What others are told of a node.")] = "",
+        reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
         kubeconfig: Kubeconfig = None,
         context: Context = None,
         json: Json = False,

@@ -99,7 +99,7 @@ class KubernetesPlace:
         if attempt:
             raise InputError("--attempt", "no attempts on Kubernetes, which keeps the last run alone", attempt)
         if follow and tail:
-            raise InputError("--tail", "no --follow beside it on Kubernetes", tail)
+            raise InputError("--tail", "no --follow with it on Kubernetes", tail)
 
         async def work(jobs: UserJobs) -> None:
             kept = bytearray()

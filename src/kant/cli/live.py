@@ -130,7 +130,7 @@ class Live:
             _show().show_explanation(found, answer)
             section("nodes", remarks)
             section("queues", gone)
-            section("not told yet", unforeseen)
+            section("not reported yet", unforeseen)
 
         return Reply(answer | as_json(found) | {"remarks": remarks + gone}, show)
 
@@ -292,7 +292,7 @@ def stand(
     if seen.nodes is None:
         return OwnPods(config)
     if seen.unled:
-        print(f"kant: nobody leads: {seen.unled}. This is what a Kant would say that starts now.", file=sys.stderr)
+        print(f"kant: no leader: {seen.unled}. This is what a Kant that starts now would say.", file=sys.stderr)
     alone = partial(_reckoned, config, seen, profile, system, futures)
     if seen.ticket and seen.version == __version__ and not profile and not seen.unled:
         from kant.cli.leader import LeaderWords

@@ -173,7 +173,9 @@ class MachinePlace:
         except InputError:
             is_over = False
         if not is_over:
-            raise InputError(f"job {job}", "a Kant that runs until the job is over (Kant has stopped, the job runs on)")
+            raise InputError(
+                f"job {job}", "a Kant that runs until the job has ended (Kant has stopped, the job runs on)"
+            )
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
         done: list[str] = []

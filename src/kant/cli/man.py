@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def man(
-    *verb: Annotated[str, Parameter(help="The verb, such as submit, or two words. Default: all of them in short.")],
+    *verb: Annotated[str, Parameter(help="The command, such as submit, or two words. Default: a short list of all.")],
     to: Annotated[
         Path | None, Parameter(help="Write all pages into this folder, such as ~/.local/share/man/man1.")
     ] = None,
@@ -26,7 +26,7 @@ def man(
     found = pages(*verb[:1]) if verb and verb[0] in VERBS else pages()
     if to is not None:
         if verb:
-            raise InputError("VERB", "none beside --to: all pages are written", " ".join(verb))
+            raise InputError("VERB", "no command with --to: all pages are written", " ".join(verb))
         folder = to.expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in found.items():

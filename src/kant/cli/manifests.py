@@ -10,13 +10,13 @@ from cyclopts import Parameter
 
 def manifests(
     *,
-    namespace: Annotated[str, Parameter(help="Where Kant runs.")] = "kant-system",
+    namespace: Annotated[str, Parameter(help="The namespace of Kant.")] = "kant-system",
     image: Annotated[str | None, Parameter(help="The container image. Default: that of this version.")] = None,
-    replicas: Annotated[int, Parameter(help="How many run; one of them leads.")] = 2,
+    replicas: Annotated[int, Parameter(help="The number of replicas; one of them leads.")] = 2,
     profile: Annotated[str, Parameter(help="A built-in profile, or a TOML file.")] = "kant",
     gates: Annotated[bool, Parameter(help="Put the scheduling gate of quotas on pods for Kant.", negative="")] = False,
-    hami: Annotated[bool, Parameter(help="Let Kant give out parts of GPUs by HAMi.", negative="")] = False,
-    network_policy: Annotated[bool, Parameter(help="Let nobody reach other ports of Kant.", negative="")] = False,
+    hami: Annotated[bool, Parameter(help="Let Kant allocate parts of GPUs by HAMi.", negative="")] = False,
+    network_policy: Annotated[bool, Parameter(help="Block access to the other ports of Kant.", negative="")] = False,
     service_monitor: Annotated[bool, Parameter(help="Add a ServiceMonitor for Prometheus.", negative="")] = False,
     prometheus_rule: Annotated[bool, Parameter(help="Add alerts for Prometheus.", negative="")] = False,
     dashboard: Annotated[bool, Parameter(help="Add a dashboard for Grafana.", negative="")] = False,

@@ -19,13 +19,14 @@ def mcp(
         Parameter(help="Serve streamable HTTP at this address, such as 127.0.0.1:5270. Default: standard input."),
     ] = None,
     token_file: Annotated[
-        Path | None, Parameter(help="With --http and no Kant that runs: the file of tokens (`kant token new`).")
+        Path | None, Parameter(help="With --http, where no Kant runs: the file of tokens (`kant token new`).")
     ] = None,
     traces: Annotated[
-        Path | None, Parameter(help="Write what assistants do to this folder, for `kant ops runbooks compile`.")
+        Path | None, Parameter(help="Record the actions of assistants in this folder, for `kant ops runbooks compile`.")
     ] = None,
     runbooks: Annotated[
-        Path | None, Parameter(help="Let assistants read the runbooks of this folder (`kant ops runbooks compile`).")
+        Path | None,
+        Parameter(help="Allow assistants to read the runbooks of this folder (`kant ops runbooks compile`)."),
     ] = None,
     where: Where = Where(),  # noqa: B008 - it is frozen
 ) -> int:
@@ -37,9 +38,9 @@ def mcp(
 
     record = None
     if traces is not None:
-        from kant.ops.record import Recorder
+        from kant.ops.record import TraceRecorder
 
-        record = Recorder(traces).note
+        record = TraceRecorder(traces).note
     books = None
     if runbooks is not None:
         from kant.ops.memory.runbooks import texts_of

@@ -15,27 +15,31 @@ from kant.service.client import home_of
 
 
 def export(
-    folder: Annotated[Path, Parameter(help="Where to: a folder that is new or empty.")],
+    folder: Annotated[Path, Parameter(help="The target: a new or empty folder.")],
     /,
     *,
     image: Annotated[
         str,
         Parameter(
-            env_var="KANT_IMAGE", group=GROUP, help="Also as objects, whose jobs run in this image (kubernetes.json)."
+            env_var="KANT_IMAGE",
+            group=GROUP,
+            help="Also write Kubernetes objects (kubernetes.json), whose jobs run in this image.",
         ),
     ] = "",
     namespace: Annotated[
         str, Parameter(name=["--namespace", "-n"], group=GROUP, help="The namespace of the jobs.")
     ] = "default",
-    system: Annotated[str, Parameter(name="--kube-system", group=GROUP, help="That in which Kant runs.")] = (
+    system: Annotated[str, Parameter(name="--kube-system", group=GROUP, help="The namespace of Kant.")] = (
         "kant-system"
     ),
     env: Annotated[
         tuple[str, ...],
-        Parameter(group=GROUP, negative="", help="A variable of their environment that jobs take along; repeat it."),
+        Parameter(group=GROUP, negative="", help="An environment variable that jobs keep; may be repeated."),
     ] = (),
-    keep_workdir: Annotated[bool, Parameter(group=GROUP, negative="", help="Jobs keep their folders.")] = False,
-    gpu_resource: Annotated[str, Parameter(group=GROUP, help="What GPUs are called there.")] = "nvidia.com/gpu",
+    keep_workdir: Annotated[
+        bool, Parameter(group=GROUP, negative="", help="Keep the working folders of jobs.")
+    ] = False,
+    gpu_resource: Annotated[str, Parameter(group=GROUP, help="The resource name of GPUs there.")] = "nvidia.com/gpu",
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -67,14 +71,11 @@ def _fields(found: Any) -> dict[str, Any]:
 def _show_export(found: dict[str, Any]) -> None:
     from kant.cli.plain import say
 
-    say(
-        f"{found['folder']}: {found['over']:,} jobs that are over, {found['waiting']:,} that wait, "
-        f"{found['queues']} queues"
-    )
+    say(f"{found['folder']}: {found['over']:,} ended jobs, {found['waiting']:,} that wait, {found['queues']} queues")
     if found["running"]:
-        say(f"{found['running']:,} jobs run on here, and are left out")
+        say(f"{found['running']:,} jobs still run here, and are not exported")
     if found["is_live"]:
-        say("Kant runs here still: what waits is now in both (`kant down` before an export that is to be the last)")
+        say("Kant still runs here: waiting jobs are now in both (`kant down` before the final export)")
     made = found.get("kubernetes")
     if made is not None:
         say(f"kubernetes.json: {made['objects']} objects, {made['jobs']} of them jobs")
@@ -85,7 +86,7 @@ def _show_export(found: dict[str, Any]) -> None:
 
 
 def import_(
-    folder: Annotated[Path, Parameter(help="What `kant export` has written.")],
+    folder: Annotated[Path, Parameter(help="The folder that `kant export` has written.")],
     /,
     *,
     home: Home = None,
@@ -116,10 +117,10 @@ def _show_made(made: dict[str, int]) -> None:
 def _show_import(found: dict[str, Any], queues: Path | None) -> None:
     from kant.cli.plain import say
 
-    say(f"{found['over']:,} jobs that are over, {found['waiting']:,} that wait")
+    say(f"{found['over']:,} ended jobs, {found['waiting']:,} that wait")
     for old, new in found["ids"].items():
         say(f"job {old} is now job {new}")
     for job in found["held"]:
-        say(f"job {job} is held: it comes after one that runs elsewhere")
+        say(f"job {job} is held: it depends on one that runs elsewhere")
     if queues is not None:
         say(f"its queues: kant up --queues {queues}")

@@ -23,29 +23,29 @@ ops_app.command(runbooks_app)
 HERE = Where()
 REFUSED = 1
 Several = list[str] | None
-Reason = Annotated[str, Parameter(help="Why, for whoever reads the audit.")]
+Reason = Annotated[str, Parameter(help="The reason, which the audit log records.")]
 
 
 @ops_app.command
 def plan(
-    *command: Annotated[str, Parameter(help="After `--`: what the job of --submit runs.")],
+    *command: Annotated[str, Parameter(help="After `--`: the command of the job of --submit.")],
     submit: Annotated[
         Several, Parameter(help="Submit a job: gpus=8,time=4h, also pods, queue, name, priority.", negative="")
     ] = None,
     cancel: Annotated[Several, Parameter(help="Withdraw this job.", negative="")] = None,
     hold: Annotated[Several, Parameter(help="Keep this waiting job from starting.", negative="")] = None,
-    release: Annotated[Several, Parameter(help="Let this held job start.", negative="")] = None,
-    priority: Annotated[Several, Parameter(help="JOB=N: another priority for a waiting job.", negative="")] = None,
+    release: Annotated[Several, Parameter(help="Release this held job.", negative="")] = None,
+    priority: Annotated[Several, Parameter(help="JOB=N: the new priority of a waiting job.", negative="")] = None,
     preempt: Annotated[Several, Parameter(help="Stop this job's run; it waits again.", negative="")] = None,
-    quota: Annotated[Several, Parameter(help="QUEUE=GPUS: another nominal quota.", negative="")] = None,
-    drain: Annotated[Several, Parameter(help="Let this node take nothing new.", negative="")] = None,
-    evict: Annotated[bool, Parameter(help="Stop what runs where it is drained.", negative="")] = False,
-    resume: Annotated[Several, Parameter(help="Let this drained node take jobs again.", negative="")] = None,
+    quota: Annotated[Several, Parameter(help="QUEUE=GPUS: the new nominal quota.", negative="")] = None,
+    drain: Annotated[Several, Parameter(help="Start nothing new on this node.", negative="")] = None,
+    evict: Annotated[bool, Parameter(help="Stop the jobs on drained nodes.", negative="")] = False,
+    resume: Annotated[Several, Parameter(help="Let this drained node accept jobs again.", negative="")] = None,
     reserve: Annotated[
         Several, Parameter(help="Book GPUs: name=course,gpus=8,time=2h, also start and within.", negative="")
     ] = None,
-    unreserve: Annotated[Several, Parameter(help="Take this reservation back.", negative="")] = None,
-    defragment: Annotated[int, Parameter(help="Move at most so many running jobs together.")] = 0,
+    unreserve: Annotated[Several, Parameter(help="Cancel this reservation.", negative="")] = None,
+    defragment: Annotated[int, Parameter(help="Move at most this number of running jobs together.")] = 0,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
@@ -54,7 +54,7 @@ def plan(
     if command and not orders:
         raise InputError("ops plan", "orders as options, such as --hold JOB (kant ops plan --help)", " ".join(command))
     if command and len(orders) > 1:
-        raise InputError("--submit", "one job beside a command")
+        raise InputError("--submit", "one job with a command")
     if command:
         orders[0]["command"] = list(command)
     named = {"hold": hold, "release": release}
@@ -79,11 +79,11 @@ def plan(
 
 @ops_app.command
 def apply(
-    plan_id: Annotated[str, Parameter(help="The id that `kant ops plan` has printed, or `last` for your latest.")],
+    plan_id: Annotated[str, Parameter(help="The id that `kant ops plan` printed, or `last` for your latest.")],
     /,
     *,
     reason: Reason,
-    yes: Annotated[bool, Parameter(help="Agree to a plan that is beyond the limits.", negative="")] = False,
+    yes: Annotated[bool, Parameter(help="Confirm a plan that exceeds the limits.", negative="")] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
@@ -100,7 +100,7 @@ def apply(
 
 @ops_app.command
 def undo(
-    transaction: Annotated[str, Parameter(help="The id that `kant ops apply` has printed, or `last` for your latest.")],
+    transaction: Annotated[str, Parameter(help="The id that `kant ops apply` printed, or `last` for your latest.")],
     /,
     *,
     reason: Reason,
@@ -116,7 +116,7 @@ def undo(
 @ops_app.command
 def audit(
     *,
-    limit: Annotated[int, Parameter(help="So many entries, the latest first.")] = 50,
+    limit: Annotated[int, Parameter(help="Number of entries, the latest first.")] = 50,
     where: Where = HERE,
     json: Json = False,
 ) -> int:
@@ -136,7 +136,7 @@ def audit(
 
 @ops_app.command
 def habits(
-    *about: Annotated[str, Parameter(help="What is asked, such as: limits of ana. Default: of everybody.")],
+    *about: Annotated[str, Parameter(help="What is asked, such as: limits of ana. Default: of all users.")],
     where: Where = HERE,
     json: Json = False,
 ) -> int:
@@ -168,23 +168,26 @@ def step(
 def bench(
     *,
     agent: Annotated[
-        Literal["oracle", "rules", "greedy", "naive", "random", "replay", "llm"], Parameter(help="Who does the tasks.")
+        Literal["oracle", "rules", "greedy", "naive", "random", "replay", "llm"],
+        Parameter(help="The agent that does the tasks."),
     ] = "oracle",
-    tasks: Annotated[str, Parameter(help="Names, patterns or categories of tasks, with commas between.")] = "*",
+    tasks: Annotated[str, Parameter(help="Names, patterns or categories of tasks, separated by commas.")] = "*",
     folder: Annotated[Path | None, Parameter(help="A folder of tasks. Default: those of Kant.")] = None,
-    k: Annotated[int, Parameter(name=["-k", "--attempts"], help="So many attempts at each task.")] = 4,
+    k: Annotated[int, Parameter(name=["-k", "--attempts"], help="Number of attempts at each task.")] = 4,
     tools: Annotated[
-        Literal["desk", "plain"], Parameter(help="Those of `kant mcp`, or list, submit and cancel alone.")
+        Literal["desk", "plain"], Parameter(help="The tools of `kant mcp`, or only list, submit and cancel.")
     ] = "desk",
-    out: Annotated[Path | None, Parameter(help="Keep the results here, a line each, and go on where it was.")] = None,
-    traces: Annotated[Path | None, Parameter(help="With replay: results of --out whose calls are made again.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Write the results to this file, one line each, and continue an interrupted run.")
+    ] = None,
+    traces: Annotated[Path | None, Parameter(help="With replay: results of --out whose calls are repeated.")] = None,
     url: Annotated[
         str | None,
         Parameter(help="With llm: an OpenAI-compatible endpoint: http://host/v1. Key: KANT_LLM_KEY."),
     ] = None,
     model: Annotated[str | None, Parameter(help="With llm: the name of the model there.")] = None,
     turns: Annotated[int, Parameter(help="The most calls of one attempt.")] = 100,
-    show: Annotated[bool, Parameter(name="--list", help="Only say which tasks there are.", negative="")] = False,
+    show: Annotated[bool, Parameter(name="--list", help="Only list the tasks.", negative="")] = False,
     json: Json = False,
 ) -> int:
     """Measure an assistant on tasks that are verified by the state that it leaves. Exits with 1 unless all passed."""

@@ -30,17 +30,18 @@ class Where(Kube):
     journal: Annotated[Path | None, Parameter(help="A journal.jsonl, which is only read.")] = None
     at: Annotated[str | None, Parameter(help="A time of the journal, such as 2h. Default: its end.")] = None
     scenario: Annotated[
-        Path | None, Parameter(help="A TOML file of which a simulated cluster is made (docs/ops.md).")
+        Path | None, Parameter(help="A TOML file that describes a simulated cluster (docs/ops.md).")
     ] = None
     folder: Annotated[
         Path | None,
-        Parameter(help="Where the audit is. Default: `ops` in the home; beside a scenario NAME.ops."),
+        Parameter(help="The file of the audit. Default: `ops` in the home; with a scenario, NAME.ops next to it."),
     ] = None
     limits: Annotated[
-        Path | None, Parameter(help="A TOML file of how far each role reaches (docs/ops.md). Default: built-in limits.")
+        Path | None, Parameter(help="A TOML file with the limits of each role (docs/ops.md). Default: built-in limits.")
     ] = None
     role: Annotated[
-        Literal["viewer", "tenant", "operator"], Parameter(help="Be no more than this: a viewer changes nothing.")
+        Literal["viewer", "tenant", "operator"],
+        Parameter(help="The role to act in, at most your own: a viewer changes nothing."),
     ] = "operator"
 
     def opening(self, tokens: Path | None = None) -> Opening:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kant.ops.memory.replay import Run
     from kant.ops.memory.runbooks import Runbook, Runbooks
 
-runbooks_app = App(name="runbooks", help="Compile what was once solved into files, review them, do it again.")
+runbooks_app = App(name="runbooks", help="Compile solved tasks into runbooks, review them, and repeat them.")
 HERE = Where()
 STOPPED = 1
 Folder = Annotated[Path, Parameter(name="--runbooks", help="The folder of the runbooks.")]
@@ -62,7 +62,7 @@ def show(
 
 @runbooks_app.command(name="compile")
 def compile_(
-    *traces: Annotated[Path, Parameter(help="Folders of traces that came to a good end (`kant mcp --traces`).")],
+    *traces: Annotated[Path, Parameter(help="Folders of traces of completed tasks (`kant mcp --traces`).")],
     folder: Folder = FOLDER,
     json: Json = False,
 ) -> int:
@@ -79,17 +79,17 @@ def compile_(
         own.learn(trace)
     files = [str(path) for path in own.save(folder)]
     found = {"traces": len(good), "left_out": len(every) - len(good), "files": files}
-    return Reply(found, lambda: _say(f"{len(good)} of {len(every)} traces are over and taken in", *files)).print(json)
+    return Reply(found, lambda: _say(f"{len(good)} of {len(every)} traces are complete and used", *files)).print(json)
 
 
 @runbooks_app.command
 def run(
-    *tasks: Annotated[str, Parameter(help="What is to be done, in the words of a runbook. Several are done at once.")],
+    *tasks: Annotated[str, Parameter(help="The task, in the words of a runbook. Several tasks run together.")],
     folder: Folder = FOLDER,
     traces: Annotated[
-        Path | None, Parameter(help="Write the traces to this folder, and go on with a task that was cut off there.")
+        Path | None, Parameter(help="Write the traces to this folder, and continue an interrupted task there.")
     ] = None,
-    yes: Annotated[bool, Parameter(help="Agree to plans that are beyond the limits.", negative="")] = False,
+    yes: Annotated[bool, Parameter(help="Confirm plans that exceed the limits.", negative="")] = False,
     where: Where = HERE,
     json: Json = False,
 ) -> int:

@@ -47,7 +47,7 @@ def _show_effects(effects: dict[str, Any]) -> None:
             _line(f"{word}: {', '.join(map(str, effects[name]))}")
     rows = [row for row in (*effects["sooner"], *effects["later"]) if isinstance(row, dict)]
     if not rows:
-        _line("nobody's wait changes")
+        _line("no wait changes")
         return
     table = Table(title="Waits", title_justify="left")
     for name in ("job", "as it is", "with the plan"):
@@ -88,7 +88,7 @@ def show_habits(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         _line(row["sentence"])
     if not rows:
-        _line("no job that is over says anything about that")
+        _line("no ended job says anything about that")
 
 
 def show_runbooks(rows: list[dict[str, Any]]) -> None:

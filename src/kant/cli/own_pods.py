@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from kant.kube.user.own_jobs import OwnJob
 
 UNSEEN = (
-    "this is told by the pods of namespace {} alone: quotas, positions, the jobs of others, evidence and expected "
-    "starts are for the role kant-inspector"
+    "this answer uses only the pods of namespace {}: quotas, positions, the jobs of others, evidence and expected "
+    "starts need the role kant-inspector"
 )
 NO_REASON_YET = "Kant has not said why yet"
 MOST = 8
@@ -126,7 +126,7 @@ class OwnPods:
 
     def status(self, optimality: bool) -> NoReturn:
         said = "no permission to list pods in the whole cluster: it needs the role kant-inspector (403)"
-        raise InputError("the API server", f"one that lets us in ({said})")
+        raise InputError("the API server", f"one that accepts this user ({said})")
 
     def _reply(self, namespace: str, answer: dict[str, Any], show: Callable[[], None]) -> Reply:
         unseen = UNSEEN.format(namespace)

@@ -62,10 +62,10 @@ def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
 @pack_app.command
 def generate(
     *,
-    nodes: Annotated[int, Parameter(help="Equal nodes.", converter=whole)] = 32,
+    nodes: Annotated[int, Parameter(help="The number of equal nodes.", converter=whole)] = 32,
     pods_per_node: Annotated[int, Parameter(help="Pods for each node.", converter=whole)] = 4,
-    priorities: Annotated[int, Parameter(help="Priorities to draw from.", converter=whole)] = 4,
-    util: Annotated[float, Parameter(help="What all pods ask for, over what the nodes have.")] = 0.95,
+    priorities: Annotated[int, Parameter(help="The number of priorities.", converter=whole)] = 4,
+    util: Annotated[float, Parameter(help="The requests of all pods, divided by the capacity of the nodes.")] = 0.95,
     seed: Seed = 0,
     out: ToFile = None,
 ) -> None:
@@ -127,7 +127,7 @@ def _some(names: tuple[str, ...], most: int = 4) -> str:
 def _certificate(answer: PackingAnswer) -> str:
     """Return what is proven, in one or two sentences."""
     if answer.proven and not answer.steps:
-        return "proven: nothing that may move lets one more pod start"
+        return "proven: no allowed move starts one more pod"
     if not answer.proven:
         row = next((row for row in answer.priorities if row.after < row.bound), None)
         if row is None:

@@ -31,7 +31,9 @@ def tell(address: str, token: str) -> None:
 def page(
     *,
     open: Annotated[bool, Parameter(help="Open it in the browser.", negative="")] = False,
-    new: Annotated[bool, Parameter(help="With a new token: pages with the old one are shut out.", negative="")] = False,
+    new: Annotated[
+        bool, Parameter(help="Create a new token; pages with the old one lose access.", negative="")
+    ] = False,
     home: Home = None,
 ) -> int:
     """Print the address of the page, with a token: that of Kant's owner, or one for another user of this machine.
@@ -50,7 +52,7 @@ def page(
         url = _own_url(place, new)
     print(url)
     if open and not _open(place, url):
-        raise InputError("--open", "a browser on this machine (open the address by hand)")
+        raise InputError("--open", "a browser on this machine (open the address yourself)")
     return 0
 
 
@@ -89,11 +91,11 @@ def _open(home: Path, url: str) -> bool:
 
 def audit(
     *,
-    user: Annotated[str, Parameter(help="Of this user alone.")] = "",
-    refused: Annotated[bool, Parameter(help="Only what was refused.", negative="")] = False,
-    limit: Annotated[int, Parameter(help="The most to print, from 1 to 1000.", converter=whole)] = 50,
+    user: Annotated[str, Parameter(help="Only entries of this user.")] = "",
+    refused: Annotated[bool, Parameter(help="Only refused requests.", negative="")] = False,
+    limit: Annotated[int, Parameter(help="The largest number to print, from 1 to 1000.", converter=whole)] = 50,
     before: Annotated[
-        int | None, Parameter(help="Those before: the number that the page before has said.", converter=whole)
+        int | None, Parameter(help="Only entries before this number, which the previous page prints.", converter=whole)
     ] = None,
     home: Home = None,
     json: Json = False,

@@ -33,16 +33,17 @@ def step(
     *,
     placement: Annotated[
         list[str] | None,
-        Parameter(help="NODESxGPUS, such as 8x8; 8x8/2 is over two leaves, 8x8/4/2 over two spines. May be repeated."),
+        Parameter(help="NODESxGPUS, such as 8x8; 8x8/2 uses two leaves, 8x8/4/2 two spines. May be repeated."),
     ] = None,
     gpus: Annotated[
-        int | None, Parameter(help="In place of --placement: those that a job of so many could get.", converter=whole)
+        int | None,
+        Parameter(help="In place of --placement: all that a job of this number of GPUs could get.", converter=whole),
     ] = None,
     cluster: Annotated[
         str | None, Parameter(help="A cluster file, or NxG. Default: 1024x8, eight H100 in each node.")
     ] = None,
     costs: Annotated[Path | None, Parameter(help="Costs as `kant perf fit --out` writes them.")] = None,
-    layer: Annotated[int | None, Parameter(help="The layer to picture, from 1. Default: one in the middle.")] = None,
+    layer: Annotated[int | None, Parameter(help="The layer to draw, from 1 on. Default: one in the middle.")] = None,
     json: Json = False,
 ) -> int:
     """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""

@@ -37,5 +37,5 @@ def questions_of(
 
         return JournalPlace(journal, at, learn)
     if at is not None:
-        raise InputError("--at", "a journal beside it: a Kant that runs is asked about now", at)
+        raise InputError("--at", "a journal with it: a running Kant answers about the present", at)
     return place_of(home, there)

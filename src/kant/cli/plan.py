@@ -43,7 +43,7 @@ def calendar(
     *,
     at: At = None,
     capacity: Annotated[
-        int | None, Parameter(help="GPUs of the line. Default: as few as will do.", converter=whole)
+        int | None, Parameter(help="GPUs of the line. Default: the smallest number that suffices.", converter=whole)
     ] = None,
     slice: Annotated[str | None, Parameter(help="One calendar of a file that holds several.")] = None,
     limit: Limit = "60s",
@@ -78,20 +78,23 @@ def capacity(
     ],
     /,
     *,
-    wait: Annotated[str | None, Parameter(help="Of a journal: each job may wait so long. Default: 1h.")] = None,
-    tick: Annotated[str | None, Parameter(help="Of a journal: the step of time. Default: 5m.")] = None,
+    wait: Annotated[str | None, Parameter(help="For a journal: the longest wait of a job. Default: 1h.")] = None,
+    tick: Annotated[str | None, Parameter(help="For a journal: the time step. Default: 5m.")] = None,
     node: Annotated[
-        int | None, Parameter(help="GPUs of a node: how many nodes the resource `gpus` means.", converter=whole)
+        int | None, Parameter(help="GPUs of a node, to convert the resource `gpus` to nodes.", converter=whole)
     ] = None,
     format: Annotated[str | None, Parameter(help="json or psplib. Default: by the name of the file.")] = None,
-    deadline: Annotated[float, Parameter(help="Of a PSPLIB project, in lengths of its critical path.")] = 1.0,
+    deadline: Annotated[
+        float, Parameter(help="For a PSPLIB project: the deadline, in lengths of its critical path.")
+    ] = 1.0,
     before: Annotated[Path | None, Parameter(help="The instance before a change; with --plan.")] = None,
     plan: Annotated[
-        Path | None, Parameter(help="Its plan, as --json printed it: what has not changed keeps its starts.")
+        Path | None,
+        Parameter(help="The plan before the change, as printed by --json: unchanged tasks keep their starts."),
     ] = None,
     search: Annotated[
         Literal["insertion", "learned"],
-        Parameter(help="The plan to begin with: the best of three orders of processes, or a learned order."),
+        Parameter(help="The initial plan: the best of three orders of processes, or a learned order."),
     ] = "insertion",
     limit: Limit = "30s",
     seed: Seed = 0,
@@ -155,7 +158,7 @@ def _asked(
 def generate(
     *,
     out: Annotated[Path, Parameter(help="The file to write.")],
-    kind: Annotated[Literal["capacity", "workflow", "residency"], Parameter(help="For which plan it is.")] = "capacity",
+    kind: Annotated[Literal["capacity", "workflow", "residency"], Parameter(help="The kind of plan.")] = "capacity",
     tasks: Annotated[
         int | None,
         Parameter(help="Tasks, in processes of about 20; stages; or steps. Default: 500, 20 or 30.", converter=whole),
@@ -301,7 +304,7 @@ def _show_capacity(
     )
     console.print(f"{plan.cost:,} ({proven}).")
     if left_out:
-        console.print(f"{len(left_out):,} jobs are left out: they ask for no GPU, or nobody knows how long they run.")
+        console.print(f"{len(left_out):,} jobs are left out: they request no GPU, or their run time is unknown.")
     table = Table(title="What to reserve", title_justify="left")
     counted = [each.name for each in instance.resources if each.name in node_gpus]
     for name in ("resource", "units", "at least", "cost of one", *(["nodes"] if counted else [])):

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 def dispatch(
     file: Annotated[
-        Path | None, Parameter(help="Rows id,cores,memMB,disk,duration ms,start ms,type. Default: tasks are drawn.")
+        Path | None, Parameter(help="Rows id,cores,memMB,disk,duration ms,start ms,type. Default: random tasks.")
     ] = None,
     /,
     *,
-    mix: Annotated[Literal["machines", "functions"], Parameter(help="Which mix is drawn.")] = "machines",
-    tasks: Annotated[int, Parameter(help="How many are drawn.", converter=whole)] = 10_000,
-    cap: Annotated[str, Parameter(help="How long a drawn virtual machine runs at most.")] = "30s",
+    mix: Annotated[Literal["machines", "functions"], Parameter(help="The mix of random tasks.")] = "machines",
+    tasks: Annotated[int, Parameter(help="The number of random tasks.", converter=whole)] = 10_000,
+    cap: Annotated[str, Parameter(help="The longest run of a random virtual machine.")] = "30s",
     load: Annotated[
-        tuple[float, ...], Parameter(help="Shares of all cores that are asked for. Default: 0.6, 0.8.", negative="")
+        tuple[float, ...], Parameter(help="Load, as a share of all cores. Default: 0.6, 0.8.", negative="")
     ] = (0.6, 0.8),
     policy: Annotated[tuple[str, ...], Parameter(help="Schedulers to compare. Default: all.", negative="")] = (),
     schedulers: Annotated[int, Parameter(help="Schedulers that place tasks in turn.", converter=whole)] = 5,
-    delay_us: Annotated[int, Parameter(help="Microseconds of a message, one way.", converter=whole)] = 250,
+    delay_us: Annotated[int, Parameter(help="The one-way latency of a message, microseconds.", converter=whole)] = 250,
     fifo: Annotated[
-        bool, Parameter(help="Machines start tasks strictly in turn, and have no slots.", negative="")
+        bool, Parameter(help="Machines start tasks strictly in order, and have no slots.", negative="")
     ] = False,
-    seeds: Annotated[int, Parameter(help="Draws, with seeds from --seed on.", converter=whole)] = 3,
+    seeds: Annotated[int, Parameter(help="The number of runs, with seeds from --seed on.", converter=whole)] = 3,
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
@@ -109,7 +109,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from kant.cli.show import console
 
     table = Table(title="From arrival to end, in seconds, and messages a task", title_justify="left")
-    for name in ("load", "policy", "mean", "beside two choices", "P50", "P99", "beside", "of schedulers", "all"):
+    for name in ("load", "policy", "mean", "compared with two choices", "P50", "P99", "beside", "of schedulers", "all"):
         table.add_column(name, justify="left" if name == "policy" else "right")
     for row in rows:
         table.add_row(

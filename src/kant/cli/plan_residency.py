@@ -13,7 +13,7 @@ from kant.cli.output import Reply
 from kant.cli.plan_workflow import SHOWN
 
 if TYPE_CHECKING:
-    from kant.optimize.residency.program import Choice, Program
+    from kant.optimize.residency.program import BufferAction, Program
 
 
 def residency(
@@ -37,7 +37,7 @@ def residency(
     program = read_program(file)
     bound = sum(step.compute for step in program.steps)
     simple = greedy(program)
-    choices: Sequence[Choice] = simple if search == "greedy" else beam(program)
+    choices: Sequence[BufferAction] = simple if search == "greedy" else beam(program)
     if search == "optimal":
         choices, bound = shortest(program, choices, seconds)
     answer = {
@@ -51,7 +51,7 @@ def residency(
     return Reply(answer, lambda: _show(program, answer)).print(json)
 
 
-def _uses(program: Program, choices: Sequence[Choice]) -> list[dict[str, Any]]:
+def _uses(program: Program, choices: Sequence[BufferAction]) -> list[dict[str, Any]]:
     from kant.optimize.residency.program import ACTIONS, COPY, uses_of
 
     return [

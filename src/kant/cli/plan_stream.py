@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from kant.metrics.paired import Interval
     from kant.optimize.workflow.load import Load
 
-Files = Annotated[Path, Parameter(help="More workflows on the same processors: any of them comes.")]
-Every = Annotated[str, Parameter(help="The mean interval at which one comes, such as 30m (or a whole number).")]
-Until = Annotated[str | None, Parameter(help="None comes from this time on. Default: 200 intervals.")]
-Most = Annotated[int, Parameter(help="Where so many are in work, one that comes is lost; 0: none is.", converter=whole)]
-Seeds = Annotated[int, Parameter(help="Streams, with seeds from --seed on.", converter=whole)]
+Files = Annotated[Path, Parameter(help="More workflows on the same processors: each arrival is one of them.")]
+Every = Annotated[str, Parameter(help="The mean time between two arrivals, such as 30m (or a whole number).")]
+Until = Annotated[str | None, Parameter(help="No workflow arrives from this time on. Default: 200 intervals.")]
+Most = Annotated[
+    int, Parameter(help="The largest number in work; one that arrives beyond it is lost. 0: no limit.", converter=whole)
+]
+Seeds = Annotated[int, Parameter(help="The number of streams, with seeds from --seed on.", converter=whole)]
 
 
 def stream(
@@ -36,7 +38,7 @@ def stream(
     cluster: ClusterNodes = None,
     json: Json = False,
 ) -> int:
-    """Let workflows come at random times, and say how long each policy needs from arrival to end.
+    """Let workflows arrive at random times, and print the latency of each policy from arrival to end.
 
     All policies see the same streams. Their latencies are compared pair by pair with those of the first."""
     from kant.metrics.paired import mean_interval
@@ -54,7 +56,7 @@ def stream(
         means = [each.latency for each in found[name]]
         every_one = sorted(latency for each in found[name] for latency in each.latencies)
         if not every_one:
-            raise InputError("--until", "a time by which a workflow comes")
+            raise InputError("--until", "a time before which a workflow arrives")
         change = mean_interval([mine / other - 1 if other else 0.0 for mine, other in zip(means, first, strict=True)])
         rows.append(
             {

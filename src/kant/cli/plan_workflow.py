@@ -38,7 +38,7 @@ def workflow(
             help="heft, cpop, learned, etf, rank, eft, met, heft-rt, a file of `kant plan train`, or optimal: proven."
         ),
     ] = "heft",
-    compare: Annotated[bool, Parameter(help="All policies side by side.", negative="")] = False,
+    compare: Annotated[bool, Parameter(help="Compare all policies.", negative="")] = False,
     cluster: ClusterNodes = None,
     limit: Limit = "10s",
     json: Json = False,

@@ -59,12 +59,14 @@ def list_policies(
 
 @policies_app.command
 def new(
-    name: Annotated[str, Parameter(help="What profiles call it, such as largest-first.")],
+    name: Annotated[str, Parameter(help="The name in profiles, such as largest-first.")],
     /,
     *,
     kind: Annotated[
         Literal["order", "discipline", "placement"],
-        Parameter(help="order: which job goes first; discipline: what if it does not fit; placement: where it goes."),
+        Parameter(
+            help="order: which job is tried first; discipline: what if it does not fit; placement: where it runs."
+        ),
     ] = "order",
     out: Annotated[
         Path | None, Parameter(help="Folder of the package, which must not exist. Default: kant-NAME.")

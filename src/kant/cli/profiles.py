@@ -47,7 +47,7 @@ def show(name: Annotated[str, Parameter(help="A built-in profile, or a TOML file
 @profiles_app.command
 def pin(
     file: Annotated[Path, Parameter(help="The TOML file of a profile with a router.")],
-    policy: Annotated[str, Parameter(help="The policy that is to act; auto: whichever the rules choose.")],
+    policy: Annotated[str, Parameter(help="The policy to use; auto: the one that the rules choose.")],
     /,
 ) -> None:
     """Pin a policy of a router by hand, or let its rules choose again. A Kant that follows the file does so at once."""

@@ -12,7 +12,7 @@ from kant.cli.output import print_json
 
 
 def replay(
-    journal: Annotated[Path, Parameter(help="A journal.jsonl that a run has written.")],
+    journal: Annotated[Path, Parameter(help="A journal.jsonl of a run.")],
     /,
     *,
     profile: Annotated[str | None, Parameter(help="Run the journal's jobs under this profile instead.")] = None,
@@ -54,8 +54,8 @@ def replay(
             )
         if again.lacks_cycles:
             console.print(
-                f"The journal is of Kant {again.header.version}, which did not record when it looked and decided "
-                "nothing: who is told to wait may differ."
+                f"The journal is of Kant {again.header.version}, which did not record cycles "
+                "without a decision: which jobs are recorded as waiting may differ."
             )
     if other is not None:
         show_runs(results)

@@ -14,14 +14,14 @@ def report(
     journal: Annotated[
         list[Path],
         Parameter(
-            help="A journal.jsonl, or several to compare: the first is the baseline. A folder of `kant serve` gets a "
-            "tab of its own, or is the page where no journal is given."
+            help="A journal.jsonl, or several to compare: the first is the baseline. A folder of `kant serve` gets its "
+            "own tab; without a journal it is the whole page."
         ),
     ],
     /,
     *,
-    out: Annotated[Path, Parameter(help="The page.")] = Path("report.html"),
-    title: Annotated[str | None, Parameter(help="What stands above it.")] = None,
+    out: Annotated[Path, Parameter(help="The HTML file to write.")] = Path("report.html"),
+    title: Annotated[str | None, Parameter(help="The title of the page.")] = None,
 ) -> int:
     """Write one HTML file in which a recorded run can be looked at as of any moment: a simulated or a live one."""
     from kant.cli.show import console
@@ -29,13 +29,13 @@ def report(
     from kant.sim.recount import recount
 
     if out.is_dir() or not out.absolute().parent.is_dir():
-        raise InputError(f"--out {out}", "a file in a folder that is there")
+        raise InputError(f"--out {out}", "a file in an existing folder")
     if len(journal) == 1 and journal[0].is_dir():
         _served(journal[0], out, title)
         return 0
     served = [path for path in journal if path.is_dir()]
     if len(served) == len(journal):
-        raise InputError("JOURNAL", "a journal beside folders of `kant serve`, or one of these alone")
+        raise InputError("JOURNAL", "a journal with folders of `kant serve`, or one of these alone")
     parts = {f"Engines: {path.absolute().name}": _part(path) for path in served}
     if len(parts) < len(served):
         raise InputError("JOURNAL", "folders with different names", ", ".join(map(str, served)))

@@ -17,19 +17,19 @@ SHOWN_NODES = 4
 
 
 def reserve(
-    name: Annotated[str, Parameter(help="What jobs call it: `kant submit --reservation NAME`.")],
+    name: Annotated[str, Parameter(help="The name for jobs: `kant submit --reservation NAME`.")],
     /,
     *,
-    gpus: Annotated[int, Parameter(help="GPUs that stand side by side.", converter=whole)],
-    start: Annotated[str, Parameter(help="From: now, in 2h, at 22:00, or at 2030-01-31T08:00.")] = "now",
-    time: Annotated[str | None, Parameter(help="For how long, such as 4h.")] = None,
-    end: Annotated[str | None, Parameter(help="In place of --time: when it ends.")] = None,
+    gpus: Annotated[int, Parameter(help="The number of GPUs, close to each other.", converter=whole)],
+    start: Annotated[str, Parameter(help="The start: now, in 2h, at 22:00, or at 2030-01-31T08:00.")] = "now",
+    time: Annotated[str | None, Parameter(help="The duration, such as 4h.")] = None,
+    end: Annotated[str | None, Parameter(help="In place of --time: the end.")] = None,
     within: Annotated[
         str, Parameter(help="One domain of: node, hbd, leaf, spine, superspine. Default: a node, else anywhere.")
     ] = "",
-    model: Annotated[str, Parameter(help="GPUs of this model. Default: all of any one.")] = "",
+    model: Annotated[str, Parameter(help="GPUs of this model. Default: of any single model.")] = "",
     queue: Annotated[
-        tuple[str, ...], Parameter(help="Only jobs of this queue may name it; may be repeated.", negative="")
+        tuple[str, ...], Parameter(help="Only jobs of this queue may use it; may be repeated.", negative="")
     ] = (),
     home: Home = None,
     json: Json = False,
@@ -66,7 +66,7 @@ def reserve(
 def reservations(
     *,
     cancel: Annotated[
-        tuple[str, ...], Parameter(help="Take this one back, in which no job runs; may be repeated.", negative="")
+        tuple[str, ...], Parameter(help="Cancel this reservation, in which no job runs; may be repeated.", negative="")
     ] = (),
     home: Home = None,
     json: Json = False,

@@ -11,7 +11,10 @@ from kant.cli.inputs import Home
 from kant.cli.job_options import job_options
 
 Escape = Annotated[
-    str, Parameter(help="After Enter, this and a dot detach; twice it is itself. none: no key does anything.")
+    str,
+    Parameter(
+        help="The escape key: after Enter, this key and a dot detach; twice, it is sent as typed. none: no escape key."
+    ),
 ]
 OPTIONS = (
     "gpus",
@@ -49,7 +52,7 @@ def run(
 def alloc(
     *,
     shell: Annotated[
-        bool, Parameter(help="Open a shell there; without one it is kept until `kant cancel`, for `kant shell`.")
+        bool, Parameter(help="Open a shell there. Without one the job runs until `kant cancel`, for `kant shell`.")
     ] = True,
     escape: Escape = "~",
     home: Home = None,
@@ -72,13 +75,13 @@ def attach(
 
 
 def shell(
-    job: Annotated[str, Parameter(help="The id of a job that runs.")],
+    job: Annotated[str, Parameter(help="The id of a running job.")],
     /,
     *command: Annotated[
         str, Parameter(help="In place of a shell: a program and its arguments.", allow_leading_hyphen=True)
     ],
     node: Annotated[
-        str, Parameter(help="Of a job on several machines, the one on which. Default: where its command runs.")
+        str, Parameter(help="For a job on several machines: the machine. Default: that of its command.")
     ] = "",
     escape: Escape = "~",
     home: Home = None,

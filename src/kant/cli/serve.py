@@ -49,9 +49,11 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 class Setup(EngineOptions):
     """The engines, what comes, and what they promise."""
 
-    engines: Annotated[int, Parameter(help="Engines side by side.", converter=whole)] = 4
-    rate: Annotated[float | None, Parameter(help="Stretch the arrivals to so many requests a second.")] = None
-    requests: Annotated[int | None, Parameter(help="The first so many requests.", converter=whole)] = None
+    engines: Annotated[int, Parameter(help="The number of engines.", converter=whole)] = 4
+    rate: Annotated[float | None, Parameter(help="Stretch the arrivals to this number of requests a second.")] = None
+    requests: Annotated[
+        int | None, Parameter(help="Use only this number of requests, from the first.", converter=whole)
+    ] = None
     ttft: Annotated[float, Parameter(help="Objective: seconds to the first token.")] = 2.0
     tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
 
@@ -65,8 +67,10 @@ def simulate(
     /,
     *,
     format: RequestFormat = None,
-    policy: Annotated[str, Parameter(help="Who goes first on an engine (see `kant serve policies`).")] = "fcfs",
-    router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
+    policy: Annotated[
+        str, Parameter(help="The policy that orders requests on an engine (see `kant serve policies`).")
+    ] = "fcfs",
+    router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
     setup: Setup = DEFAULT,
     seed: Seed = 0,
     out: ServeOut = None,
@@ -95,9 +99,11 @@ def compare(
     /,
     *,
     format: RequestFormat = None,
-    policy: Annotated[list[str] | None, Parameter(help="Once for each policy. Default: fcfs.", negative="")] = None,
+    policy: Annotated[
+        list[str] | None, Parameter(help="A policy; repeat for each. Default: fcfs.", negative="")
+    ] = None,
     router: Annotated[
-        list[str] | None, Parameter(help="Once for each router. Default: least-tokens.", negative="")
+        list[str] | None, Parameter(help="A router; repeat for each. Default: least-tokens.", negative="")
     ] = None,
     setup: Setup = DEFAULT,
     seed: Seed = 0,
@@ -132,9 +138,11 @@ def generate(
     /,
     *,
     out: Annotated[Path, Parameter(help="The CSV file to write.")],
-    requests: Annotated[int, Parameter(help="How many.", converter=whole)] = 1000,
+    requests: Annotated[int, Parameter(help="The number of requests.", converter=whole)] = 1000,
     rate: Annotated[float, Parameter(help="Requests a second.")] = 4.0,
-    burstiness: Annotated[float, Parameter(help="Variation of the times between; 1 is a Poisson process.")] = 1.0,
+    burstiness: Annotated[
+        float, Parameter(help="The coefficient of variation of the times between arrivals; 1: a Poisson process.")
+    ] = 1.0,
     groups: Annotated[int, Parameter(help="Groups of requests with a common prefix.", converter=whole)] = 0,
     prefix: Annotated[int, Parameter(help="Tokens of that prefix.", converter=whole)] = 0,
     seed: Seed = 0,

@@ -23,13 +23,15 @@ class ServiceOptions(EngineOptions):
     """The replicas of a service, what comes, and what it promises."""
 
     mix: Annotated[
-        str, Parameter(help="What comes: a kind of `kant serve generate`, or a file of requests for its lengths.")
+        str, Parameter(help="The requests: a kind of `kant serve generate`, or a file of requests for its lengths.")
     ] = "conversation"
-    burstiness: Annotated[float, Parameter(help="Variation of the times between; 1 is a Poisson process.")] = 1.0
+    burstiness: Annotated[
+        float, Parameter(help="The coefficient of variation of the times between arrivals; 1: a Poisson process.")
+    ] = 1.0
     ttft: Annotated[float, Parameter(help="Objective, P99 of a minute: seconds to the first token.")] = 2.0
     tpot: Annotated[float, Parameter(help="Objective, P99 of a minute: seconds for each token after it.")] = 0.1
-    router: Annotated[str, Parameter(help="Which replica a request goes to.")] = "least-tokens"
-    policy: Annotated[str, Parameter(help="Who goes first on a replica.")] = "fcfs"
+    router: Annotated[str, Parameter(help="The router, which chooses the replica of a request.")] = "least-tokens"
+    policy: Annotated[str, Parameter(help="The policy that orders requests on a replica.")] = "fcfs"
 
 
 SERVICE = ServiceOptions()
@@ -39,9 +41,11 @@ def capacity(
     *,
     replicas: Annotated[str, Parameter(help="Numbers of replicas to measure, such as 1,2,4.")] = "1,2,4",
     service: ServiceOptions = SERVICE,
-    requests: Annotated[int, Parameter(help="Requests of a trial, about.", converter=whole)] = 12_000,
-    minutes: Annotated[int, Parameter(help="Of each trial at the rate found, at least.", converter=whole)] = 10,
-    share: Annotated[float, Parameter(help="Of the minutes, in how many the objectives must be kept.")] = 0.995,
+    requests: Annotated[
+        int, Parameter(help="The approximate number of requests in a trial.", converter=whole)
+    ] = 12_000,
+    minutes: Annotated[int, Parameter(help="The shortest trial at the rate found.", converter=whole)] = 10,
+    share: Annotated[float, Parameter(help="The share of minutes in which the objectives must be met.")] = 0.995,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -64,14 +68,14 @@ def capacity(
 
 def removal(
     *,
-    replicas: Annotated[int, Parameter(help="Replicas while nobody is away.", converter=whole)] = 4,
+    replicas: Annotated[int, Parameter(help="Replicas while none is missing.", converter=whole)] = 4,
     rate: Annotated[float, Parameter(help="Requests a second.")] = 10.0,
-    seconds: Annotated[float, Parameter(help="How long one replica is away.")] = 120.0,
+    seconds: Annotated[float, Parameter(help="How long one replica is missing.")] = 120.0,
     kill: Annotated[
-        bool, Parameter(help="It stops at once, instead of ending the requests that it has.", negative="")
+        bool, Parameter(help="The replica stops at once, instead of finishing its requests.", negative="")
     ] = False,
     service: ServiceOptions = SERVICE,
-    runs: Annotated[int, Parameter(help="Runs with other requests, to say how sure it is.", converter=whole)] = 4,
+    runs: Annotated[int, Parameter(help="Runs with other requests, for the confidence interval.", converter=whole)] = 4,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:

@@ -31,11 +31,14 @@ class EngineOptions:
         int | None, Parameter(help="KV blocks of an engine. Default: as many as its memory holds.", converter=whole)
     ] = None
     block_size: Annotated[int, Parameter(help="Tokens of a KV block.", converter=whole)] = 16
-    max_seqs: Annotated[int, Parameter(help="Requests that an engine runs at once.", converter=whole)] = 128
-    max_tokens: Annotated[int, Parameter(help="Tokens that a step computes at most.", converter=whole)] = 2048
-    prefix_cache: Annotated[bool, Parameter(help="Keep blocks for prompts that begin alike.")] = True
+    max_seqs: Annotated[
+        int, Parameter(help="The largest number of requests that an engine runs at once.", converter=whole)
+    ] = 128
+    max_tokens: Annotated[int, Parameter(help="The largest number of tokens in a step.", converter=whole)] = 2048
+    prefix_cache: Annotated[bool, Parameter(help="Cache blocks of common prefixes of prompts.")] = True
     swap: Annotated[
-        bool, Parameter(help="The preempted keep their KV in host memory, instead of computing it again.", negative="")
+        bool,
+        Parameter(help="Swap the KV of preempted requests to host memory, instead of computing it again.", negative=""),
     ] = False
 
 

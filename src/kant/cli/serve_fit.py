@@ -34,9 +34,9 @@ def fit(
     model: Annotated[
         str, Parameter(help="A model (see `kant serve policies`), `-fp8` after its name, or its config.json.")
     ] = "llama-3-8b",
-    gpu: Annotated[str, Parameter(help="With steps or --url: the GPU that they are of, for the record.")] = "",
-    max_tokens: Annotated[int, Parameter(help="Tokens that a step computes at most.", converter=whole)] = 8192,
-    seconds: Annotated[float, Parameter(help="Measure for so long at most.")] = 120.0,
+    gpu: Annotated[str, Parameter(help="With steps or --url: the GPU that was measured, for the record.")] = "",
+    max_tokens: Annotated[int, Parameter(help="The largest number of tokens in a step.", converter=whole)] = 8192,
+    seconds: Annotated[float, Parameter(help="The time limit of the measurement.")] = 120.0,
     out: Annotated[Path, Parameter(help="The file to write; `--latency` of the other verbs takes it.")],
     json: Json = False,
 ) -> None:

@@ -28,17 +28,21 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 class Change(EngineOptions):
     """What is as it was, what would be, and what is promised."""
 
-    router: Annotated[str | None, Parameter(help="Which engine a request would go to. Default: as now.")] = None
-    replicas: Annotated[
-        int | None, Parameter(help="Engines that there would be. Default: as now.", converter=whole)
+    router: Annotated[
+        str | None, Parameter(help="The new router, which chooses the engine of a request. Default: as now.")
     ] = None
-    policy: Annotated[str | None, Parameter(help="Who would go first on an engine. Default: as now.")] = None
-    now_router: Annotated[str | None, Parameter(help="The router as it is. Default: as recorded.")] = None
-    now_policy: Annotated[str | None, Parameter(help="The policy as it is. Default: as recorded.")] = None
+    replicas: Annotated[int | None, Parameter(help="The new number of engines. Default: as now.", converter=whole)] = (
+        None
+    )
+    policy: Annotated[
+        str | None, Parameter(help="The new policy, which orders requests on an engine. Default: as now.")
+    ] = None
+    now_router: Annotated[str | None, Parameter(help="The current router. Default: as recorded.")] = None
+    now_policy: Annotated[str | None, Parameter(help="The current policy. Default: as recorded.")] = None
     now_replicas: Annotated[
-        int | None, Parameter(help="Engines that there are. Default: as recorded.", converter=whole)
+        int | None, Parameter(help="The current number of engines. Default: as recorded.", converter=whole)
     ] = None
-    served: Annotated[str | None, Parameter(help="Which model, where the record has several.")] = None
+    served: Annotated[str | None, Parameter(help="The model, if the record has several.")] = None
     ttft: Annotated[float, Parameter(help="Objective: seconds to the first token.")] = 2.0
     tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
     slices: Annotated[int, Parameter(help="Parts of the day that are compared one by one.", converter=whole)] = 12
@@ -61,9 +65,9 @@ def gate(
     /,
     *,
     change: Change = CHANGE,
-    max_regret: Annotated[str, Parameter(help="By how much it may be worse, as a part of what is.")] = "2%",
+    max_regret: Annotated[str, Parameter(help="The allowed regression, as a share of the current value.")] = "2%",
     confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all figures together.")] = "95%",
-    strict: Annotated[bool, Parameter(help="Also refuse what is not shown to do no harm.", negative="")] = False,
+    strict: Annotated[bool, Parameter(help="Also refuse a change that is not proven harmless.", negative="")] = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
@@ -168,5 +172,7 @@ def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> Non
     seen = about["recorded_ttft_s"]
     if seen["mean"] is not None:
         said = f"recorded first token: mean {milliseconds(seen['mean'])}, P99 {milliseconds(seen['p99'])};"
-        console.print(f"{said} the simulated ones beside it say how far the engine's model is off", soft_wrap=True)
+        console.print(
+            f"{said} compare it with the simulated ones to see the error of the engine's model", soft_wrap=True
+        )
     console.print(f"latency: {about['latency']}", soft_wrap=True, markup=False, style="dim")

@@ -60,7 +60,7 @@ CertificateKey = Annotated[Path | None, Parameter(help="The key of the certifica
 TieSeed = Annotated[
     int | None,
     Parameter(
-        help="Of everything that is drawn, such as which of two equal backends. Default: another each time.",
+        help="The seed of random choices, such as between two equal backends. Default: a new one each time.",
         converter=whole,
         validator=check_seed,
     ),
@@ -135,14 +135,14 @@ def route(
     ] = None,
     service: ServiceName = None,
     port: ServicePort = "",
-    policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
-    router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
-    listen: Annotated[str, Parameter(help="Where clients come, HOST:PORT.")] = "127.0.0.1:8080",
+    policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
+    router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
+    listen: Annotated[str, Parameter(help="The address for clients, HOST:PORT.")] = "127.0.0.1:8080",
     operators: Annotated[
-        str | None, Parameter(help="Where operators drain backends, HOST:PORT. Default: nowhere.")
+        str | None, Parameter(help="The address for operators, who drain backends there, HOST:PORT. Default: none.")
     ] = None,
     share_port: Annotated[
-        bool, Parameter(help="Let further routers listen there too, one for each core.", negative="")
+        bool, Parameter(help="Allow more routers to listen there, one for each core.", negative="")
     ] = False,
     tenants: Annotated[
         Path | None, Parameter(help="A TOML file of tenants, their keys and limits. Default: no limits.")
@@ -154,17 +154,22 @@ def route(
     held: Annotated[int, Parameter(help="Requests that may wait in the router.", converter=whole)] = 10_000,
     saturated_s: Saturated = 0.0,
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the router.")] = 30.0,
-    retries: Annotated[int, Parameter(help="Further backends for what one has not taken.", converter=whole)] = 2,
+    retries: Annotated[
+        int, Parameter(help="How many other backends are tried after one has not accepted a request.", converter=whole)
+    ] = 2,
     first_byte_s: Annotated[
-        float, Parameter(help="Seconds that a backend has to begin its answer; without a stream, to end it. 0: any.")
+        float,
+        Parameter(help="Timeout in seconds until a backend begins its answer, or ends one without a stream. 0: none."),
     ] = 600.0,
-    idle_s: Annotated[float, Parameter(help="Seconds between two pieces of an answer. 0: any.")] = 300.0,
-    total_s: Annotated[float, Parameter(help="Seconds from a request to the end of its answer. 0: any.")] = 0.0,
+    idle_s: Annotated[float, Parameter(help="Timeout in seconds between two pieces of an answer. 0: none.")] = 300.0,
+    total_s: Annotated[
+        float, Parameter(help="Timeout in seconds from a request to the end of its answer. 0: none.")
+    ] = 0.0,
     eject_after: EjectAfter = 3,
     eject_s: EjectSeconds = 10.0,
-    scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
+    scrape_s: Annotated[float, Parameter(help="Seconds between two health checks of a backend.")] = 1.0,
     kv_events: EventsPort = None,
-    drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
+    drain_s: Annotated[float, Parameter(help="Seconds for requests in flight when the router stops.")] = 60.0,
     record: Annotated[
         Path | None, Parameter(help="Write a line for each request to this file: lengths, hashes, times, no text.")
     ] = None,
@@ -235,16 +240,16 @@ def pick(
     service: ServiceName = None,
     port: ServicePort = "",
     pool: PoolName = None,
-    policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
-    router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
-    listen: Annotated[str, Parameter(help="Where Envoy asks, HOST:PORT.")] = "127.0.0.1:9002",
+    policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
+    router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
+    listen: Annotated[str, Parameter(help="The address for Envoy, HOST:PORT.")] = "127.0.0.1:9002",
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
     saturated_s: Saturated = 0.0,
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the picker.")] = 30.0,
     eject_after: EjectAfter = 3,
     eject_s: EjectSeconds = 10.0,
-    scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
+    scrape_s: Annotated[float, Parameter(help="Seconds between two health checks of a backend.")] = 1.0,
     kv_events: EventsPort = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
@@ -303,7 +308,7 @@ def _where(
         raise InputError("--backends and --service", "one of the two")
     if service is None:
         if port:
-            raise InputError("--port", "--service beside it", port)
+            raise InputError("--port", "--service as well", port)
         return _urls(backends or ""), None
     with needs("kube"):
         from kant.kube.connect.config import load
@@ -316,7 +321,7 @@ def _where(
 def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:
     """Return a follower of an InferencePool; raises InputError if `other` names backends, too."""
     if other:
-        raise InputError("--pool", "no --backends, --service and --port beside it", other)
+        raise InputError("--pool", "no --backends, --service and --port with it", other)
     with needs("kube"):
         from kant.kube.connect.config import load
         from kant.kube.user.inference_pool import PoolEndpoints
@@ -344,11 +349,11 @@ def _urls(backends: str) -> list[str]:
 
 def mock(
     *,
-    listen: Annotated[str, Parameter(help="Where clients come, HOST:PORT.")] = "127.0.0.1:8000",
-    policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
-    speed: Annotated[float, Parameter(help="How many times as fast as the modelled engine.")] = 1.0,
+    listen: Annotated[str, Parameter(help="The address for clients, HOST:PORT.")] = "127.0.0.1:8000",
+    policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
+    speed: Annotated[float, Parameter(help="The speed relative to the modelled engine.")] = 1.0,
     conducted: Annotated[
-        bool, Parameter(help="Time goes on only when a client posts to /clock: for tests.", negative="")
+        bool, Parameter(help="For tests: the clock advances only when a client posts to /clock.", negative="")
     ] = False,
     engine: EngineOptions = ENGINE,
 ) -> None:

@@ -25,7 +25,8 @@ def run(
     /,
     *,
     plan: Annotated[
-        int | None, Parameter(help="Print what they will have in so many hours, and do nothing.", converter=whole)
+        int | None,
+        Parameter(help="Print the replicas of each service in this number of hours, and do nothing.", converter=whole),
     ] = None,
     home: Home = None,
     kube: Kube = HERE,
@@ -45,7 +46,7 @@ def run(
     if plan is not None and not 1 <= plan <= 168:
         raise InputError("--plan", "1 to 168 hours", plan)
     if json and plan is None:
-        raise InputError("--json", "--plan beside it")
+        raise InputError("--json", "--plan as well")
     kept = home_of(home) / "services"
     found = read_live_services(services, time.time(), kept)
     if plan is not None:

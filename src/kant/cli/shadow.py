@@ -12,7 +12,7 @@ from kant.cli.output import print_json
 
 
 def shadow(
-    journal: Annotated[Path, Parameter(help="A journal that `kant kube run --shadow` has kept.")],
+    journal: Annotated[Path, Parameter(help="A journal of `kant kube run --shadow`.")],
     /,
     *,
     json: Json = False,
@@ -40,8 +40,8 @@ def shadow(
     table.add_row("leaves of gangs", str(found["leaves"]), str(found["leaves_kant"]))
     console.print(table)
     console.print(
-        f"{found['jobs']} jobs came; {found['decided_but_waiting']} of those that Kant would have started wait still. "
-        f"Each decision stands alone; kant replay {journal} --profile kant follows them all.",
+        f"{found['jobs']} jobs arrived; {found['decided_but_waiting']} of those that Kant would start still wait. "
+        f"Each decision is independent of the others; kant replay {journal} --profile kant follows them all.",
         soft_wrap=True,
     )
     return 0

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 share_app = App(
     name="share",
-    help="Share GPUs in rounds among jobs whose batch size changes: fairness beside efficiency.",
+    help="Share GPUs in rounds among jobs whose batch size changes: fairness and efficiency.",
     help_format="plaintext",
 )
 
 PolicyName = Annotated[str, Parameter(name=("--policy", "--profile"), help="A policy of docs/solvers.md.")]
 Gpus = Annotated[int, Parameter(help="GPUs of the cluster, all alike.", converter=whole)]
 Round = Annotated[str, Parameter("--round", help="Length of a round.")]
-Preemption = Annotated[str, Parameter(help="What a job loses of a round when it did not run in the one before.")]
+Preemption = Annotated[
+    str, Parameter(help="The part of a round that a job loses if it did not run in the previous one.")
+]
 Weights = Annotated[
     str | None,
-    Parameter(help="Queues as tenants: their weights, such as prod=3,research=1; others have 1. Or: equal."),
+    Parameter(help="Queues as tenants, with weights such as prod=3,research=1 (others: 1); or equal."),
 ]
 MOST_GPUS = 1_000_000
 
@@ -87,7 +89,7 @@ def compare(
 @share_app.command
 def generate(
     *,
-    jobs: Annotated[int, Parameter(help="How many jobs.", converter=whole)] = 120,
+    jobs: Annotated[int, Parameter(help="The number of jobs.", converter=whole)] = 120,
     interval: Annotated[str, Parameter(help="Mean time between two arrivals.")] = "40s",
     seed: Seed = 0,
     out: ToFile = None,

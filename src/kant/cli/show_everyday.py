@@ -73,7 +73,7 @@ def earlier_said(earlier: Any) -> str:
     """Return how earlier answers, asked for here or from JSON, came true; or that none is known."""
     from kant.insight.track_record import UNCALIBRATED, track_record
 
-    said = track_record(earlier["answers"], earlier["kept"]) if isinstance(earlier, dict) else str(earlier or "")
+    said = track_record(**earlier) if isinstance(earlier, dict) else str(earlier or "")
     return said or UNCALIBRATED
 
 

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from kant.local.slurm_commands import COMMANDS, write_shims
 
 
-def slurm_shims(folder: Annotated[Path, Parameter(help="Where to write them.")], /) -> int:
+def slurm_shims(folder: Annotated[Path, Parameter(help="The folder to write to.")], /) -> int:
     """Write sbatch, srun, squeue and other commands of Slurm, as Kant has them, into a folder for the PATH."""
     write_shims(folder.expanduser(), sys.executable)
     print(f"{', '.join(COMMANDS)} are in {folder}: export PATH={folder.expanduser().absolute()}:$PATH")

@@ -13,11 +13,11 @@ from kant.cli.places import questions_of
 
 
 def status(
-    journal: Annotated[Path | None, Parameter(help="A journal.jsonl that a run has written.")] = None,
+    journal: Annotated[Path | None, Parameter(help="A journal.jsonl of a run.")] = None,
     /,
     *,
     optimality: Annotated[
-        bool, Parameter(help="Also what a solver could start now, and who strands GPUs (extra `optimize`).")
+        bool, Parameter(help="Also what a solver could start now, and which jobs strand GPUs (extra `optimize`).")
     ] = False,
     at: At = None,
     home: Home = None,

@@ -24,9 +24,9 @@ def submit(
         Parameter("--from", help="Instead of a command: a file with a submission on each line; -: standard input."),
     ] = None,
     test_only: Annotated[
-        bool, Parameter(help="Submit nothing: say when it would start, at P50 and P90.", negative="")
+        bool, Parameter(help="Submit nothing: print when it would start, at P50 and P90.", negative="")
     ] = False,
-    wait: Annotated[bool, Parameter(help="Until it is over, and exit with its exit code.", negative="")] = False,
+    wait: Annotated[bool, Parameter(help="Wait until it has ended, and exit with its exit code.", negative="")] = False,
     home: Home = None,
     json: Json = False,
     there: KubeSubmission = KubeSubmission(),  # noqa: B008 - it is frozen

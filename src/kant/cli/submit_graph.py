@@ -51,9 +51,9 @@ def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
     for name in ("command", "gpus", "cpus", "memory_mib", "time_s", "retries"):
         if base.get(name):
             option = {"command": "COMMAND", "memory_mib": "--memory", "time_s": "--time"}.get(name, f"--{name}")
-            raise InputError(option, "none beside --graph: the stages of the file say it", base[name])
+            raise InputError(option, "none with --graph: the stages of the file have it", base[name])
     if "array" in base:
-        raise InputError("--array", "none beside --graph")
+        raise InputError("--array", "none with --graph")
     file = read_workflow(path)
     if len(file.stages) > MOST_STAGES:
         raise InputError(str(path), f"at most {MOST_STAGES:,} stages", len(file.stages))

@@ -35,7 +35,7 @@ def submit_lines(
 ) -> int:  # fmt: skip
     """Queue the jobs of the lines and print the id of each; return the exit code."""
     if command or graph is not None:
-        raise InputError("--from", "neither a command nor --graph beside it", command[0] if command else str(graph))
+        raise InputError("--from", "neither a command nor --graph with it", command[0] if command else str(graph))
     source = "standard input" if str(path) == "-" else str(path)
     lines = [(number, _of_line(f"{source}, line {number}", text, options)) for number, text in _lines(path, source)]
     if not 1 <= len(lines) <= MOST:

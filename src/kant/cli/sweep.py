@@ -27,13 +27,14 @@ def sweep(
     /,
     *,
     out: Annotated[
-        Path | None, Parameter(help="Folder of the runs, the table and the page. Default: named as the file, here.")
+        Path | None,
+        Parameter(help="Folder of the runs, the table and the page. Default: the name of the file, in this folder."),
     ] = None,
     at_once: AtOnce = None,
     ray: Annotated[
         str | None, Parameter(help="Run on the Ray cluster at this address, such as auto or HOST:6379.")
     ] = None,
-    dry_run: Annotated[bool, Parameter(help="Say what there is to do, and do nothing.", negative="")] = False,
+    dry_run: Annotated[bool, Parameter(help="Print the planned runs, and run none.", negative="")] = False,
     json: Json = False,
 ) -> int:
     """Simulate profiles on workloads, clusters and seeds; each run once, and a table and a page of all."""
@@ -117,7 +118,7 @@ def _keep(store: Store, key: str, record: Record, count: int, total: int) -> Non
     try:
         store.put(key, record)
     except OSError as error:
-        rest = f"{count - 1} of {total} runs are kept, and the same command goes on from there"
+        rest = f"{count - 1} of {total} runs are kept, and the same command continues from there"
         reason = error.strerror or str(error)
         raise InputError(str(store.folder), f"room to keep a finished run ({reason}); {rest}") from None
 
@@ -199,7 +200,9 @@ def _print_tables(
         console.print(f"failed: {run}: {error}\n  {command}", style="bold red", soft_wrap=True)
     finished, runs = len(results.finished), len(results.experiment.runs)
     if interrupted:
-        console.print(f"interrupted: {finished:,} of {runs:,} runs are kept; the same command goes on", style="yellow")
+        console.print(
+            f"interrupted: {finished:,} of {runs:,} runs are kept; the same command continues", style="yellow"
+        )
     cpu = sum(results.summary(run)["cpu_s"] for run in {run.key: run for run in results.finished}.values())
     console.print(f"{finished:,} of {runs:,} runs, {cpu:,.1f} CPU-s")
     console.print(

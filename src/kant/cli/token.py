@@ -14,16 +14,16 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.service.tokens import Key
 
-token_app = App(name="token", help="Make, list and revoke the tokens of others. They count at once.")
+token_app = App(name="token", help="Create, list and revoke the tokens of others. Changes take effect at once.")
 File = Annotated[Path | None, Parameter(help="The file with the tokens. Default: tokens.toml of the home.")]
 
 
 @token_app.command
 def new(
     *,
-    user: Annotated[str, Parameter(help="Whose it is.")],
-    role: Annotated[Literal["viewer", "tenant", "operator"], Parameter(help="What it is for.")],
-    queue: Annotated[tuple[str, ...], Parameter(help="Of a tenant: a queue of its own. Can be repeated.")] = (),
+    user: Annotated[str, Parameter(help="The user of the token.")],
+    role: Annotated[Literal["viewer", "tenant", "operator"], Parameter(help="The role of the token.")],
+    queue: Annotated[tuple[str, ...], Parameter(help="A queue of the tenant; may be repeated.")] = (),
     token_file: File = None,
     home: Home = None,
 ) -> int:

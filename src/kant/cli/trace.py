@@ -36,17 +36,21 @@ def generate(
     ],
     /,
     *,
-    out: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
-    jobs: Annotated[int | None, Parameter(help="Exactly so many jobs.", converter=whole)] = None,
+    out: Annotated[Path, Parameter(help="The file to write: .csv, .csv.gz or .parquet.")],
+    jobs: Annotated[int | None, Parameter(help="The exact number of jobs.", converter=whole)] = None,
     days: Annotated[
         float | None, Parameter(help="Span of the submissions. Default: 30, or that of the fitted trace.")
     ] = None,
     gpus: Annotated[int | None, Parameter(help="With --load: GPUs of the cluster to fill.", converter=whole)] = None,
-    load: Annotated[float | None, Parameter(help="With --gpus: GPU time asked for over GPU time there is.")] = None,
+    load: Annotated[
+        float | None, Parameter(help="With --gpus: requested GPU time divided by the available GPU time.")
+    ] = None,
     services: Annotated[
-        float, Parameter(help="With --load: the part of it that inference services ask for, with bursts by the hour.")
+        float, Parameter(help="With --load: the part requested by inference services, with hourly bursts.")
     ] = 0.0,
-    tenants: Annotated[int | None, Parameter(help="Queues, if not as many as there were.", converter=whole)] = None,
+    tenants: Annotated[
+        int | None, Parameter(help="The number of queues. Default: as in the trace.", converter=whole)
+    ] = None,
     seed: Seed = 0,
 ) -> None:
     """Draw a workload after the published facts of a real cluster, or after a trace that was fitted."""
@@ -122,14 +126,15 @@ def fit(
 
 
 Anonymous = Annotated[
-    bool, Parameter("--anonymous", help="Numbers for names of users, queues and jobs; no date.", negative="")
+    bool,
+    Parameter("--anonymous", help="Replace names of users, queues and jobs by numbers; keep no date.", negative=""),
 ]
 
 
 @trace_app.command
 def convert(
     workload: WorkloadFile,
-    target: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    target: Annotated[Path, Parameter(help="The file to write: .csv, .csv.gz or .parquet.")],
     /,
     *,
     format: Format = None,
@@ -146,13 +151,13 @@ CpuJobs = Annotated[bool, Parameter(help="Keep jobs without GPUs.", negative="")
 
 @trace_app.command
 def from_slurm(
-    accounting: Annotated[Path, Parameter(help="What `sacct -P` prints (docs/workloads.md), plain or gzip.")],
-    target: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    accounting: Annotated[Path, Parameter(help="The output of `sacct -P` (docs/workloads.md), plain or gzip.")],
+    target: Annotated[Path, Parameter(help="The file to write: .csv, .csv.gz or .parquet.")],
     /,
     *,
     queue: Annotated[
         Literal["Account", "Partition", "QOS"] | None,
-        Parameter(help="The column that says whose a job is. Default: the first of these that is there."),
+        Parameter(help="The column with the owner of a job. Default: the first of these that exists."),
     ] = None,
     cpu_jobs: CpuJobs = False,
     anonymous: Anonymous = False,
@@ -165,12 +170,14 @@ def from_slurm(
 
 @trace_app.command
 def from_kubernetes(
-    pods: Annotated[Path, Parameter(help="What `kubectl get pods -A -o json` prints, or an audit log; plain or gzip.")],
-    target: Annotated[Path, Parameter(help="Where to write: .csv, .csv.gz or .parquet.")],
+    pods: Annotated[
+        Path, Parameter(help="The output of `kubectl get pods -A -o json`, or an audit log; plain or gzip.")
+    ],
+    target: Annotated[Path, Parameter(help="The file to write: .csv, .csv.gz or .parquet.")],
     /,
     *,
     queue_label: Annotated[
-        str | None, Parameter(help="The label that says whose a job is. Default: its namespace does.")
+        str | None, Parameter(help="The label with the owner of a job. Default: the namespace is the owner.")
     ] = None,
     cpu_jobs: CpuJobs = False,
     anonymous: Anonymous = False,

@@ -43,32 +43,36 @@ def up(
     listen: Annotated[
         str | None,
         Parameter(
-            help="Where the page and the API are, such as 127.0.0.1:8080; none: on its socket alone. "
+            help="The address of the page and the API, such as 127.0.0.1:8080; none: only the socket. "
             "Default: 127.0.0.1:5268, or a free port where that is taken."
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, Parameter(help="A file with tokens (see `kant token`), beside those of the home.")
+        Path | None, Parameter(help="A file with tokens (see `kant token`), in addition to those of the home.")
     ] = None,
     oidc: Annotated[
-        Path | None, Parameter(help="A file that says which identity provider's tokens are believed, and its groups.")
+        Path | None, Parameter(help="A file that names a trusted identity provider, and its groups.")
     ] = None,
     proxy_name: Annotated[
-        tuple[str, ...], Parameter(help="A name by which a proxy before Kant is called. Can be repeated.")
+        tuple[str, ...], Parameter(help="The public name of a proxy in front of Kant; may be repeated.")
     ] = (),
     tls_cert: Annotated[
-        Path | None, Parameter(help="The address speaks HTTPS with this certificate, a PEM file with its chain.")
+        Path | None, Parameter(help="Serve HTTPS with this certificate, a PEM file with its chain.")
     ] = None,
     tls_key: Annotated[Path | None, Parameter(help="The private key of --tls-cert, a PEM file.")] = None,
     users: Annotated[
         str,
         Parameter(
             help="Members of this Unix group submit over the socket, and each job runs as its own user. "
-            "Needs root. Default: all jobs run as who started Kant."
+            "Needs root. Default: all jobs run as the user who started Kant."
         ),
     ] = "",
     front_ends: Annotated[
-        int, Parameter(help="Processes that take short jobs and hand many at once over (docs/up.md).", converter=whole)
+        int,
+        Parameter(
+            help="The number of front-end processes, which accept short jobs and submit them in batches (docs/up.md).",
+            converter=whole,
+        ),
     ] = 0,
     join_listen: Annotated[
         str | None,
@@ -80,15 +84,15 @@ def up(
     idle_gpus: Annotated[
         str | None,
         Parameter(
-            help="Stop an interactive job (`kant run`, `kant alloc`) whose GPUs nobody uses for so long, such as 1h; "
-            "its terminal is warned after half of it. Default: none is."
+            help="Stop an interactive job (`kant run`, `kant alloc`) whose GPUs are idle for this time, such as 1h; "
+            "its terminal is warned after half of it. Default: never."
         ),
     ] = None,
     power_cap: PowerCap = None,
     gpu_watts: GpuWatts = None,
-    log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
+    log_size: Annotated[str, Parameter(help="The largest stored output of one run.")] = "1GiB",
     notices: Annotated[
-        Path | None, Parameter(help="A TOML file that says who is told of what happens to jobs (docs/up.md).")
+        Path | None, Parameter(help="A TOML file of notices about jobs: which events, and to whom (docs/up.md).")
     ] = None,
     otlp: Annotated[
         str | None,
@@ -99,9 +103,7 @@ def up(
     ] = None,
     keep_days: Annotated[
         int,
-        Parameter(
-            help="Days for which jobs that are over, their logs and journals stay; 0: for ever.", converter=whole
-        ),
+        Parameter(help="Days for which ended jobs, their logs and journals are kept; 0: for ever.", converter=whole),
     ] = 90,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
@@ -165,7 +167,7 @@ def power_of(power_cap: str | None, gpu_watts: str | None, cluster: str | None) 
 
     if power_cap is None:
         if gpu_watts is not None:
-            raise InputError("--gpu-watts", "--power-cap beside it")
+            raise InputError("--gpu-watts", "--power-cap as well")
         return 0, 0
     if gpu_watts is None:
         if cluster is not None:

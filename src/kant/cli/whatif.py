@@ -34,7 +34,7 @@ def whatif(
         list[str] | None,
         Parameter(help="Drain a node, a leaf or a spine: NAME[@FROM[..UNTIL]], such as leaf3@+2h..+8h.", negative=""),
     ] = None,
-    evict: Annotated[bool, Parameter(help="Stop what runs where it is drained.", negative="")] = False,
+    evict: Annotated[bool, Parameter(help="Stop the jobs on drained nodes.", negative="")] = False,
     quota: Annotated[
         list[str] | None,
         Parameter(help="Change a quota: QUEUE:gpu[:MODEL]=+64, or =64, or =-8; also cpu and memory.", negative=""),
@@ -45,7 +45,7 @@ def whatif(
     cancel: Annotated[list[str] | None, Parameter(help="Cancel this job, which waits or runs.", negative="")] = None,
     profile: Annotated[str | None, Parameter(help="Switch to this profile, a built-in one or a TOML file.")] = None,
     arrivals: Annotated[
-        bool, Parameter(name="--no-arrivals", help="Nobody comes after that time.", negative="", show_default=False)
+        bool, Parameter(name="--no-arrivals", help="No job arrives after that time.", negative="", show_default=False)
     ] = False,
     until: Annotated[str | None, Parameter(help="Stop both futures at this time, such as 30d or +12h.")] = None,
     home: Home = None,

@@ -30,8 +30,8 @@ def show_answer(answer: dict[str, Any], report: Path | None) -> None:
         f"What if, at {clock(answer['time_us'])}: {'; '.join(answer['change'])}", style="bold", soft_wrap=True
     )
     known = ", ".join(f"{count:,} {SOURCES[source]}" for source, count in answer["run_times"].items())
-    coming = "1 job comes" if answer["coming"] == 1 else f"{plain(answer['coming'])} jobs come"
-    console.print(f"{coming} later; run times: {known or 'of nobody'}", style="dim", soft_wrap=True)
+    coming = "1 job arrives" if answer["coming"] == 1 else f"{plain(answer['coming'])} jobs arrive"
+    console.print(f"{coming} later; run times: {known or 'of no job'}", style="dim", soft_wrap=True)
     section("submitted", [_submitted(job, answer["time_us"]) for job in answer["submitted"]])
     _show_waits(answer["waits"])
     _show_ratios(answer["ratios"])
@@ -64,7 +64,7 @@ def _show_waits(waits: dict[str, Any]) -> None:
     table = Table(title="Waits, before and after", title_justify="left")
     for name in ("jobs of", "jobs", "mean", "P50", "P90", "sooner", "later"):
         table.add_column(name, justify="left" if name == "jobs of" else "right", no_wrap=name in ("jobs of", "jobs"))
-    rows = [("everybody", waits["all"], True)]
+    rows = [("all jobs", waits["all"], True)]
     for label, group in (("queue {}", waits["by_queue"]), ("size {}", waits["by_size"])):
         own = [(label.format(name), row, False) for name, row in group.items()]
         rows += [(*own[-1][:2], True) if i == len(own) - 1 else row for i, row in enumerate(own)]

@@ -15,6 +15,12 @@ class ChangeLog(array):  # type: ignore[type-arg]
     def __new__(cls) -> Self:
         return super().__new__(cls, "i")  # type: ignore[return-value]
 
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return a ChangeLog, and not the plain array that the base class returns."""
+        found = type(self)()
+        found.extend(self)
+        return found
+
     add = array.append
     """Append a changed row."""
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.node_events import ask_again, change_node_set, node_of, node_offers
-from kant.cluster.node_rows import NO_NODE, place_of
+from kant.cluster.node_rows import NO_NODE, place_of, spare_rows
 from kant.cluster.node_table import PLACE, check_node, enlarged, retire_row, write_node
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
@@ -27,7 +27,7 @@ from kant.model.units import GPU
 def joined(state: StateData, event: ev.NodesJoined) -> None:
     nodes, rows_of = event.nodes, state.node_rows
     names = {node.name for node in nodes}
-    if not nodes or "" in names or len(names) < len(nodes) or not names.isdisjoint(rows_of.index):
+    if not nodes or "" in names or len(names) < len(nodes) or names & rows_of.index.keys():
         raise StateError("nodes join that have no name, or that are there already; expected new ones, each once")
     _check(state, nodes)
     booked = {node for own in state.bookings.values() if own.end > event.time for node in own.devices()}
@@ -131,7 +131,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     slots, has = max(c.devices_of(state.table), *(node.gpus for node in nodes)), len(state.table)
     if not rows and slots == c.devices_of(state.table):
         return False
-    wanted = has + max(rows, min(has, max(64, has // 4))) if rows else has  # in large steps, but not too large
+    wanted = has + max(rows, spare_rows(has)) if rows else has
     state.empty, state.table = enlarged(state.empty, wanted, slots), enlarged(state.table, wanted, slots)
     if state.left is not None:
         state.left = enlarged(state.left, wanted, slots)

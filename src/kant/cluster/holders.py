@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import Table
-from kant.compiled import inlined
+from kant.cluster.columns import Table, copy_row
+from kant.compiled import compiled, inlined
 from kant.model.placement import NODE, WIDTH, Allocation
 
 LIMB = 62
@@ -17,6 +17,58 @@ LIMB = 62
 
 
 Ints = TypeVar("Ints", int, Table)
+
+
+@compiled
+def group_by_node(
+    pieces: Table, begin: Table, order: Table, nodes: Table
+) -> tuple[Table, Table, Table, Table, Table, int]:
+    """Group the pieces of holders by node, and on a node by holder, in this order. Pieces on other nodes are left out.
+
+    Holder `i` has the pieces from `begin[i]` to `begin[i + 1]`. Returns the columns of `Holders` after `nodes`.
+    """
+    places, last_node = nodes.shape[0], -1
+    for node in nodes:
+        last_node = max(last_node, node)
+    for i in range(pieces.shape[0]):
+        last_node = max(last_node, pieces[i, NODE])
+    place_of, latest = np.full(last_node + 1, -1, dtype=np.int64), np.full(places, -1, dtype=np.int64)
+    for place in range(places):
+        place_of[nodes[place]] = place
+    first, widest = np.zeros(places + 1, dtype=np.int64), 0
+    for i in order:
+        for piece in range(begin[i], begin[i + 1]):
+            place = place_of[pieces[piece, NODE]]
+            if place >= 0 and latest[place] != i:
+                latest[place] = i
+                first[place + 1] += 1
+    for place in range(places):
+        widest = max(widest, first[place + 1])
+        first[place + 1] += first[place]
+    entries, used, entry_of = first[places], first.copy(), np.full(pieces.shape[0], -1, dtype=np.int64)
+    who, size = np.zeros(entries, dtype=np.int64), np.zeros(entries, dtype=np.int64)
+    latest[:] = -1
+    for i in order:
+        for piece in range(begin[i], begin[i + 1]):
+            place = place_of[pieces[piece, NODE]]
+            if place >= 0:
+                if latest[place] != i:
+                    latest[place] = i
+                    who[used[place]] = i
+                    used[place] += 1
+                entry_of[piece] = used[place] - 1
+                size[used[place] - 1] += 1
+    start, end, total = np.zeros(entries, dtype=np.int64), np.zeros(entries, dtype=np.int64), 0
+    for entry in range(entries):
+        start[entry] = end[entry] = total
+        total += size[entry]
+    grouped = np.zeros((total, pieces.shape[1]), dtype=np.int64)
+    for piece in range(pieces.shape[0]):
+        entry = entry_of[piece]
+        if entry >= 0:
+            copy_row(pieces, piece, grouped, end[entry])
+            end[entry] += 1
+    return first, who, start, end, grouped, widest
 
 
 class Holders(NamedTuple):
@@ -41,19 +93,10 @@ class Holders(NamedTuple):
         Only `nodes` (rows in order) count; None: those on which somebody holds something.
         """
         pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *held])
-        who = np.repeat(np.arange(len(held)), [len(each) for each in held])
         if nodes is None:
             nodes = np.unique(pieces[:, NODE])
-        place = np.searchsorted(nodes, pieces[:, NODE])
-        there = np.flatnonzero(np.append(nodes, -1)[place] == pieces[:, NODE])
-        order = there[np.lexsort((rank[who[there]], place[there]))]
-        pieces, who, place = pieces[order], who[order], place[order]
-        begins = np.ones(len(who), dtype=np.bool_)
-        begins[1:] = (place[1:] != place[:-1]) | (who[1:] != who[:-1])
-        start = np.flatnonzero(begins)
-        first = np.searchsorted(place[start], np.arange(len(nodes) + 1))
-        widest = int(np.diff(first).max(initial=0))
-        return cls(nodes, first, who[start], start, np.append(start[1:], len(who)), pieces, widest)
+        begin = np.array([0, *map(len, held)], dtype=np.int64).cumsum()
+        return cls(nodes, *group_by_node(pieces, begin, np.argsort(rank, kind="stable"), nodes))
 
     def places(self) -> Table:
         """Return for each entry the place of its node in `nodes`."""
@@ -74,6 +117,9 @@ class Weights(NamedTuple):
         upper = np.array([weight >> LIMB for weight in weights], dtype=np.int64)
         lower = np.array([weight & ((1 << LIMB) - 1) for weight in weights], dtype=np.int64)
         return cls(upper, lower, np.array(milli, dtype=np.int64), np.array(may_leave, dtype=np.bool_))
+
+
+_NONE: Table = np.zeros(0, dtype=np.int64)
 
 
 class Candidates(NamedTuple):
@@ -107,9 +153,13 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(
-        cls, held: Sequence[Allocation], rank: Table, cost: Table, milli: Table, capped: Table, row: Table, nodes: Table
-    ) -> Candidates:
-        """Create it from columns of candidates in order, and what they hold. Only what is on these `nodes` counts."""
+        cls, held: Sequence[Allocation], rank: Table, cost: Table, milli: Table, capped: Table, row: Table,
+        nodes: Table, few: bool,
+    ) -> Candidates:  # fmt: skip
+        """Create it from columns of candidates in order, and what they hold. Only what is on these `nodes` counts.
+
+        With `few` the weight by cost is the only one, and no entries are put in order.
+        """
         count = len(rank)
         holders = Holders.of(held, np.arange(count), nodes)
         place_of, entries_of = holders.places(), np.argsort(holders.who, kind="stable")
@@ -119,8 +169,11 @@ class Candidates(NamedTuple):
         by_milli = (capped << (100 - LIMB)) + (cost >> low), ((cost & ((1 << low) - 1)) << 20) + 1  # capped, cost, 1
         weights, light, dense, heavy = [], [], [], []
         spread, size = np.maximum(np.diff(first_of), 1), np.maximum(milli, 1)
-        for upper, lower in (by_cost, by_milli):
+        for upper, lower in (by_cost,) if few else (by_cost, by_milli):
             light.append(np.lexsort((lower, upper)))
+            if few:
+                weights.append((upper, lower))
+                break
             per_upper, per_lower, _ = divided(upper, lower, size)
             order = light[-1][::-1]
             dense.append(order[np.lexsort((-per_lower[order], -per_upper[order]))])
@@ -131,8 +184,8 @@ class Candidates(NamedTuple):
                 weights.append(own)
         return cls(
             holders, place_of, first_of, entries_of, rank, cost, milli, capped, np.argsort(row, kind="stable"),
-            np.array([upper for upper, _ in weights]), np.array([lower for _, lower in weights]), np.array(heavy),
-            np.array(light), np.array(dense), bool((spread > 1).any()),
+            np.array([upper for upper, _ in weights]), np.array([lower for _, lower in weights]),
+            np.array(heavy or [_NONE]), np.array(light), np.array(dense or [_NONE]), bool((spread > 1).any()),
         )  # fmt: skip
 
 

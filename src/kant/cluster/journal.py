@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.model.decision import Grow, Hold, NoFit, Plan, Shrink, Start
+from kant.model.decision import Grow, Hold, Plan, Reason, Shrink, Start
 from kant.model.errors import InputError
 from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
@@ -111,7 +111,7 @@ class Journal:
             self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
             self._cycled = -1
 
-    def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[NoFit]) -> None:
+    def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[Reason]) -> None:
         """Record the decisions of cycles in a run that writes no journal: the jobs, and their numbers of pieces.
 
         `when` has the time of each decision, the number of its cycle, and when that asks for another one. A job without

@@ -6,6 +6,7 @@ events alone, so a journal need not record it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 
 import numpy as np
@@ -17,8 +18,16 @@ from kant.model.node import Node
 Place = tuple[str, str, str, str]
 """The superspine, spine, leaf and HBD of a row; the last is empty for a node that is its own HBD."""
 
+Domain = tuple[object, ...]
+"""The names that identify a domain of the fabric at its level; the row of a node that is its own HBD."""
+
 NO_NODE = Node("", 0)
 """The node of rows that no node has taken yet."""
+
+
+def spare_rows(rows: int) -> int:
+    """Return how many rows a table of this many grows by: large steps, but not too large."""
+    return min(rows, max(64, rows // 4))
 
 
 def place_of(node: Node) -> Place:
@@ -114,11 +123,16 @@ class Domains:
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._of: list[dict[tuple[object, ...], list[int]]] = [{}, {}, {}, {}]  # number, and count of rows
+        counts: list[Counter[Domain]] = [Counter(), Counter(), Counter(), Counter()]
+        for place, rows in Counter(places).items():
+            for level, key in enumerate(_domains(-1, place)):
+                counts[level][key] += rows
+        # Each domain has its number and its count of rows; a row that is its own HBD is the only one there.
+        self._of = [
+            {key: [number, count.get(key, 1)] for key, number in numbers.items()}
+            for numbers, count in zip(_numbered(places)[0], counts, strict=True)
+        ]
         self._free: list[list[int]] = [[], [], [], []]
-        for row, numbers in enumerate(place_columns(places).tolist()):
-            for level, key in enumerate(_domains(row, places[row])):
-                self._of[level].setdefault(key, [numbers[level], 0])[1] += 1
 
     def move(self, row: int, before: Place, after: Place) -> list[int]:
         """Return the columns of a row that has moved."""
@@ -135,14 +149,19 @@ class Domains:
         return found
 
 
-def _domains(row: int, place: Place) -> tuple[tuple[object, ...], ...]:
+def _domains(row: int, place: Place) -> tuple[Domain, ...]:
     """Return the domain of each level that a row at this place is in."""
     return place if place[3] else (row,), place[:3], place[:2], place[:1]
 
 
 def place_columns(places: Sequence[Place]) -> Table:
     """Return the columns HBD to SUPERSPINE of all rows: domains of each level are numbered by first occurrence."""
-    domains: list[dict[tuple[object, ...], int]] = [{}, {}, {}, {}]
+    return np.array(_numbered(places)[1], dtype=np.int64).reshape(-1, 4)
+
+
+def _numbered(places: Sequence[Place]) -> tuple[list[dict[Domain, int]], list[list[int]]]:
+    """Return the number of each domain by level, and the columns of `place_columns` as lists."""
+    domains: list[dict[Domain, int]] = [{}, {}, {}, {}]
     above: dict[Place, list[int]] = {}  # rows at one place differ only in the first column
     columns: list[list[int]] = []
     for row, place in enumerate(places):
@@ -151,4 +170,4 @@ def place_columns(places: Sequence[Place]) -> Table:
             above[place] = [names.setdefault(key, len(names)) for names, key in zip(domains[1:], wider, strict=True)]
         own = place if place[3] else (row,)
         columns.append([domains[0].setdefault(own, len(domains[0])), *above[place]])
-    return np.array(columns, dtype=np.int64).reshape(-1, 4)
+    return domains, columns

@@ -26,8 +26,8 @@ def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
 
 def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
     """Return a mask of the nodes in the node set that a demand is limited to."""
-    every = np.arange(nodes)
-    mask: NDArray[np.bool_] = (demand[demand[D_LIMITED] + every // NODES_IN_WORD] >> every % NODES_IN_WORD) & 1 == 1
+    words = demand[demand[D_LIMITED] :, None]
+    mask: NDArray[np.bool_] = (words >> np.arange(NODES_IN_WORD) & 1 == 1).ravel()[:nodes]
     return mask
 
 

@@ -35,7 +35,7 @@ def check_node(node: Node) -> None:
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
-    """Return the node table of an empty cluster."""
+    """Return the node table of an empty cluster. Places beyond those of `nodes` are of spare rows."""
     kinds: dict[tuple[object, ...], list[int]] = {}  # large clusters have few
     for row, node in enumerate(nodes):
         amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)
@@ -48,6 +48,8 @@ def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[Poo
         first = nodes[rows[0]]
         write_node(table[rows[0]], first, pool_of[first.pool], slots)
         table[rows] = table[rows[0]]
+    if len(places) > len(nodes):
+        table = enlarged(table, len(places), slots)
     table[:, PLACE] = place_columns(places)
     return table
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, Table
+import numpy as np
+
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, Table, longer
+from kant.compiled import compiled
 from kant.model.units import FOREVER
 
 
@@ -15,30 +18,63 @@ class PreemptibleCounts:
     above it can evict no job by its priority.
     """
 
-    __slots__ = ("counts", "lowest")
+    __slots__ = ("table",)
 
     def __init__(self, jobs: Table, running: Iterable[int]) -> None:
-        self.counts: dict[int, int] = {}
-        self.lowest = FOREVER
+        self.table: Table = np.zeros((8, 2), dtype=np.int64)
+        """A priority and its number of jobs in each row, in no order; rows with the number 0 are free."""
         for row in running:
             self.starts(jobs, row)
 
     def starts(self, jobs: Table, row: int) -> None:
         """Count a job that starts, if it is preemptible."""
-        if jobs[row, J_PREEMPTIBLE]:
-            self.add(int(jobs[row, J_PRIORITY]), 1)
+        if jobs.item(row, J_PREEMPTIBLE):
+            self.add(jobs.item(row, J_PRIORITY), 1)
 
     def stops(self, jobs: Table, row: int) -> None:
         """Remove a job that stops."""
-        if jobs[row, J_PREEMPTIBLE]:
-            self.add(int(jobs[row, J_PRIORITY]), -1)
+        if jobs.item(row, J_PREEMPTIBLE):
+            self.add(jobs.item(row, J_PRIORITY), -1)
 
     def add(self, priority: int, sign: int) -> None:
         """Add (`sign` 1) or remove (-1) one job of this priority."""
-        count = self.counts.get(priority, 0) + sign
-        if count:
-            self.counts[priority] = count
-            self.lowest = min(self.lowest, priority)
-        else:
-            del self.counts[priority]
-            self.lowest = min(self.counts, default=FOREVER)
+        while not count(self.table, priority, sign):
+            self.table = longer(self.table)
+
+    def reserve(self, priorities: int) -> None:
+        """Grow the table for this many more priorities."""
+        if np.count_nonzero(self.table[:, 1]) + priorities > len(self.table):
+            self.table = longer(self.table, len(self.table) + priorities)
+
+    @property
+    def lowest(self) -> int:
+        return int(lowest(self.table))
+
+    @property
+    def counts(self) -> dict[int, int]:
+        return {priority: count for priority, count in self.table.tolist() if count}
+
+
+@compiled
+def count(counts: Table, priority: int, sign: int) -> bool:
+    """Add (`sign` 1) or remove (-1) one job of this priority; return False where the table has no room for it."""
+    free = -1
+    for i in range(counts.shape[0]):
+        if counts[i, 1] == 0:
+            free = i
+        elif counts[i, 0] == priority:
+            counts[i, 1] += sign
+            return True
+    if free >= 0:
+        counts[free, 0], counts[free, 1] = priority, sign
+    return free >= 0
+
+
+@compiled
+def lowest(counts: Table) -> int:
+    """Return the lowest priority of which there is a job; FOREVER for none."""
+    found = FOREVER
+    for i in range(counts.shape[0]):
+        if counts[i, 1] > 0:
+            found = min(found, counts[i, 0])
+    return int(found)

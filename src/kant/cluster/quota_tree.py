@@ -15,13 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from operator import gt
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.cluster.quota_columns import (
+    U_OWN,
+    U_USAGE,
+    USED_WIDTH,
+    any_beyond_nominal,
+    binding,
+    charge,
+    is_short,
+    refund,
+    refund_rows,
+)
 from kant.cluster.quota_limits import Amounts, Key, QuotaLimits
 from kant.model.errors import StateError
 from kant.model.tenant import QueueConfig
-from kant.model.units import FOREVER
 
 Held = tuple[int, int, Amounts]
 """The queue and the user of a job, and what it holds."""
@@ -50,42 +62,28 @@ class QuotaTree(QuotaLimits):
 
     def __init__(self, queue_config: QueueConfig) -> None:
         super().__init__(queue_config)
-        slots = len(self.queues) * len(self.keys)
-        self._usage = [0] * slots
-        self.own_amounts = [0] * slots
-        """By slot, what the jobs of the queue itself hold."""
+        columns = [self._quota, self._guaranteed, self._limit, self._ceiling, self.nominal_parts, self._up]
+        self.limits: Table = np.array(columns, dtype=np.int64).T.copy()
+        self.used: Table = np.zeros((len(self.limits), USED_WIDTH), dtype=np.int64)
         self._held: dict[int, dict[int, int]] = {}  # by user, including queues below, in slots with a user limit
 
     # --- what is used ------------------------------------------------------------------------------------------
 
     def charge(self, queue: int, user: int, amounts: Amounts) -> None:
         """Charge `amounts` to a job of `user` in `queue`, whether they fit or not."""
-        usage, guaranteed, up = self._usage, self._guaranteed, self._up
         for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
-            if amount == 0:
-                continue
-            self.own_amounts[slot] += amount
-            for limited in self._user_slots[slot]:
-                held = self._held.setdefault(limited, {})
-                held[user] = held.get(user, 0) + amount
-            while slot >= 0:
-                before = usage[slot]
-                usage[slot] = before + amount
-                if before < guaranteed[slot]:
-                    amount -= guaranteed[slot] - before
-                    if amount <= 0:
-                        break
-                slot = up[slot]
+            if amount:
+                for limited in self._user_slots[slot] if self._user_limit else ():
+                    held = self._held.setdefault(limited, {})
+                    held[user] = held.get(user, 0) + amount
+                charge(self.limits, self.used, slot, amount)
 
     def refund(self, queue: int, user: int, amounts: Amounts) -> None:
         """Refund `amounts` of a job of `user` in `queue`. Raises StateError if they were never charged."""
-        usage, guaranteed, up = self._usage, self._guaranteed, self._up
         first = queue * len(self.keys)
         for slot, amount in enumerate(amounts, start=first):
-            if amount == 0:
-                continue
-            least = self.own_amounts[slot]
-            for limited in self._user_slots[slot]:
+            least = self.used.item(slot, U_OWN)
+            for limited in self._user_slots[slot] if self._user_limit else ():
                 least = min(least, self._of_user(limited, user))
             if amount > least:
                 key = self.keys[slot - first]
@@ -93,62 +91,47 @@ class QuotaTree(QuotaLimits):
         for slot, amount in enumerate(amounts, start=first):
             if amount == 0:
                 continue
-            self.own_amounts[slot] -= amount
-            for limited in self._user_slots[slot]:
+            for limited in self._user_slots[slot] if self._user_limit else ():
                 held = self._held[limited]
                 held[user] -= amount
                 if held[user] == 0:
                     del held[user]
                     if not held:
                         del self._held[limited]
-            while slot >= 0:
-                beyond = usage[slot] - guaranteed[slot]
-                usage[slot] -= amount
-                if beyond <= 0:
-                    break
-                amount = min(amount, beyond)
-                slot = up[slot]
+            refund(self.limits, self.used, slot, amount)
 
     def shortage(self, queue: int, user: int, amounts: Amounts) -> Shortage | None:
         """Return why a job of `user` in `queue` may not take `amounts` now; None if it may.
 
         Only limits of nodes whose usage would grow are checked: overuse elsewhere does not count.
         """
-        usage, guaranteed, limit, up = self._usage, self._guaranteed, self._limit, self._up
-        for key, amount in enumerate(amounts):
+        for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
             if amount <= 0:
                 continue
-            slot = queue * len(self.keys) + key
-            for limited in self._user_slots[slot]:
+            for limited in self._user_slots[slot] if self._user_limit else ():
                 left = self._user_limit[limited] - self._of_user(limited, user)
                 if amount > left:
-                    return Shortage(limited // len(self.keys), self.keys[key], amount, left, "user")
-            rest = amount
-            while slot >= 0 and rest > 0:
-                used = usage[slot]
-                if used + rest > limit[slot]:
-                    return self._short(usage, queue, key, amount)
-                if used < guaranteed[slot]:
-                    rest -= guaranteed[slot] - used
-                slot = up[slot]
+                    return Shortage(limited // len(self.keys), self.keys[slot % len(self.keys)], amount, left, "user")
+            if is_short(self.limits, self.used, slot, amount):
+                return self.short(amount, *binding(self.limits, self.used, slot))
         return None
 
     def usage(self, queue: int, key: int) -> int:
         """Return what the jobs of the queue hold, plus what the queues below hold beyond their guaranteed parts."""
-        return self._usage[queue * len(self.keys) + key]
+        return self.used.item(queue * len(self.keys) + key, U_USAGE)
 
     def own(self, queue: int, key: int) -> int:
         """What the jobs of the queue itself hold."""
-        return self.own_amounts[queue * len(self.keys) + key]
+        return self.used.item(queue * len(self.keys) + key, U_OWN)
 
     def borrowed(self, queue: int, key: int) -> int:
         """Return how far the queue, with all below it, is beyond its quota."""
         slot = queue * len(self.keys) + key
-        return max(0, self._usage[slot] - self._quota[slot])
+        return max(0, self.used.item(slot, U_USAGE) - self._quota[slot])
 
     def available(self, queue: int, key: int) -> int:
         """Return the most that the queue may still take, without regard to user limits; negative if overcharged."""
-        return self._binding(self._usage, queue, key)[0]
+        return binding(self.limits, self.used, queue * len(self.keys) + key)[0]
 
     def held_by(self, queue: int, user: int, key: int) -> int:
         """Return what the user holds in the queue and below it; 0 if the queue has no user limit."""
@@ -167,7 +150,7 @@ class QuotaTree(QuotaLimits):
                     limit = self._user_limit[limited]
                     return Shortage(limited // len(self.keys), self.keys[key], amount, limit, "user")
             if 0 < amount > self._ceiling[slot]:
-                return self._short([0] * len(self._usage), queue, key, amount)
+                return self.short(amount, *binding(self.limits, np.zeros_like(self.used), slot))
         return None
 
     def could_ever(self, queue: int, amounts: Amounts) -> bool:
@@ -207,7 +190,7 @@ class QuotaTree(QuotaLimits):
 
     def any_beyond_nominal(self) -> bool:
         """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
-        return any(map(gt, self.own_amounts, self.nominal_parts))
+        return any_beyond_nominal(self.limits, self.used)
 
     def within_nominal(self, queue: int, amounts: Amounts) -> bool:
         """Return whether the queue may take `amounts` without borrowing on its path to the root.
@@ -246,28 +229,40 @@ class QuotaTree(QuotaLimits):
         """Return a tree with the same usage for what-if changes. What does not change is shared."""
         other = object.__new__(QuotaTree)
         other.__dict__.update(self.__dict__)
-        other._usage = self._usage.copy()
-        other.own_amounts = self.own_amounts.copy()
+        other.used = self.used.copy()
         other._held = {slot: held.copy() for slot, held in self._held.items()}
+        return other
+
+    def without(self, gone: Sequence[Held]) -> QuotaTree:
+        """Return a copy of the tree in which these jobs have left."""
+        other = self.copy()
+        if self._user_limit:
+            for queue, user, amounts in gone:
+                other.refund(queue, user, amounts)
+        elif gone:
+            rows = [(queue * len(self.keys), *amounts) for queue, _, amounts in gone]
+            refund_rows(self.limits, other.used, np.array(rows, dtype=np.int64))
         return other
 
     def check(self, held: Iterable[Held] | None = None) -> None:
         """Raise StateError unless the usage is consistent, and equals that of the jobs in `held`, if given."""
         width = len(self.keys)
-        for slot, used in enumerate(self._usage):
+        for slot, (used, own) in enumerate(self.used.tolist()):
             node, key = divmod(slot, width)
             charged = sum(
                 max(0, self.usage(child, key) - self._guaranteed[child * width + key]) for child in self.children[node]
             )
-            if used != self.own_amounts[slot] + charged or self.own_amounts[slot] < 0:
+            if used != own + charged or own < 0:
                 raise StateError(
                     f"queue {self.queues[node].name!r} uses {used} of {self.keys[key]}, not what its own jobs hold "
-                    f"({self.own_amounts[slot]}) and what those below it hold beyond their guaranteed parts ({charged})"
+                    f"({own}) and what those below it hold beyond their guaranteed parts ({charged})"
                 )
         for slot in self._user_limit:
             node, key = divmod(slot, width)
             users = self._held.get(slot, {})
-            below = sum(own for other, own in enumerate(self.own_amounts[key::width]) if node in self.paths[other])
+            below = sum(
+                own for other, own in enumerate(self.used[key::width, U_OWN].tolist()) if node in self.paths[other]
+            )
             if sum(users.values()) != below or min(users.values(), default=1) <= 0:
                 raise StateError(
                     f"what users hold of {self.keys[key]} in queue {self.queues[node].name!r} is not {below}"
@@ -276,29 +271,14 @@ class QuotaTree(QuotaLimits):
             fresh = QuotaTree(self.queue_config)
             for queue, user, amounts in held:
                 fresh.charge(queue, user, amounts)
-            if (fresh.own_amounts, fresh._usage, fresh._held) != (self.own_amounts, self._usage, self._held):
+            if not np.array_equal(fresh.used, self.used) or fresh._held != self._held:
                 raise StateError("does not hold: the usage of the quotas is the sum over the jobs")
 
     # --- finding the limit that binds --------------------------------------------------------------------------
 
-    def _binding(self, usage: Sequence[int], queue: int, key: int) -> tuple[int, int]:
-        """Return how much more the queue may take, and the nearest node whose limit binds."""
-        width = len(self.keys)
-        available, binding = FOREVER, -1
-        for node in reversed(self.paths[queue]):
-            slot = node * width + key
-            free = max(0, self._guaranteed[slot] - usage[slot])
-            if self._up[slot] < 0:
-                available = FOREVER
-            elif free > 0:
-                available = free + max(0, available)
-            room = self._limit[slot] - usage[slot]
-            if room <= available:
-                available, binding = room, node
-        return available, binding
-
-    def _short(self, usage: Sequence[int], queue: int, key: int, asked: int) -> Shortage:
-        available, node = self._binding(usage, queue, key)
+    def short(self, asked: int, available: int, slot: int) -> Shortage:
+        """Return the shortage of a job that asks for `asked` where `slot` binds."""
+        node, key = divmod(slot, len(self.keys))
         alone = self.parents[node] < 0 or self.queues[node].isolated
         return Shortage(node, self.keys[key], asked, available, "quota" if alone else "borrowing")
 
@@ -306,7 +286,7 @@ class QuotaTree(QuotaLimits):
         """Return the nearest node of the path that `amount` would push over its limit; -1 for none."""
         slot = queue * len(self.keys) + key
         while slot >= 0 and amount > 0:
-            used = self._usage[slot]
+            used = self.used.item(slot, U_USAGE)
             if used + amount > limits[slot]:
                 return slot // len(self.keys)
             amount -= max(0, self._guaranteed[slot] - used)

@@ -105,8 +105,10 @@ class QuotaUsage:
             found[model] = milli + own, cpu + piece[CPU], memory + piece[MEMORY]
         return found
 
-    def started(self, row: int, queue: int, user: int, shape: Shape, allocation: Allocation, now: int) -> None:
-        """Charge a job that starts."""
+    def started(
+        self, row: int, queue: int, user: int, shape: Shape, allocation: Allocation, now: int, charges: bool = True
+    ) -> None:
+        """Charge a job that starts; without `charges` the tree was charged already."""
         held = charged_by(shape, allocation) if shape.ceiling else (shape.charged_milli, shape.cpu, shape.memory)
         own = self.held[queue]
         own[0] += held[0]
@@ -118,11 +120,11 @@ class QuotaUsage:
             self.budgets.changed(queue, user, held[0], now)
         amounts = self.amounts(shape, allocation) if self.tree is not None else ()
         self.charged[row] = (queue, user, held, amounts)
-        if self.tree is not None and self.node_of[queue] >= 0:
+        if charges and self.tree is not None and self.node_of[queue] >= 0:
             self.tree.charge(self.node_of[queue], user, amounts)
 
-    def stopped(self, row: int, now: int) -> None:
-        """Refund a job that stops."""
+    def stopped(self, row: int, now: int, refunds: bool = True) -> None:
+        """Refund a job that stops; without `refunds` the tree was refunded already."""
         queue, user, held, amounts = self.charged.pop(row)
         own = self.held[queue]
         own[0] -= held[0]
@@ -132,7 +134,7 @@ class QuotaUsage:
             self.hours.changed(queue, -held[0], now)
         if self.budgets is not None:
             self.budgets.changed(queue, user, -held[0], now)
-        if self.tree is not None and self.node_of[queue] >= 0:
+        if refunds and self.tree is not None and self.node_of[queue] >= 0:
             self.tree.refund(self.node_of[queue], user, amounts)
             self.quota_version += 1
 

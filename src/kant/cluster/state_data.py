@@ -14,7 +14,7 @@ from kant.cluster.counter_tables import CounterTables
 from kant.cluster.elastic import Progress
 from kant.cluster.health import ClusterHealth
 from kant.cluster.history import RunTimes
-from kant.cluster.node_rows import NodeRows
+from kant.cluster.node_rows import NodeRows, place_of, spare_rows
 from kant.cluster.node_table import node_table, pool_totals
 from kant.cluster.preemptible import PreemptibleCounts
 from kant.cluster.quota_usage import QuotaUsage
@@ -71,11 +71,14 @@ class StateData:
         self.nodes, self.node_index = self.node_rows.nodes, self.node_rows.index
         if not spec.nodes or len(self.node_index) != len(spec.nodes):
             raise StateError("a cluster has nodes, and no two of one name")
+        if spec.grows:
+            self.node_rows.grow(len(spec.nodes) + spare_rows(len(spec.nodes)), place_of(spec.nodes[-1]))
+            self.shapes.grow(len(self.nodes))
         # Every node in service and nothing taken.
-        self.empty = node_table(self.nodes, self.node_rows.places, self.shapes.pool_of)
+        self.empty = node_table(spec.nodes, self.node_rows.places, self.shapes.pool_of)
         self.left: Table | None = None  # `empty` with the nodes that have left, once one has
         self.table = self.empty.copy()
-        self.log = c.make_log(len(spec.nodes))
+        self.log = c.make_log(len(self.nodes))
         self.counter_tables = CounterTables(self)
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
         self.now = 0

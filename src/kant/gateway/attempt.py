@@ -25,7 +25,7 @@ from kant.gateway.upstream import Connection, Head, UnreachableError, UpstreamEr
 
 if TYPE_CHECKING:
     from kant.gateway.proxy import Proxy
-    from kant.gateway.record import Entry
+    from kant.gateway.record import RequestRecord
 
 MOST_ANSWER = 64 << 20
 """The most bytes of a response that is not streamed."""
@@ -74,7 +74,7 @@ class Attempt:
     """One request on one backend."""
 
     def __init__(
-        self, proxy: Proxy, request: web.BaseRequest, placed: Placement, entry: Entry, retries: Retries
+        self, proxy: Proxy, request: web.BaseRequest, placed: Placement, entry: RequestRecord, retries: Retries
     ) -> None:
         assert placed.backend is not None
         self.proxy, self.request, self.placed, self.entry, self.retries = proxy, request, placed, entry, retries

@@ -16,7 +16,7 @@ class Meters:
         registry = self.registry = CollectorRegistry()
         self.arrivals = Counter("kant_router_arrivals", "Requests that have come to be routed.", registry=registry)
         self.requests = Counter(
-            "kant_router_requests", "Requests that are over, by backend and status.", ["backend", "status"],
+            "kant_router_requests", "Ended requests, by backend and status.", ["backend", "status"],
             registry=registry,
         )  # fmt: skip
         self.refused = Counter(

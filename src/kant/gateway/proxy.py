@@ -20,7 +20,7 @@ from kant.gateway.attempt import CONNECT_S, REQUEST_ID, Attempt, BackendLostErro
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
-from kant.gateway.record import LONGEST_NAME, Entry, Record
+from kant.gateway.record import LONGEST_NAME, Record, RequestRecord
 from kant.gateway.retries import Retries, RetryBudget
 from kant.gateway.tenants import Tenant, Tenants
 from kant.gateway.timeouts import Timeouts
@@ -86,7 +86,7 @@ class Proxy:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Handle one request; every response has the form of the request's API."""
-        entry = Entry(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
+        entry = RequestRecord(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
         routed = request.method == "POST" and request.path in FORWARDS
         if routed:
             self.meters.arrivals.inc()
@@ -101,7 +101,7 @@ class Proxy:
             if routed and self.record is not None:
                 self.record.write(entry, self.dispatcher.bytes_per_token)
 
-    def _refused(self, entry: Entry, error: RefusedError) -> web.Response:
+    def _refused(self, entry: RequestRecord, error: RefusedError) -> web.Response:
         entry.status = error.status
         self.meters.refused.labels(str(error.status)).inc()
         headers = {**JSON, REQUEST_ID: entry.id}
@@ -133,7 +133,7 @@ class Proxy:
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.meters.text(self.dispatcher), headers=kind)
 
-    async def _forward(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
+    async def _forward(self, request: web.BaseRequest, entry: RequestRecord) -> web.StreamResponse:
         began = entry.began
         if self.draining:
             raise RefusedError(503, "this router stops", "overloaded", 1)
@@ -177,7 +177,7 @@ class Proxy:
             raise
         return tenant
 
-    async def _serve(self, request: web.BaseRequest, placed: Placement, entry: Entry) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, placed: Placement, entry: RequestRecord) -> web.StreamResponse:
         """Try backends until one accepts the request."""
         retries = Retries(self.budget, self.options.retries)
         try:
@@ -245,7 +245,7 @@ class Proxy:
         self.dispatcher.now = time.monotonic()
         self.dispatcher.ask_again()
 
-    async def _place(self, placed: Placement, entry: Entry) -> None:
+    async def _place(self, placed: Placement, entry: RequestRecord) -> None:
         """Wait until the request has a backend, within its hold and total time limits."""
         if self.dispatcher.offer(placed):
             return

@@ -36,7 +36,7 @@ LONGEST_NAME = 128
 
 
 @dataclass(slots=True)
-class Entry:
+class RequestRecord:
     """A request and its outcome. `began` is by the monotonic clock; status 499: the client has disconnected."""
 
     id: str
@@ -89,7 +89,7 @@ class Record:
         self.flush()
         self.file.close()
 
-    def write(self, entry: Entry, bytes_per_token: float) -> None:
+    def write(self, entry: RequestRecord, bytes_per_token: float) -> None:
         """Add the line of a finished request."""
         self.lines.append(self._line(entry, bytes_per_token))
         if self.flushing is None:
@@ -107,7 +107,7 @@ class Record:
         except OSError as error:
             log_event(log, "lines of the record are lost", logging.WARNING, lines=len(lines), error=error.strerror)
 
-    def _line(self, entry: Entry, bytes_per_token: float) -> bytes:
+    def _line(self, entry: RequestRecord, bytes_per_token: float) -> bytes:
         placed, came_s = entry.placed, entry.began + self.offset_s
         line: dict[str, Any] = {"timestamp": max(0.0, round(1e3 * (came_s - self.zero_s), 3))}
         if placed is None:

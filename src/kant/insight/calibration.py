@@ -35,6 +35,7 @@ class Correction(Struct, frozen=True, array_like=True):
     p90: Count
     answers: Count
     kept: Count
+    kept_p50: Count = 0
 
 
 class Calibration(Struct, frozen=True):
@@ -54,7 +55,9 @@ class Calibration(Struct, frozen=True):
         correction = self.corrections[at]
         p50 = corrected(now, start.p50, correction.p50)
         p90 = None if start.p90 is None else max(corrected(now, start.p90, correction.p90), start.p90, p50)
-        return replace(start, p50=p50, p90=p90, earlier=TrackRecord(correction.answers, correction.kept))
+        return replace(
+            start, p50=p50, p90=p90, earlier=TrackRecord(correction.answers, correction.kept, correction.kept_p50)
+        )
 
     def corrected(self, forecast: StartForecast) -> StartForecast:
         """Return the forecast with all its starts corrected."""
@@ -119,12 +122,16 @@ class OpenAnswer(Struct, array_like=True):
 
 
 class CellState(Struct, array_like=True):
-    """The state of one cell: the latest ratios of P50 and P90, oldest first, the levels, and how many answers held."""
+    """The state of one cell: the latest ratios of P50 and P90, oldest first, the levels, and how many answers held.
+
+    `held_p50`: by their P50, too.
+    """
 
     ratios: tuple[list[Count], list[Count]]
     levels: Annotated[list[Count], Meta(min_length=2, max_length=2)]
     judged: Count
     held: Count
+    held_p50: Count = 0
 
 
 class CalibrationState(Struct):

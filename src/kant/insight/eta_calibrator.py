@@ -38,7 +38,7 @@ from kant.insight.calibration import (
 )
 from kant.insight.expected_start import StartForecast, WaitingJob
 from kant.model.status import JobStatus
-from kant.model.units import HOUR
+from kant.model.units import FOREVER, HOUR
 
 EVERY = HOUR
 """Minimum time between two forecasts that are kept for jobs with earlier answers."""
@@ -64,12 +64,12 @@ _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
 class _Cell:
     """The ratios and levels of answers that look about equally far ahead, about jobs of similar size."""
 
-    __slots__ = ("held", "judged", "levels", "ratios")
+    __slots__ = ("held", "held_p50", "judged", "levels", "ratios")
 
     def __init__(self) -> None:
         self.ratios = (Window(WINDOW), Window(WINDOW))
         self.levels = [permille * 1000 for permille in STATED]
-        self.judged = self.held = 0
+        self.judged = self.held = self.held_p50 = 0
 
     def is_usable(self) -> bool:
         return all(len(window.ordered) >= FEW for window in self.ratios)
@@ -81,19 +81,20 @@ class _Cell:
         return ordered[min(max(rank, 1), len(ordered)) - 1]
 
     def correction(self) -> Correction:
-        return Correction(self.ratio(0), self.ratio(1), self.judged, self.held)
+        return Correction(self.ratio(0), self.ratio(1), self.judged, self.held, self.held_p50)
 
     def state(self) -> CellState:
         first, second = (window.latest[window.at :] + window.latest[: window.at] for window in self.ratios)
-        return CellState((first, second), list(self.levels), self.judged, self.held)
+        return CellState((first, second), list(self.levels), self.judged, self.held, self.held_p50)
 
-    def judge(self, which: int, kept: bool) -> None:
+    def judge(self, which: int, kept: bool, kept_p50: bool) -> None:
         permille = STATED[which]
         step = STEP * (permille - 1000 if kept else permille)
         self.levels[which] = min(max(self.levels[which] + step, 0), HIGHEST_LEVEL)
         if which == len(STATED) - 1:
             self.judged += 1
             self.held += kept
+            self.held_p50 += kept_p50
 
 
 class EtaCalibrator:
@@ -118,7 +119,7 @@ class EtaCalibrator:
         """Judge the answers that can be judged at `now`."""
         while self._due and self._due[0][0] < now:
             _, _, which, asked = heappop(self._due)
-            self._judge(asked, which, kept=False)
+            self._judge(asked, which, FOREVER)
         moved = self.state.job_changes.since(self._seen)
         self._seen = self.state.job_changes.end
         for row in moved:
@@ -199,7 +200,8 @@ class EtaCalibrator:
             for window, ratios in zip(own.ratios, known.ratios, strict=True):
                 for ratio in ratios:
                     window.add(ratio)
-            own.levels, own.judged, own.held = list(known.levels), known.judged, known.held
+            own.levels, own.judged = list(known.levels), known.judged
+            own.held, own.held_p50 = known.held, known.held_p50
         for job, opened in memory.open.items():
             row = rows.get(job)
             for answer in opened if row is not None else ():
@@ -224,14 +226,15 @@ class EtaCalibrator:
                     if ahead > 0:
                         window.add((when - asked.at) * 1000 // ahead)
             self.learned += 1
-            for which, promised in enumerate(asked.starts):
-                self._judge(asked, which, kept=when <= promised)
+            for which in range(len(asked.starts)):
+                self._judge(asked, which, when)
 
-    def _judge(self, asked: OpenAnswer, which: int, kept: bool) -> None:
+    def _judge(self, asked: OpenAnswer, which: int, when: int) -> None:
+        """Judge one of the starts of an answer about a job that starts at `when`, or after all of them (FOREVER)."""
         if asked.cell in self._cells and not asked.judged >> which & 1:
             asked.judged |= 1 << which
             self.learned += 1
-            self._cells[asked.cell].judge(which, kept)
+            self._cells[asked.cell].judge(which, when <= asked.starts[which], when <= asked.starts[0])
 
 
 def _spread(names: list[str], turn: int) -> list[str]:

@@ -36,15 +36,16 @@ class Basis(Struct, frozen=True):
 class TrackRecord(Struct, frozen=True):
     """Of `answers` earlier answers about similar jobs that looked about as far ahead, `kept` held.
 
-    An answer holds where the job started by its P90. Where too few looked as far ahead, those of the nearest horizon
-    count.
+    An answer holds where the job started by its P90; `kept_p50` of them also by their P50. Where too few looked as far
+    ahead, those of the nearest horizon count.
     """
 
     answers: int
     kept: int
+    kept_p50: int
 
     def __str__(self) -> str:
-        return track_record(self.answers, self.kept)
+        return track_record(self.answers, self.kept, self.kept_p50)
 
 
 class ExpectedStart(Struct, frozen=True):

@@ -194,7 +194,7 @@ def fact_sentence(found: Fact) -> str:
             who = f"queue {queue}" if queue else "jobs without a queue"
             return f"{who} holds {count_gpus(held)} ({count(jobs, 'job')})"
         case Ending(job=job, held=held, at=at):
-            when = f"is expected to end at {clock(at)}" if at >= 0 else "ends nobody knows when"
+            when = f"is expected to end at {clock(at)}" if at >= 0 else "ends at an unknown time"
             return f"job {job} {when} and holds {count_gpus(held)}"
         case QuotaUse(queue=queue, model=model, resource=resource, nominal=nominal, used=used):
             quota = f"{amount(nominal, resource)}{of_model(model)}"
@@ -219,7 +219,7 @@ def fact_sentence(found: Fact) -> str:
             return f"{who.strip()} may be stopped for it at {clock(at)}: {least}"
         case AwaitsNode(queue=queue, wait=wait, at=at):
             least = f"{show_duration(wait)} " + (f"in queue {queue} (node_wait)" if queue else "as it asks itself")
-            return f"it waits for a node until {clock(at)}, and stops nobody before: {least}"
+            return f"it waits for a node until {clock(at)}, and preempts no job before: {least}"
         case VictimsTooLarge(job=job, jobs=jobs, held=held, asked=asked, most=most):
             who = f"job {job}" if jobs == 1 else f"job {job} and {count(jobs - 1, 'other')}"
             allowed = f"{count_gpus(int(most * asked))} for this one of {count_gpus(asked)}"

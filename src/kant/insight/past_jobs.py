@@ -1,8 +1,9 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
 A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
-of it as other jobs of its kind did; a job without one runs as long as others of its kind (`cluster/history.py` defines
-kinds), or as any other job where none are known. Arrivals repeat those of an earlier day.
+of it as other jobs of its kind did, and where none are known all of it, or any share where it is only a limit; a job
+without one runs as long as others of its kind (`cluster/history.py` defines kinds), or as any other job where none are
+known. Arrivals repeat those of an earlier day.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from kant.model.units import DAY, FOREVER
 
 WHOLE = 1_000_000
 """A share of 1: the run time equals the estimate."""
+
+AT_LIMIT = 200
+"""Jobs in a thousand that are taken to run up to their limit, as long as nothing is known of others."""
 
 MOST_DAYS = 7
 """Days of arrivals that are kept."""
@@ -142,19 +146,21 @@ class PastJobs:
             elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # less what it repeats
             elapsed += running
         kind = self._kinds[row][0] if row in self._kinds else self.kind_of(state.live[row])
-        left = self._left(kind, said, elapsed, permille)
         limit = state.live[row].limit
+        left = self._left(kind, said, elapsed, permille, limit)
         return min(left, max(limit - elapsed, 1)) if limit > 0 else left
 
     def whole(self, job: Job, permille: int) -> int:
         """Return how long a job that arrives later runs; FOREVER: unknown."""
-        left = self._left(self.kind_of(job), job.estimate, 0, permille)
+        left = self._left(self.kind_of(job), job.estimate, 0, permille, job.limit)
         return min(left, job.limit) if job.limit > 0 else left
 
-    def _left(self, kind: int, said: int, elapsed: int, permille: int) -> int:
+    def _left(self, kind: int, said: int, elapsed: int, permille: int, limit: int) -> int:
         if said > 0:
             if self._shares.drawn(kind, -1, permille) >= 0:
                 return max(_left(self._shares, kind, elapsed * WHOLE // said, permille) * said // WHOLE, 1)
+            if said == limit and elapsed < limit:
+                return max(_of_limit(elapsed * 1000 // limit, permille) * limit // 1000 - elapsed, 1)
             while said <= elapsed:
                 said *= 2
             return said - elapsed
@@ -188,6 +194,17 @@ class PastJobs:
             for time, job in turn:
                 yield time + round, job
             round += days * DAY
+
+
+def _of_limit(elapsed: int, permille: int) -> int:
+    """Return the share of its limit (permille) that a job uses of which one knows only that it has used `elapsed`.
+
+    A limit is no estimate: shares are spread evenly, and a fifth of the jobs use all of it (Mu'alem and Feitelson,
+    Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat histogram with a peak at
+    the end).
+    """
+    below = elapsed * (1000 - AT_LIMIT) // 1000
+    return min((below + permille * (1000 - below) // 1000) * 1000 // (1000 - AT_LIMIT), 1000)
 
 
 def _left(known: RunTimes, kind: int, elapsed: int, permille: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
@@ -107,7 +105,8 @@ class MinRunWaits:
         rows = entitlements.rows[places].tolist()
         passed = set[int]() if rules.passed is None else set(entitlements.rows[places][rules.passed[places]].tolist())
         victims = [candidate(self.diagnosis.cycle, one, passed=one in passed) for one in rows]
-        if rules.node >= 0 and not rules.admits(victims, level):
+        admits = rules.quota(level)
+        if admits is not None and not admits(victims):
             return False
         if not fits_without(entitlements, rows, row, shape):
             return False
@@ -115,7 +114,6 @@ class MinRunWaits:
         cap = int(policy.most * shape.gpu_milli) if policy is not None else 0
         if sum(who.capped for who in victims) <= cap:
             return True
-        admits = partial(rules.admits, level=level) if rules.node >= 0 else None
         with self.diagnosis.rolled_back():
             return choose(self.diagnosis.placer, shape, row, victims, cap, admits) is not None
 

@@ -83,7 +83,7 @@ def suggestion_sentence(found: Suggestion) -> str:
         case JobsEnd(jobs=jobs, at=at, more=more):
             names = ", ".join(jobs) + (f" and {more:,} other{'s' * (more > 1)}" if more else "")
             who = f"job {names} ends" if len(jobs) + more == 1 else f"jobs {names} end"
-            when = f"expected at {clock(at)}" if at >= 0 else "nobody knows when"
+            when = f"expected at {clock(at)}" if at >= 0 else "at an unknown time"
             return f"{who} ({when}): then there is a place"
         case MoreQuota(queue=queue, model=model, resource=resource, more=more, limit=limit, then=then):
             what = "as the limit of a user" if limit == "user" else "of quota"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from kant.cluster.shapes import Shape
@@ -51,7 +50,7 @@ def _at_level(
     cycle, entitlements, own = diagnosis.cycle, rules.entitlements, allowed_victims(rules, level)
     if not own.rows:
         return None
-    admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+    admits = rules.quota(level)
     # Lost work and rank do not matter here: the search key is then what the victims hold.
     whole = [candidate(cycle, victim, passed=victim in own.passed) for victim in own.rows]
     whole = [replace(who, cost=0, rank=()) for who in whole]

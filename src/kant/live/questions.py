@@ -110,7 +110,7 @@ class Questions(ABC):
         core, _ = self.present()
         waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending] if job else []
         if job and not waiting:
-            raise InputError("JOB", f"a job that waits (`kant why {job}` says where it stands)", job)
+            raise InputError("JOB", f"a job that waits (`kant why {job}` shows its position)", job)
         forecast = await self.forecasts.latest(core, waiting)
         state, wanted = core.state, set(waiting) or forecast.jobs.keys()
         rows = [row for name, row in self._expecting(forecast) if name in wanted and state.rows[name] in state.pending]

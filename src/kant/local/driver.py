@@ -286,7 +286,7 @@ class LocalDriver:
                 self._end(record)
         for record in self.elastic.overdue():
             self.core.happen(JobPreempted(self.core.now, self.jobs.core_id[record.id]))
-            self.executor.stop(record, "it kept GPUs that it had to give back")
+            self.executor.stop(record, "it did not release GPUs in time")
         return wait
 
     def hold(self, record: JobRecord) -> None:
@@ -460,7 +460,7 @@ class LocalDriver:
         try:
             self._resizes = self.elastic.tell()
         except OSError as error:  # retried in the next turn
-            log_event(log, "an elastic run cannot be told its size", logging.ERROR, error=str(error))
+            log_event(log, "cannot send an elastic run its size", logging.ERROR, error=str(error))
             self._resizes = True
 
     def _carry_out(self, plan: Plan) -> None:

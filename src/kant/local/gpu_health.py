@@ -62,7 +62,7 @@ class GpuHealth:
     @property
     def complaint(self) -> str:
         """Return which GPUs accept no new job, and why; "" if all do."""
-        return "; ".join(f"GPU {gpu} takes nothing new: {why}" for gpu, why in sorted(self.ailing.items()))
+        return "; ".join(f"GPU {gpu} accepts no new jobs: {why}" for gpu, why in sorted(self.ailing.items()))
 
     def settle(self, core: Core) -> None:
         """Take devices of unhealthy GPUs out of service once they are free, and return healthy ones."""

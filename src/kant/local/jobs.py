@@ -190,7 +190,7 @@ class LocalJobs:
             else:
                 pending.append(other.partition("+")[0])
                 what = "started, or not long enough ago" if when == "started" else "ended"
-                self.notes[record.id] = f"it comes after job {pending[0]}, which has not {what}"
+                self.notes[record.id] = f"it depends on job {pending[0]}, which has not {what}"
             if not one:
                 break
         if pending:

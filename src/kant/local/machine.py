@@ -66,7 +66,7 @@ def checked(found: Sequence[Gpu]) -> list[Device]:
     devices: list[Device] = []
     for index, gpu in enumerate(found):
         if gpu.mig and not gpu.slices:
-            what = "a GPU with MIG devices that NVML lists (nvidia-smi mig -cgi), as it is in MIG mode"
+            what = "a GPU with MIG devices that NVML lists (nvidia-smi mig -cgi), since it is in MIG mode"
             raise InputError(f"GPU {index}", what)
         parts = [Device(part.model, part.uuid, index) for part in gpu.slices]
         devices += parts if gpu.mig else [Device(gpu.model, gpu.uuid, index)]

@@ -30,8 +30,8 @@ OVER = frozenset({JobPhase.FINISHED, JobPhase.FAILED, JobPhase.CANCELLED, JobPha
 
 
 class WorkflowStage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job of a workflow, no array. It waits for earlier stages, by their places in the list, from 0: for those of
-    `after` to end, for those of `after_ok` to end well."""
+    """A job of a workflow, not an array. It waits for earlier stages, given by their indices in the list, from 0: for
+    those of `after` to end, for those of `after_ok` to succeed."""
 
     job: Submission
     after: Annotated[tuple[Annotated[int, Meta(ge=0, lt=1000)], ...], Meta(max_length=1000)] = ()
@@ -39,28 +39,28 @@ class WorkflowStage(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class WorkflowSubmission(Struct, frozen=True, forbid_unknown_fields=True):
-    """The stages of a workflow, each after those that it waits for. All of them have `env` beside their own."""
+    """The stages of a workflow, each after those that it waits for. `env` is added to the environment of each."""
 
     stages: Annotated[tuple[WorkflowStage, ...], Meta(min_length=1, max_length=1000)]
     env: dict[str, str] = {}
 
 
 class BatchLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A submission of a batch, and the number of the line where it stands: what is wrong with it is said of that."""
+    """A submission of a batch, and its line number, which error messages name."""
 
     job: Submission
     line: Annotated[int, Meta(ge=0, le=10**9)] = 0
 
 
 class Batch(Struct, frozen=True, forbid_unknown_fields=True):
-    """Submissions that are queued together, or none of them. All have `env` beside their own."""
+    """Submissions that are queued together, or not at all. `env` is added to the environment of each."""
 
     lines: Annotated[tuple[BatchLine, ...], Meta(min_length=1, max_length=10_000)]
     env: dict[str, str] = {}
 
 
 class Dependencies(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The jobs that a job comes after, and what each of them has to be. As in a `Submission`."""
+    """The jobs that a job depends on, and the condition on each, as in a `Submission`."""
 
     after: Jobs = ()
     after_ok: Jobs = ()
@@ -72,8 +72,8 @@ class Dependencies(Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is to be different of a job that waits, or `time_s` alone of one that runs; None: as it was. As in a
-    `Submission`. `dependencies` take the place of all that it had."""
+    """Changes of a waiting job, or of `time_s` alone of a running one; None: unchanged. The fields are those of a
+    `Submission`. `dependencies` replace all earlier ones."""
 
     priority: Annotated[int, Meta(ge=-(10**9), le=10**9)] | None = None
     time_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
@@ -87,7 +87,7 @@ FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
 
 
 class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
-    """A signal for the processes of a job that runs, by its name without SIG.
+    """A signal for the processes of a running job, by its name without SIG.
 
     Those in `FOR_HANDLERS` go to the processes that handle them, the others to all.
     """
@@ -96,16 +96,17 @@ class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QueueNames(Struct, frozen=True, forbid_unknown_fields=True):
-    """Queues by name; without any, all of them."""
+    """Queues by name; none: all of them."""
 
     queues: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
 
 
 class MachineLeaves(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A machine that has joined is to leave once nothing runs on it.
+    """Drain a machine that has joined; it leaves once nothing runs on it.
 
-    After `within_s` seconds what runs there is stopped and waits again (None: it runs to its end). `stays`: it is to
-    stay after all."""
+    After `within_s` seconds the jobs on it are stopped and wait again (None: they run to their end). `stays`: cancel
+    this.
+    """
 
     within_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     stays: bool = False
@@ -115,11 +116,11 @@ Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 
 
 class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`gpus` side by side for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
+    """`gpus` close to each other for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
 
     They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the
-    cluster, and in whole nodes but for the last. `model` "": of any one GPU model. Jobs of these `queues`, and of those
-    below them, may name it; of any where there is none.
+    cluster, and in whole nodes except for the last. `model` "": of any single GPU model. Jobs of these `queues`, and of
+    those below them, may use it; jobs of any queue if empty.
     """
 
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -29,7 +29,7 @@ NAMED = 8
 """The most names of blocking reservations or jobs in one sentence."""
 
 
-class Reservation(Struct):
+class StoredReservation(Struct):
     """A reservation as stored. Times are microseconds since the Unix epoch; `held`: its GPUs as bits, by node."""
 
     request: ReservationRequest = field(name="wish")  # the name in files of earlier versions
@@ -47,7 +47,7 @@ class LocalReservations:
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self.set_cluster(cluster)
-        self.known: dict[str, Reservation] = {}
+        self.known: dict[str, StoredReservation] = {}
         self.keep: Callable[[bytes], None] = lambda text: None
 
     def set_cluster(self, cluster: ClusterSpec) -> None:
@@ -57,11 +57,11 @@ class LocalReservations:
 
     def restore(self, kept: bytes | None) -> None:
         """Load the reservations of the last Kant. Raises InputError for nodes or GPUs that no longer exist."""
-        for one in msgspec.json.decode(kept or b"[]", type=list[Reservation]):
+        for one in msgspec.json.decode(kept or b"[]", type=list[StoredReservation]):
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
                     raise InputError(
-                        "--cluster", f"the cluster on which reservation {one.request.name} lies, until it is over"
+                        "--cluster", f"the cluster on which reservation {one.request.name} lies, until it has ended"
                     )
             self.known[one.request.name] = one
 
@@ -99,7 +99,7 @@ class LocalReservations:
         found = choose(self.cluster, request, self.taken(core), core.now)
         if not found.held:
             raise InputError(where, _refusal(request, found, core.zero))
-        made = Reservation(asked, user, start, end, self._named(found.held))
+        made = StoredReservation(asked, user, start, end, self._named(found.held))
         before = dict(self.known)
         for name, held in found.moved.items():
             self.known[name] = msgspec.structs.replace(self.known[name], held=self._named(held))
@@ -111,7 +111,7 @@ class LocalReservations:
             core.happen(self._event(core, self.known[name], core.now))
         return list(found.moved)
 
-    def cancel(self, core: Core, name: str) -> Reservation:
+    def cancel(self, core: Core, name: str) -> StoredReservation:
         """Cancel a reservation. Raises InputError if there is none of this name, or jobs run in it."""
         found = self.find(name)
         inside = self.jobs_in(core, name)
@@ -120,7 +120,7 @@ class LocalReservations:
         self._forget(core, [name])
         return found
 
-    def find(self, name: str) -> Reservation:
+    def find(self, name: str) -> StoredReservation:
         """Return the reservation of this name. Raises InputError."""
         found = self.known.get(name)
         if found is None:
@@ -133,7 +133,7 @@ class LocalReservations:
         state = core.state
         return [state.ids[row] for row in state.running if state.shape_of(row).ask.reservation == name]
 
-    def place(self, one: Reservation) -> dict[str, str]:
+    def place(self, one: StoredReservation) -> dict[str, str]:
         """Return its GPUs, as the indices on each node."""
         return {node: indices(bits) for node, bits in one.held.items()}
 
@@ -154,7 +154,7 @@ class LocalReservations:
     def _named(self, held: Held) -> dict[str, int]:
         return {self.cluster.nodes[node].name: bits for node, bits in sorted(held.items())}
 
-    def _event(self, core: Core, one: Reservation, now: int) -> GpusBooked:
+    def _event(self, core: Core, one: StoredReservation, now: int) -> GpusBooked:
         rows = [[self.index[node], 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in one.held.items()]
         pieces = np.array(rows, dtype=np.int64)
         return GpusBooked(now, one.request.name, one.start - core.zero, one.end - core.zero, pieces, one.user)
@@ -168,7 +168,7 @@ class LocalReservations:
             if name in core.state.bookings:
                 core.happen(BookingEnded(core.now, name))
 
-    def _write(self, before: dict[str, Reservation]) -> None:
+    def _write(self, before: dict[str, StoredReservation]) -> None:
         """Store the reservations; if that fails, restore `before` and raise InputError."""
         try:
             self.keep(msgspec.json.encode(list(self.known.values())))

@@ -30,7 +30,7 @@ from kant.local.processes import boot_id, kill_marked, started
 from kant.model.submission import Terminal
 
 MARK = "KANT_RUN"
-REBOOTED = "the machine was started anew"
+REBOOTED = "the machine was restarted"
 POLL = 0.2  # seconds between two checks of a process without a pidfd
 
 
@@ -61,7 +61,7 @@ class Exit(Struct, frozen=True):
         return self.lost == REBOOTED or self.why == "lease"
 
 
-class Claim(Struct, frozen=True):
+class SupervisorClaim(Struct, frozen=True):
     """The supervisor of a run; if `pid` is 0, there will never be one."""
 
     pid: int = 0
@@ -69,7 +69,7 @@ class Claim(Struct, frozen=True):
     boot: str = ""
 
 
-NO_CLAIM = Claim()
+NO_CLAIM = SupervisorClaim()
 
 
 class Spec(Struct, frozen=True):
@@ -107,7 +107,7 @@ class SupervisedRun:
     when the supervisor has exited or will never exist."""
 
     folder: Path
-    claim: Claim = NO_CLAIM
+    claim: SupervisorClaim = NO_CLAIM
     server: ForkServer | None = None
     over: Callable[[SupervisedRun], None] = lambda run: None
     _refused: str = ""
@@ -148,7 +148,7 @@ class SupervisedRun:
         """Process the response of the fork server, or its exit."""
         self.server = None
         if isinstance(answer, Fork):
-            self.claim, self._handle = Claim(answer.pid, answer.start), answer.handle
+            self.claim, self._handle = SupervisorClaim(answer.pid, answer.start), answer.handle
         elif isinstance(answer, OSError):
             self._refused = answer.strerror or str(answer)
         else:
@@ -252,7 +252,7 @@ def find(folder: Path) -> SupervisedRun | Exit | None:
     claim = read_claim(folder)
     if claim is None:
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if supervisor.claim(str(folder), msgspec.json.encode(Claim()).decode()):
+        if supervisor.claim(str(folder), msgspec.json.encode(SupervisorClaim()).decode()):
             return None
         claim = read_claim(folder)
     if claim is None or claim.pid == 0:
@@ -297,10 +297,10 @@ def read_spec(folder: Path) -> Spec | None:
         return None
 
 
-def read_claim(folder: Path) -> Claim | None:
+def read_claim(folder: Path) -> SupervisorClaim | None:
     """Read the claim of a run; None if there is none yet."""
     try:
-        return msgspec.json.decode((folder / "claim").read_bytes(), type=Claim)
+        return msgspec.json.decode((folder / "claim").read_bytes(), type=SupervisorClaim)
     except FileNotFoundError:
         return None
 

@@ -73,7 +73,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
             raise InputError("env", "names without `=`", name)
     if submission.contract is not None:
         if submission.nodes or submission.exclusive or submission.array:
-            raise InputError("contract", "a job of its own, without nodes, exclusive and array")
+            raise InputError("contract", "a single job, without nodes, exclusive and array")
         submission.contract.check(submission.gpus)
     if submission.nodes > 1 and submission.gpus % submission.nodes:
         raise InputError("gpus", f"as many on each of {submission.nodes:,} nodes", submission.gpus)
@@ -91,7 +91,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
     for notice in submission.notices:
         check_notice(notice)
     if submission.terminal is not None and submission.array:
-        raise InputError("terminal", "a job of its own, no array")
+        raise InputError("terminal", "a single job, not an array")
     parse_training("training", submission.training)
     if len(set(submission.array)) < len(submission.array):
         raise InputError("array", "each index once")

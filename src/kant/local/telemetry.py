@@ -27,7 +27,7 @@ class LocalTelemetry(telemetry.Telemetry):
         here = self.registry
         return [
             *super().counters(),
-            Counter("kant_jobs_over", "Jobs that are over, by how they ended.", ["phase"], registry=here),
+            Counter("kant_jobs_over", "Ended jobs, by how they ended.", ["phase"], registry=here),
             Counter("kant_runs_started", "Runs that began.", registry=here),
             Counter("kant_jobs_pruned", "Old jobs that were forgotten.", registry=here),
         ]

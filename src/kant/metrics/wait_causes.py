@@ -280,19 +280,19 @@ class FreeByPools:
     def _free_gpus(self, shape: Shape) -> int:
         state = self.state
         if state.node_version or shape.ask.node_sets:  # cordoned nodes have capacity that no job can use
-            return int(self._open_nodes(shape)[:, FREE].sum())
+            return int(state.table[self._open_nodes(shape), FREE].sum())
         return sum(int(state.pools[pool, P_CAPACITY] - state.pools[pool, P_ALLOCATED]) for pool in shape.pools)
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
         """Return CPU and memory; FOREVER where some node does not limit them."""
-        nodes = self._open_nodes(shape)
+        table, rows = self.state.table, self._open_nodes(shape)
         free = []
         for left, limit in ((CPU_FREE, CPU), (MEMORY_FREE, MEMORY)):
-            free.append(FOREVER if (nodes[:, limit] >= FOREVER).any() else int(nodes[:, left].sum()))
+            free.append(FOREVER if (table[rows, limit] >= FOREVER).any() else int(table[rows, left].sum()))
         return free[0], free[1]
 
     def _open_nodes(self, shape: Shape) -> Table:
         table = self.state.table
-        open_to = self.state.shapes.admitting(shape, table[:, POOL])
-        nodes: Table = table[(table[:, STATUS] == NodeStatus.IN_SERVICE) & open_to]
-        return nodes
+        rows: Table = self.state.shapes.admitting(shape, table[:, POOL]).nonzero()[0]
+        serving: Table = rows[table[rows, STATUS] == NodeStatus.IN_SERVICE]
+        return serving

@@ -203,7 +203,7 @@ def sentence(reason: Reason) -> str:
             longest = show_duration(most)
             return f"its time limit is {show_duration(limit)}, and jobs of queue {queue} run for {longest} at most"
         case BackOff(returns=returns, until=until):
-            return f"it came back {returns} times in a row and is tried again at {clock(until)}"
+            return f"it returned to the queue {returns} times in a row and is tried again at {clock(until)}"
         case BaseJobWaits(job=job):
             return f"it is a burst replica of job {job}, which does not run"
         case Booked(reservation=name, start=start, own=True):
@@ -211,7 +211,7 @@ def sentence(reason: Reason) -> str:
         case Booked(reservation=name, start=start):
             return f"what is free is booked from {clock(start)} on by reservation {name}"
         case NoReservation(reservation=name):
-            return f"there is no reservation {name}, or it is over"
+            return f"reservation {name} does not exist, or has ended"
         case RetriesUsed(failures=failures):
             return f"it has failed {failures} times and may not be tried again"
         case NoFit(pods=pods, fits=fits, level=level) if level:
@@ -224,7 +224,7 @@ def sentence(reason: Reason) -> str:
         case NeverFits(pods=pods, fits=fits):
             return f"it can never fit: the empty cluster takes {fits} of {pods} pods{_each_where(reason)}"
         case Behind(job=job):
-            return f"job {job} is before it and its queue lets nobody pass"
+            return f"job {job} is ahead of it, and its queue allows no passing"
         case Outranked(job=job, until=until):
             return f"job {job} of higher priority waits for what it would take, and is not passed before {clock(until)}"
 

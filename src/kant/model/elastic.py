@@ -26,7 +26,7 @@ class Batches(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RateLaw(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The rate is `amplitude` * batch^`batch_power` * tokens^`token_power`, and at most `peak`."""
+    """The learning rate is `amplitude` * batch^`batch_power` * tokens^`token_power`, and at most `peak`."""
 
     amplitude: Positive
     batch_power: Annotated[float, Meta(ge=-2, le=2)]
@@ -39,11 +39,11 @@ class RateLaw(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What an elastic job promises and asks for.
+    """The properties and limits of an elastic job.
 
-    It runs with any number of GPUs from `least_gpus` to as many as the job asks for, in steps of `step_gpus`: one pod.
-    Over the first `warmup` tokens its rate rises from zero; over the last part `tail` of its tokens it falls to zero.
-    With a `budget` that is of so many tokens. In its tail nobody stops it for another job.
+    It runs with any number of GPUs from `least_gpus` to the number that the job requests, in steps of `step_gpus`, as
+    one pod. Over the first `warmup` tokens its learning rate rises from zero; over the last part `tail` of its tokens
+    it falls to zero. `budget`: its total tokens (0: none). In its tail it is not stopped for another job.
     """
 
     batch: Batches

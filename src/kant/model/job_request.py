@@ -57,31 +57,32 @@ Jobs = Annotated[tuple[Text, ...], Limit(max_length=1000)]
 
 
 class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
+    """A command to run, and its requests. `command` is a program and its arguments, started without a shell.
 
     `gpus` is a whole number, or less than 1: a share of one GPU. Without GPUs `cpus` is 1 by default, else 0: not
-    counted. `memory_mib` 0: not counted. A run gets no more of what is counted. `time_s` is the longest that one run
-    may last (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets
-    SIGTERM, and SIGKILL `grace_s` later.
-    With `singleton` it starts after every earlier job of its user and name has ended.
-    `array` submits it once for each index; at most `array_most` of them wait for a place or run at once (0: all). It
-    starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
-    before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
-    false no other job takes its place. `stage` says which stage of a workflow it is. Without a `terminal` nobody can be
-    attached, and its standard input is empty. It runs inside the `reservation` that it names, while that lasts.
-    `training` says what it trains, in the words of a trace (docs/step-time.md). What it writes goes to the file
-    `output`, too, or what is an error to the file `error`: names in which `%` and a letter stand for others
-    (docs/up.md). With `slurm` its environment has the variables that Slurm gives a batch script. `notices` say who is
-    told of it.
-    With `nodes` it is so many pods, each with its part of `gpus`, and with `cpus` and `memory_mib` of its own; as many
-    as need be on one node of the cluster. `tasks` is how many processes `srun` starts in it (0: one for each node),
-    `task_gpus` how many GPUs of its node each of them sees (0: all). With `exclusive` its nodes are its own, whole.
-    `after_started` are jobs that have to start first (`12+600`: 600 seconds before), `after_each` arrays of which the
-    job of the same index has to end well; with `after_one` one of all these dependencies is enough. `warn_signal` is
-    sent in place of SIGUSR1. With a `contract` it may run with fewer GPUs, and hears of each change (docs/elastic.md).
-    With an `image` it runs in a container, which has its folder and the `mounts`; of a job with several `tasks` or with
-    `slurm` the tasks do. `account`, `qos` and `comment` change nothing: they are kept, and used time is counted by
-    account.
+    counted. `memory_mib` 0: not counted. A run is limited to what is counted. `time_s` is the time limit of one run
+    (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets SIGTERM, and
+    SIGKILL `grace_s` later.
+
+    With `singleton` it starts after every earlier job of its user and name has ended. `array` submits it once for each
+    index; at most `array_most` of them wait for a place or run at once (0: all). It starts after the jobs `after` have
+    ended, those of `after_ok` have succeeded and those of `after_not_ok` have not, and not before `begin`, in seconds
+    since the Unix epoch. A failed job is retried `retries` times. If not `preemptible`, no other job preempts it.
+    `stage` is its stage of a workflow. Without a `terminal` no client can attach, and its standard input is empty. It
+    runs inside the `reservation` of that name, while that lasts. `training` describes what it trains, as in a trace
+    (docs/step-time.md). Its output also goes to the file `output`, or its standard error to the file `error`: names in
+    which `%` and a letter are replaced (docs/up.md). With `slurm` its environment has the variables that Slurm gives a
+    batch script. `notices` are its notifications.
+
+    With `nodes` it has this number of pods, each with its part of `gpus` and with its own `cpus` and `memory_mib`;
+    several may share a node of the cluster. `tasks` is the number of processes that `srun` starts in it (0: one for
+    each node), `task_gpus` the number of GPUs of its node that each of them sees (0: all). With `exclusive` no other
+    job runs on its nodes. `after_started` are jobs that have to start first (`12+600`: 600 seconds before),
+    `after_each` arrays of which the job of the same index has to succeed; with `after_one` one of all these
+    dependencies is enough. `warn_signal` is sent in place of SIGUSR1. With a `contract` it may run with fewer GPUs, and
+    is notified of each change (docs/elastic.md). With an `image` it runs in a container, which has its folder and the
+    `mounts`; in a job with several `tasks` or with `slurm` each task does. `account`, `qos` and `comment` are only
+    recorded; used time is counted by account.
     """
 
     command: Annotated[tuple[str, ...], Limit(min_length=1, max_length=4096)]
@@ -91,22 +92,22 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     cpus: Annotated[
         Annotated[float, Limit(ge=0, le=1e9)] | None,
         Option(
-            "Cores. Default: 1 without GPUs, else as many as it likes.", "number",
+            "Cores. Default: 1 without GPUs, else no limit.", "number",
             slurm=("--cpus-per-task", "-c"),
         ),
     ] = None  # fmt: skip
     nodes: Annotated[
         int,
         Limit(ge=0, le=10_000),
-        Option("So many nodes, virtual ones too: each a part of --gpus, and --cpus and --memory.", "whole"),
+        Option("The number of nodes, which may be virtual: each has its part of --gpus, --cpus and --memory.", "whole"),
     ] = 0
     tasks: Annotated[
         int, Limit(ge=0, le=100_000), Option("Processes that srun starts. Default: one for each node.", "whole")
     ] = 0
     task_gpus: Annotated[
-        int, Limit(ge=0, le=1024), Option("GPUs that each task sees. Default: all of its node.", "whole")
+        int, Limit(ge=0, le=1024), Option("GPUs that each task sees. Default: all of the job on its node.", "whole")
     ] = 0
-    exclusive: Annotated[bool, Option("Let no other job run on its nodes.", "flag")] = False
+    exclusive: Annotated[bool, Option("Run no other job on its nodes.", "flag")] = False
     memory_mib: Annotated[
         int,
         Limit(ge=0, le=10**9),
@@ -114,11 +115,11 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ] = 0
     time_s: Annotated[
         Annotated[float, Limit(gt=0, le=1e9)] | None,
-        Option("The longest that it may run, such as 2h. Default: for ever.", "limit", "time"),
+        Option("The time limit, such as 2h. Default: none.", "limit", "time"),
     ] = None
-    name: Annotated[Text, Option("What you call it.", slurm=("--job-name", "-J"))] = ""
-    queue: Annotated[Text, Option("The queue to which it goes.", slurm=("--partition", "-p"))] = "default"
-    priority: Annotated[int, Limit(ge=-(10**9), le=10**9), Option("The higher goes first.", "whole")] = 0
+    name: Annotated[Text, Option("The name of the job.", slurm=("--job-name", "-J"))] = ""
+    queue: Annotated[Text, Option("The queue of the job.", slurm=("--partition", "-p"))] = "default"
+    priority: Annotated[int, Limit(ge=-(10**9), le=10**9), Option("Jobs of higher priority start first.", "whole")] = 0
     array: Annotated[
         tuple[Annotated[int, Limit(ge=0, le=10**9)], ...],
         Limit(max_length=100_000),
@@ -129,7 +130,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ] = ()  # fmt: skip
     array_most: Annotated[int, Limit(ge=0, le=100_000)] = 0
     after: Annotated[
-        Jobs, Option("Start when it has ended; may be repeated.", flags=("--after", "--after-any"), many=True)
+        Jobs, Option("Start when this job has ended; may be repeated.", flags=("--after", "--after-any"), many=True)
     ] = ()
     after_ok: Annotated[Jobs, Option("Start when this job has ended well; may be repeated.", many=True)] = ()
     after_not_ok: Annotated[Jobs, Option("Start when this job has not ended well; may be repeated.", many=True)] = ()
@@ -139,8 +140,10 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     after_each: Annotated[
         Jobs, Option("Start each index when that of this array has ended well; may be repeated.", many=True)
     ] = ()
-    after_one: Annotated[bool, Option("Start when one of the jobs before it is as it says.", "flag")] = False
-    singleton: Annotated[bool, Option("Start when no earlier job of yours has its name any more.", "flag")] = False
+    after_one: Annotated[bool, Option("Start when one of these conditions holds, not all.", "flag")] = False
+    singleton: Annotated[bool, Option("Start when no earlier job of yours with its name waits or runs.", "flag")] = (
+        False
+    )
     begin: Annotated[
         float,
         Limit(ge=0, le=1e11),
@@ -148,34 +151,43 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
             "Not before: in 2h, or at 22:00, or at 2030-01-31T08:00.", "moment", default=None, slurm=("--begin", "-b")
         ),
     ] = 0.0
-    retries: Annotated[int, Limit(ge=0, le=1000), Option("Tries more after a failure.", "whole")] = 0
+    retries: Annotated[int, Limit(ge=0, le=1000), Option("The number of retries after a failure.", "whole")] = 0
     warn_s: Annotated[
         Seconds,
-        Option("Send SIGUSR1, if it is handled, so long before the limit.", "limit", "warn", default="60s"),
+        Option("Send SIGUSR1, if it is handled, this time before the limit.", "limit", "warn", default="60s"),
     ] = 60.0
-    warn_signal: Annotated[SignalName, Option("What --warn sends instead, such as TERM.", "signal")] = "USR1"
+    warn_signal: Annotated[SignalName, Option("The signal that --warn sends instead, such as TERM.", "signal")] = "USR1"
     grace_s: Annotated[
-        Seconds, Option("Between SIGTERM and SIGKILL when it is stopped.", "limit", "grace", default="30s")
+        Seconds, Option("The time between SIGTERM and SIGKILL when it is stopped.", "limit", "grace", default="30s")
     ] = 30.0
     env: Annotated[
         dict[str, str],
-        Option("NAME=VALUE, beside the environment of now; may be repeated.", "pairs", default=(), many=True),
+        Option("NAME=VALUE, in addition to the current environment; may be repeated.", "pairs", default=(), many=True),
         Option(
-            "Of the environment of now just these variables, such as HOME,LANG; none: few.", "", "export", default=None
+            "Only these variables of the current environment, such as HOME,LANG; none: a minimum.",
+            "",
+            "export",
+            default=None,
         ),
     ] = {}  # noqa: RUF012 - msgspec copies it
-    workdir: Annotated[Path, Option("Where it runs. Default: here.", "folder", default=None, slurm=("--chdir", "-D"))]
-    account: Annotated[Text, Option("The account for which its time is counted.", slurm=("--account", "-A"))] = ""
-    qos: Annotated[Text, Option("A quality of service, which is kept and changes nothing.", slurm=("--qos", "-q"))] = ""
+    workdir: Annotated[
+        Path, Option("The working folder. Default: this one.", "folder", default=None, slurm=("--chdir", "-D"))
+    ]
+    account: Annotated[Text, Option("The account to which its time is charged.", slurm=("--account", "-A"))] = ""
+    qos: Annotated[
+        Text, Option("A quality of service, which is recorded and has no effect.", slurm=("--qos", "-q"))
+    ] = ""
     comment: Annotated[
-        str, Limit(max_length=1024), Option("A comment, which is kept.", slurm=("--comment", "--comment"))
+        str, Limit(max_length=1024), Option("A comment, which is recorded.", slurm=("--comment", "--comment"))
     ] = ""
     image: Annotated[str, Limit(max_length=1024), Option("The container image in which it runs (docs/up.md).")] = ""
     mounts: Annotated[
         tuple[Path, ...],
         Limit(max_length=64),
         Option(
-            "A folder that the image has too, such as /data or /data:/mnt:ro; may be repeated.", name="mount", many=True
+            "A folder to mount in the container, such as /data or /data:/mnt:ro; may be repeated.",
+            name="mount",
+            many=True,
         ),
     ] = ()
     hold: Annotated[bool, Option("Do not start it before `kant release`.", "flag")] = False
@@ -183,7 +195,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         "Contract | None",
         Option("It may run with fewer GPUs, as this TOML file says (docs/elastic.md).", "contract", default=None),
     ] = None
-    preemptible: Annotated[bool, Option("Others may take its place.", "flag")] = True
+    preemptible: Annotated[bool, Option("Other jobs may preempt it.", "flag")] = True
     umask: Annotated[int, Limit(ge=0, le=0o777)] = 0o022
     stage: "StageOf | None" = None
     terminal: Annotated[
@@ -201,7 +213,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ] = ""
     output: Annotated[
         Path,
-        Option("A file for what it writes, such as out/%x-%j.log.", flags=("--output", "-o"), slurm=("--output", "-o")),
+        Option("A file for its output, such as out/%x-%j.log.", flags=("--output", "-o"), slurm=("--output", "-o")),
     ] = ""
     error: Annotated[
         Path,
@@ -216,9 +228,9 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     notices: Annotated[
         "tuple[Notice, ...]",
         Limit(max_length=8),
-        Option("An address that is told when it is over; may be repeated.", "", "webhook", default=(), many=True),
-        Option("A command of the shell for when it is over; may be repeated.", "", "on_event", default=(), many=True),
-        Option("Of what the two are told, such as started,failed. Default: that it is over.", "", "events",
+        Option("A webhook address to notify when it has ended; may be repeated.", "", "webhook", default=(), many=True),
+        Option("A shell command to run when it has ended; may be repeated.", "", "on_event", default=(), many=True),
+        Option("The events of --webhook and --on-event, such as started,failed. Default: its end.", "", "events",
                default=None),
     ] = ()  # fmt: skip
 

@@ -77,12 +77,14 @@ class Node(Struct, frozen=True, omit_defaults=True):
 class ClusterSpec(Struct, frozen=True, omit_defaults=True):
     """The machines of one cluster, in index order (the order of first fit and of the last tie-break).
 
-    `fabric` has the speed of the links between them.
+    `fabric` has the speed of the links between them. `grows`: nodes are expected to join, so the node table has spare
+    rows from the start. Such a table is laid out anew only when these are used up.
     """
 
     name: str
     nodes: tuple[Node, ...]
     fabric: Fabric = Fabric()
+    grows: bool = False
 
     @property
     def gpus(self) -> int:

@@ -13,11 +13,10 @@ Text = Annotated[str, Meta(max_length=256)]
 
 
 class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The stage of a workflow that a job is, and what the workflow's durations say of it, if all of them are given.
+    """The stage of a workflow that a job is, and its place in the schedule, if all durations of the workflow are given.
 
-    `critical_path` has the stages of the longest way through the workflow, of a long one the first and the last;
-    `length_s` is how long that takes, and `slack_s` by how much the longest way through this stage is shorter (-1: not
-    known).
+    `critical_path` has the stages of the critical path (of a long one the first and the last), `length_s` is its
+    length, and `slack_s` is the slack of this stage (-1: unknown).
     """
 
     workflow: Text
@@ -28,8 +27,8 @@ class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Terminal(Struct, frozen=True, forbid_unknown_fields=True):
-    """That a run reads what is typed by whoever is attached to it: from a terminal (`pty`) of so many rows and columns
-    until somebody has another window, or else from a pipe."""
+    """Makes a run read the input of attached clients: from a terminal (`pty`) of `rows` and `columns`, until an
+    attached client has a window of another size; otherwise from a pipe."""
 
     pty: bool = True
     rows: Annotated[int, Meta(ge=1, le=9999)] = 24
@@ -41,9 +40,9 @@ OVERS: tuple[Happening, ...] = ("finished", "failed", "cancelled", "rejected")
 
 
 class Notice(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Who is told of what happens to a job: an address to which it is posted as JSON (`webhook`), or a `command` that
-    reads that from its standard input. `on`: of what. `anywhere`: the address may lead to this machine and its
-    networks; Kant sets it, for operators."""
+    """A notification about a job: an address that gets it as JSON (`webhook`), or a `command` that reads it from
+    standard input. `on`: the events. `anywhere`: the address may be on this machine and its networks; Kant sets it, for
+    operators."""
 
     on: Annotated[tuple[Happening, ...], Meta(min_length=1, max_length=7)] = OVERS
     webhook: Annotated[str, Meta(max_length=2048)] = ""

@@ -65,7 +65,7 @@ TAXONOMY: dict[str, dict[str, str]] = {
         "none": "what runs is left alone",
         "evict": "work is stopped and waits again",
         "move": "work goes elsewhere",
-        "budgeted": "at most so many moves",
+        "budgeted": "at most this number of moves",
     },
     "resources": {
         "none": "resources are not looked at",
@@ -85,7 +85,7 @@ TAXONOMY: dict[str, dict[str, str]] = {
     },
     "freshness": {
         "live": "the state as it is",
-        "cached": "a snapshot, or what was last heard",
+        "cached": "a snapshot, or the last report",
     },
 }  # fmt: skip
 """Each key with its values and their meanings."""

@@ -32,10 +32,10 @@ class BusyError(InputError):
 
     def __init__(self, who: str) -> None:
         super().__init__("", "")
-        self.args = (f"{who} carries out a change now; look in a moment, and plan anew",)
+        self.args = (f"{who} is carrying out a change; wait a moment, and plan again",)
 
 
-class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line. `time_us` is on the clock of the world; `chain` is the digest of the line before.
 
     A plan has its `orders`, the `version` of the state that it is bound to, and its effects as `shown` to the caller. A
@@ -73,9 +73,9 @@ class Audit:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.name = "the audit"
-        self.entries: list[Entry] = []
-        self.plans: dict[str, Entry] = {}
-        self.txns: dict[str, list[Entry]] = {}
+        self.entries: list[OpsEntry] = []
+        self.plans: dict[str, OpsEntry] = {}
+        self.txns: dict[str, list[OpsEntry]] = {}
         self._last = BEGINNING
         self._at = 0
         self._depth = 0
@@ -104,7 +104,7 @@ class Audit:
                 if handle >= 0:
                     os.close(handle)
 
-    def news(self) -> list[Entry]:
+    def news(self) -> list[OpsEntry]:
         """Return the entries that others have written since the last read. Raises InputError for a changed file."""
         if self.folder is None or not self.path.exists():
             return []
@@ -120,10 +120,10 @@ class Audit:
             self._at += len(line)
         return found
 
-    def _read(self, line: bytes) -> Entry:
+    def _read(self, line: bytes) -> OpsEntry:
         where = f"{self.name}:{self.next_seq}"
         try:
-            entry = msgspec.json.decode(line, type=Entry)
+            entry = msgspec.json.decode(line, type=OpsEntry)
         except msgspec.MsgspecError as error:
             raise InputError(where, f"a line of an audit ({error})") from None
         if entry.chain != self._last:
@@ -132,17 +132,17 @@ class Audit:
         self._keep(entry)
         return entry
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: OpsEntry) -> None:
         self.entries.append(entry)
         if entry.what == "plan":
             self.plans[entry.plan] = entry
         elif entry.txn and entry.what != "refused":
             self.txns.setdefault(entry.txn, []).append(entry)
 
-    def write(self, what: What, time_us: int, **fields: object) -> Entry:
+    def write(self, what: What, time_us: int, **fields: object) -> OpsEntry:
         """Append an entry and return it. It is on disk when this returns."""
         while True:
-            entry = Entry(seq=self.next_seq, time_us=time_us, what=what, chain=self._last, **fields)  # type: ignore[arg-type]
+            entry = OpsEntry(seq=self.next_seq, time_us=time_us, what=what, chain=self._last, **fields)  # type: ignore[arg-type]
             line = msgspec.json.encode(entry) + b"\n"
             if self._stored(entry, line):
                 break
@@ -150,7 +150,7 @@ class Audit:
         self._keep(entry)
         return entry
 
-    def is_cut_off(self, last: Entry, now_us: int) -> bool:
+    def is_cut_off(self, last: OpsEntry, now_us: int) -> bool:
         """Whether a transaction with this last entry was abandoned: here always, as its writer would hold the lock."""
         return True
 
@@ -159,7 +159,7 @@ class Audit:
         """The sequence number of the next entry."""
         return self.entries[-1].seq + 1 if self.entries else 1
 
-    def _stored(self, entry: Entry, line: bytes) -> bool:
+    def _stored(self, entry: OpsEntry, line: bytes) -> bool:
         """Store a line. Returns False if another writer came first; its entries have then been read."""
         if self.folder is not None:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -15,7 +15,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import DAY, HOUR, MINUTE
-from kant.ops.audit import Audit, BusyError, Entry
+from kant.ops.audit import Audit, BusyError, OpsEntry
 from kant.ops.orders import (
     Hold,
     Order,
@@ -97,7 +97,7 @@ class Desk:
                     self._write("interrupted", txn=txn, sentence=_how_far(entries))
             yield
 
-    def _write(self, what: Any, **fields: Any) -> Entry:
+    def _write(self, what: Any, **fields: Any) -> OpsEntry:
         own = {"who": self.who.user, "role": str(self.who.role), "via": self.via}
         return self.audit.write(what, self.world.now(), **(own | fields))
 
@@ -248,9 +248,9 @@ class Desk:
         with self.alone(), self._refusals_noted():
             world = self.world
             if not isinstance(world, SimulatedWorld) or not world.carries:
-                raise RefusalError("world", "time passes by itself on this world")
+                raise RefusalError("world", "time cannot be advanced on this world")
             if self.who.role is not Role.OPERATOR:
-                raise RefusalError("role", "time is let pass by operators")
+                raise RefusalError("role", "only operators may advance time")
             if not 0 <= duration_us <= MOST_STEP:
                 raise InputError("step", "0 seconds to 366 days", duration_us)
             world.step(world.now() + duration_us)
@@ -259,7 +259,7 @@ class Desk:
 
     # --- how it is done ---------------------------------------------------------------------------------------------
 
-    def _plan_of(self, plan_id: str) -> Entry:
+    def _plan_of(self, plan_id: str) -> OpsEntry:
         plan = self.audit.plans.get(plan_id)
         if plan is None:
             raise RefusalError("unknown", f"there is no plan {safe_id(plan_id)}; make one first")
@@ -267,12 +267,12 @@ class Desk:
             raise RefusalError("own", f"plan {plan_id} is one of {plan.who}")
         return plan
 
-    def _check_version(self, plan: Entry, view: View) -> None:
+    def _check_version(self, plan: OpsEntry, view: View) -> None:
         if plan.version == view.version:
             return
         before = self._facts.get(plan.plan)
         what = some(map(safe_id_of, changed(before, view.facts()))) if before is not None else "something"
-        raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan anew")
+        raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan again")
 
     def _check_budget(self, gpu_hours: float) -> None:
         """Check the rate and the GPU-hours of the last hour. Raises RefusalError."""
@@ -338,7 +338,7 @@ class Desk:
         }
 
 
-def replay(world: SimulatedWorld, entries: list[Entry]) -> None:
+def replay(world: SimulatedWorld, entries: list[OpsEntry]) -> None:
     """Repeat on a simulated world what its audit records. Raises InputError if the resulting state differs."""
     for entry in entries:
         if entry.what not in ("done", "step", "applied", "failed", "interrupted"):
@@ -373,7 +373,7 @@ def _reason(text: str) -> str:
     return found
 
 
-def _how_far(entries: list[Entry]) -> str:
+def _how_far(entries: list[OpsEntry]) -> str:
     done = sum(entry.done is not None for entry in entries)
     of = len(entries[0].orders)
     return f"{done} of {of} orders are known to be carried out; look at what order {min(done + 1, of)} is about"

@@ -15,7 +15,7 @@ from kant.kube.objects.views import Unstructured
 from kant.kube.user.operations import OPERATIONS, name_of, operation
 from kant.model.errors import InputError
 from kant.model.units import MINUTE
-from kant.ops.audit import Audit, BusyError, Entry
+from kant.ops.audit import Audit, BusyError, OpsEntry
 
 if TYPE_CHECKING:
     from kant.ops.kubernetes import KubeWorld
@@ -32,7 +32,7 @@ class KubeAudit(Audit):
         self.world = world
         self.name = "the operations of the cluster"
 
-    def news(self) -> list[Entry]:
+    def news(self) -> list[OpsEntry]:
         return [self._taken(found) for found in self.world.run(self._unread)]
 
     async def _unread(self, client: ApiClient) -> list[Unstructured]:
@@ -49,20 +49,20 @@ class KubeAudit(Audit):
                     raise
                 return found
 
-    def _taken(self, found: Unstructured) -> Entry:
+    def _taken(self, found: Unstructured) -> OpsEntry:
         spec = msgspec.json.decode(found.spec)
         line = str(spec.get("entry", "")).encode() + b"\n"
         if not self.entries:
-            self._last = msgspec.json.decode(line, type=Entry).chain  # an authorized user has deleted older ones
+            self._last = msgspec.json.decode(line, type=OpsEntry).chain  # an authorized user has deleted older ones
         entry = self._read(line)
         if (entry.who, name_of(entry.seq)) != (spec.get("who"), found.metadata.name):
-            raise InputError(f"{self.name}, {found.metadata.name}", "an entry of whoever has written it")
+            raise InputError(f"{self.name}, {found.metadata.name}", "an entry of the account that wrote it")
         return entry
 
-    def is_cut_off(self, last: Entry, now_us: int) -> bool:
+    def is_cut_off(self, last: OpsEntry, now_us: int) -> bool:
         return now_us - last.time_us > LONGEST
 
-    def _stored(self, entry: Entry, line: bytes) -> bool:
+    def _stored(self, entry: OpsEntry, line: bytes) -> bool:
         body = operation(entry.seq, entry.who, entry.what, line)
 
         async def write(client: ApiClient) -> bool:

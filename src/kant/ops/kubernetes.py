@@ -244,7 +244,7 @@ class KubeWorld(RunningWorld):
             case Unreserve():
                 again = _again(order.name, await orders.unreserve(order.name))
                 return Done(
-                    order, undo=again, cannot="" if again else "it was for some queues, nodes or GPUs: make it anew"
+                    order, undo=again, cannot="" if again else "it was for some queues, nodes or GPUs: create it again"
                 )
             case Defragment():
                 await orders.make("Defragmentation", "ops-", {"mostMoves": order.moves})

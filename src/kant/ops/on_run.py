@@ -126,10 +126,10 @@ class RunOrders:
     def _cancel(self, order: Cancel, now: int, user: str) -> Done:
         job = public_id(order.job)
         if self.held.pop(job, None) is not None:
-            return Done(order, job, cannot="a job that was withdrawn is submitted anew by its owner")
+            return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
         row = self._of(order.job, "waits or runs")
         self.run.execution.external_event(JobCancelled(now, self.state.ids[row]))
-        return Done(order, job, cannot="a job that was withdrawn is submitted anew by its owner")
+        return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
 
     def _hold(self, order: Hold, now: int, user: str) -> Done:
         row = self._waiting(order.job)
@@ -276,4 +276,4 @@ class RunOrders:
         self.run.journal.plan(plan, always=True)
         self.run.execution.carry_out(plan)
         self.moves += tuple(f"{public_id(move.job)} to {move.target}" for step in found.steps for move in step)
-        return Done(order, cannot="jobs that have moved run on where they are")
+        return Done(order, cannot="moved jobs stay where they are")

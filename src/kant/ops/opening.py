@@ -60,7 +60,7 @@ class Opening:
         self._check()
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
-            raise InputError("--token-file", "a file of tokens beside --http, where no Kant that runs has them")
+            raise InputError("--token-file", "a file of tokens with --http, where no running Kant has them")
         audit, limits = self._audit(shared) if self.cluster is None else None, self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
@@ -91,9 +91,9 @@ class Opening:
         if self.journal is not None and self.scenario is not None:
             raise InputError("--journal", "either --journal or --scenario")
         if self.cluster is not None and not self._runs:
-            raise InputError("--kube", "no --journal and no --scenario beside it")
+            raise InputError("--kube", "no --journal and no --scenario with it")
         if self.at is not None and self.journal is None:
-            raise InputError("--at", "a --journal beside it")
+            raise InputError("--at", "a --journal with it")
 
     def _world(self, token: str | None) -> World:
         if self.journal is not None:

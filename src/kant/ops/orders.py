@@ -50,26 +50,26 @@ class Hold(_Order, frozen=True, tag="hold"):
 
 
 class Release(_Order, frozen=True, tag="release"):
-    """Let a held job start."""
+    """Release a held job."""
 
     job: Word
 
 
 class Priority(_Order, frozen=True, tag="priority"):
-    """Give a waiting job another priority: a higher one goes first."""
+    """Change the priority of a waiting job: jobs of higher priority start first."""
 
     job: Word
     value: Whole
 
 
 class Preempt(_Order, frozen=True, tag="preempt"):
-    """Stop the run of a job, which then waits again."""
+    """Stop the run of a job; the job waits again."""
 
     job: Word
 
 
 class Quota(_Order, frozen=True, tag="quota"):
-    """Give a queue another nominal quota of GPUs, on the nodes of `model` ("": of all models)."""
+    """Change the nominal quota of a queue in GPUs, on the nodes of `model` ("": of all models)."""
 
     queue: Word
     gpus: Annotated[float, Meta(ge=0, le=10**9)]
@@ -77,20 +77,20 @@ class Quota(_Order, frozen=True, tag="quota"):
 
 
 class Drain(_Order, frozen=True, tag="drain"):
-    """Let a node take nothing new; with `evict` what runs there is stopped and waits again."""
+    """Start nothing new on a node; with `evict` the jobs on it are stopped and wait again."""
 
     node: Word
     evict: bool = False
 
 
 class Resume(_Order, frozen=True, tag="resume"):
-    """Let a drained node take jobs again."""
+    """Let a drained node accept jobs again."""
 
     node: Word
 
 
 class Reserve(_Order, frozen=True, tag="reserve"):
-    """Book GPUs that stand side by side, from `start` from now on (such as 1h), for `time`."""
+    """Book GPUs close to each other for `time`; `start` counts from now (such as 1h)."""
 
     name: Word
     gpus: Annotated[int, Meta(ge=1, le=10**6)]
@@ -100,13 +100,13 @@ class Reserve(_Order, frozen=True, tag="reserve"):
 
 
 class Unreserve(_Order, frozen=True, tag="unreserve"):
-    """Take a reservation back."""
+    """Cancel a reservation."""
 
     name: Word
 
 
 class Defragment(_Order, frozen=True, tag="defragment"):
-    """Move running jobs together, so that whole nodes become idle, at most `moves` of them."""
+    """Move at most `moves` running jobs together, so that whole nodes become idle."""
 
     moves: Annotated[int, Meta(ge=1, le=1000)] = 10
 
@@ -172,7 +172,7 @@ def sentence(order: Order) -> str:
         case Quota():
             return f"queue {order.queue} gets a quota of {order.gpus:g} GPUs" + f" of {order.model}" * bool(order.model)
         case Drain():
-            return f"node {order.node} takes nothing new" + ", and what runs there is stopped" * order.evict
+            return f"node {order.node} accepts no new jobs" + ", and what runs there is stopped" * order.evict
         case Resume():
             return f"node {order.node} takes jobs again"
         case Reserve():

@@ -11,7 +11,7 @@ from pathlib import Path
 from kant.ops.desk import Desk
 from kant.ops.facts import facts_of, scope_of
 from kant.ops.memory.slots import slots_of
-from kant.ops.memory.traces import DONE, Answer, Call, Step, Trace, write_trace
+from kant.ops.memory.traces import DONE, Answer, Call, Step, TaskTrace, write_trace
 from kant.ops.text import one_line
 from kant.ops.view import View
 
@@ -19,7 +19,7 @@ MOST = 50
 """Calls kept of an unfinished trace; older ones are dropped."""
 
 
-class Recorder:
+class TraceRecorder:
     """Writes traces to a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -41,7 +41,7 @@ class Recorder:
 
     def _write(self, txn: str, task: str, calls: list[tuple[Call, View, Answer]], after: View) -> None:
         words, slots = slots_of(task, calls[0][1])
-        trace = Trace(task, slots, [], txn, words)
+        trace = TaskTrace(task, slots, [], txn, words)
         for call, before, answer in (*calls, (Call(DONE), after, {})):
             names = trace.names(call)
             own = Step(call, facts_of(before, names), answer, scope_of(before, names), version=before.version)

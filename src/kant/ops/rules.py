@@ -32,9 +32,9 @@ from kant.service.roles import Caller, Role, owns
 OF_TENANTS = (Submit, Cancel, Hold, Release, Priority, Preempt)
 """What a tenant may order, for its own jobs; the rest is for operators."""
 FINAL = {
-    "cancel": "a job that was withdrawn is submitted anew by its owner",
+    "cancel": "the owner of a withdrawn job may submit it again",
     "preempt": "a run that was stopped cannot go on; the job waits again",
-    "defragment": "jobs that have moved run on where they are",
+    "defragment": "moved jobs stay where they are",
 }
 """The kinds of orders that cannot be undone, and why."""
 
@@ -169,9 +169,9 @@ def foreseen(view: View, futures: Futures) -> list[Violation]:
     found = []
     for name in futures.stopped:
         if name in view.jobs and not view.jobs[name].preemptible:
-            found.append(Violation("protected", f"job {name} would be stopped, and nobody may stop it"))
+            found.append(Violation("protected", f"job {name} would be stopped, which is not allowed"))
     for name in futures.rejected:
-        found.append(Violation("quota", f"job {name} could never start: it would be given back at once"))
+        found.append(Violation("quota", f"job {name} could never start: it would be rejected at once"))
     return found
 
 
@@ -219,7 +219,7 @@ def _out_of_phase(view: View, order: Order) -> list[str]:
 def _protected(view: View, order: Order) -> list[str]:
     """Protected running jobs that the order would stop."""
     stopped = stopped_at_once(view, (order,)).values()
-    return [f"job {job.id} runs, and nobody may stop it" for job in stopped if not job.preemptible]
+    return [f"job {job.id} runs, and may not be stopped" for job in stopped if not job.preemptible]
 
 
 def _quota(view: View, order: Quota, orders: tuple[Order, ...]) -> list[str]:
@@ -235,7 +235,7 @@ def _quota(view: View, order: Quota, orders: tuple[Order, ...]) -> list[str]:
         found.append(f"the quotas would promise {after:g} GPUs, and there are {there:g}")
     kept = sum(job.gpus for job in view.jobs.values() if job.runs and not job.preemptible and job.queue == order.queue)
     if order.gpus < kept:
-        found.append(f"jobs of {order.queue} that nobody may stop hold {kept:g} GPUs")
+        found.append(f"jobs of {order.queue} that may not be stopped hold {kept:g} GPUs")
     return found
 
 

@@ -195,7 +195,7 @@ class RunningWorld:
             elif not job_of(order) or (job is not None and job.phase in INSIDE):
                 inside.append(order)
         if not inside:
-            return Futures(unknown="these jobs are not in the queue yet: nobody's wait changes")
+            return Futures(unknown="these jobs are not in the queue yet: no wait changes")
         return self.foreseen(tuple(inside))
 
     def foreseen(self, orders: tuple[Order, ...]) -> Futures:
@@ -272,7 +272,7 @@ class RunningWorld:
         (before,) = self.api.unreserve(order.name).reservations
         now = self.now()
         if before.queues or before.model:
-            return Done(order, cannot=f"reservation {before.name} was for some queues or GPUs alone: make it anew")
+            return Done(order, cannot=f"reservation {before.name} was for some queues or GPUs alone: create it again")
         start = max(before.start - now, 0) // SECOND
         length = max((before.end - max(before.start, now)) // SECOND, 1)
         within: Any = before.within

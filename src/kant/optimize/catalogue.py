@@ -58,7 +58,7 @@ OPTIMISERS = (
     ),
     Optimiser(
         "pack",
-        "Moves and evictions that let waiting pods start, by bounds, repair and aggregated CP-SAT.",
+        "Moves and evictions so that waiting pods start, by bounds, repair and aggregated CP-SAT.",
         "the problem of Priority Matters, arXiv 2511.08373; the method is ours",
         "kant pack",
         tagged(
@@ -88,7 +88,7 @@ OPTIMISERS = (
     ),
     Optimiser(
         "share",
-        "Who gets GPUs in which round, of jobs whose batch size changes: windows by CP-SAT or by gains, beside rivals.",
+        "Shares of GPUs in rounds, for jobs whose batch size changes: windows by CP-SAT or by gains, and rivals.",
         "Shockwave, NSDI 2023, arXiv 2210.00093; one integer a job for its rounds is ours",
         "kant share simulate",
         tagged(

@@ -7,6 +7,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates, Holders, Weights
+from kant.cluster.quota_condition import QuotaCondition
 from kant.placement.clearing import TOO_MANY, cheapest_node
 from kant.placement.victims import ASKING, COUNTING, Asked, Counted, Newcomer, counting
 
@@ -20,19 +21,19 @@ class Draft:
         self._log = c.make_log(len(table))
 
     def victims(
-        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool, view: Table | Asked,
-        monotone: bool,
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
+        view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
     ) -> Table | None:  # fmt: skip
         """Return the best set of candidates found without which the newcomer fits (`placement/victims.py`), or None.
 
-        With `few`, which wants a `monotone` newcomer, it is the best of all. `view` is the domain of each node, if a
-        count of free places in one domain decides whether the newcomer fits; else it is asked.
+        With `few`, which wants a `monotone` newcomer, it is the best of all. `view` is the domain of each node and the
+        quota condition, if a count of free places in one domain decides whether the newcomer fits; else it is asked.
         """
         best: Table = np.zeros(len(candidates.rank), dtype=np.int64)
         newcomer, search = Newcomer(self.table, self._demands, groups), ASKING
-        own: Counted | Table | Asked = view
-        if isinstance(view, np.ndarray):
-            search, own = COUNTING, counting(newcomer, candidates, view)
+        own: Counted | tuple[Table, QuotaCondition] | Asked = view
+        if isinstance(view, tuple):
+            search, own = COUNTING, counting(newcomer, candidates, *view)
         if few:
             found = search.cheapest_of_few(own, candidates, cap, best)
         else:

@@ -94,7 +94,7 @@ class Placer:
         self._routes: dict[int, Route] = {}
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
-        self._orders: dict[str, tuple[Table, Topology]] = {}
+        self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
@@ -253,6 +253,7 @@ class Placer:
             if self._empty is None:
                 snapshot = self.snapshot.of_empty_cluster()
                 self._empty = Placer(snapshot, self.policy, self.seed, self.policies[1:], empty=True)
+                self._empty._orders = self._orders  # the fabric is the same
             self._empty.trial.begin()
             found = self._empty.place(self.snapshot.state.shapes.alone(shape) if shape.wide else shape)
             self._empty.trial.rollback(0)
@@ -343,7 +344,6 @@ class Placer:
         self._pieces.has_gpus(state.gpus)
         if self._moves != state.moves:
             self._moves = state.moves
-            self._orders.clear()
             self._capacities.clear()
             self._spreadings.clear()
             self._forget_domains()
@@ -366,10 +366,12 @@ class Placer:
 
     def _order(self, policy: NodePolicy) -> tuple[Table, Topology]:
         """Return the nodes in the policy's tie order, and the topology in that order."""
-        if policy.ties not in self._orders:
-            order = tie_order(policy, len(self.snapshot.table), self.seed)
-            self._orders[policy.ties] = order, Topology(self.snapshot.table, order)
-        return self._orders[policy.ties]
+        moves, order, topology = self._orders.get(policy.ties, (-1, None, None))
+        if order is None or topology is None or moves != self._moves:
+            order = tie_order(policy, len(self.snapshot.table), self.seed) if order is None else order
+            topology = Topology(self.snapshot.table, order)
+            self._orders[policy.ties] = self._moves, order, topology
+        return order, topology
 
     def _domain_policy(self, policy: NodePolicy, outside: bool) -> DomainPolicy:
         """Return the domain policy for a policy; with `outside` for the nodes outside the inference zone."""

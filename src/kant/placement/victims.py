@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
 from kant.cluster.holders import LIMB, Candidates, Weights, divided
+from kant.cluster.quota_condition import QuotaCondition, admits
 from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
 from kant.placement.clearing import LEVELS, branch_and_bound, clear, move_entry
@@ -73,6 +74,7 @@ class Counted(NamedTuple):
     keys: Table
     answers: Table
     counts: Table
+    quota: QuotaCondition
 
 
 @inlined
@@ -82,11 +84,28 @@ def _suffices(view: Counted, which: Table) -> bool:
     for i in range(which.shape[0]):
         if which[i] == 1:
             key ^= view.random[i]
-    at = key % KNOWN
+    size = view.keys.shape[0]
+    at = key % size
     while view.keys[at] != 0 and view.keys[at] != key:
-        at = (at + 1) % KNOWN
+        at = (at + 1) % size
     if view.keys[at] == key:
         return bool(view.answers[at] == 1)
+    answer = 0
+    if admits(view.quota, which):
+        _let_leave(view, which)
+        view.counts[TRIALS_SO_FAR] += 1
+        for domain in range(view.totals.shape[0]):
+            if view.totals[domain] >= view.pods:
+                answer = 1
+    if 2 * view.counts[KNOWN_SO_FAR] < size:
+        view.keys[at], view.answers[at] = key, answer
+        view.counts[KNOWN_SO_FAR] += 1
+    return bool(answer == 1)
+
+
+@inlined
+def _let_leave(view: Counted, which: Table) -> None:
+    """Bring the nodes to where exactly this set has left."""
     entries, holders = view.candidates.entries_of, view.candidates.holders
     for i in range(which.shape[0]):
         if view.out[i] != which[i]:
@@ -97,20 +116,11 @@ def _suffices(view: Counted, which: Table) -> bool:
                 before = view.free[place]
                 view.free[place] = capacity(view.table, holders.nodes[place], view.demands, view.d)
                 view.totals[view.domain[place]] += view.free[place] - before
-    view.counts[TRIALS_SO_FAR] += 1
-    answer = 0
-    for domain in range(view.totals.shape[0]):
-        if view.totals[domain] >= view.pods:
-            answer = 1
-    if 2 * view.counts[KNOWN_SO_FAR] < KNOWN:
-        view.keys[at], view.answers[at] = key, answer
-        view.counts[KNOWN_SO_FAR] += 1
-    return bool(answer == 1)
 
 
 @inlined
 def _admitted(view: Counted, which: Table) -> bool:
-    return True
+    return admits(view.quota, which)
 
 
 @inlined
@@ -557,17 +567,18 @@ COUNTING = make_search(_suffices, _admitted, compiled, inlined)
 """The search for gangs for which `Counted` tells."""
 
 
-def counting(newcomer: Newcomer, candidates: Candidates, domain: Table) -> Counted:
+def counting(newcomer: Newcomer, candidates: Candidates, domain: Table, quota: QuotaCondition) -> Counted:
     """Return the nodes with all candidates in place, for a gang of one group. `domain` is by row of the node."""
     count, nodes = len(candidates.rank), candidates.holders.nodes
     pods, d = newcomer.groups[0].tolist()
     of_node = domain[nodes]
     free, totals = np.zeros(len(nodes), dtype=np.int64), np.zeros(int(domain.max(initial=0)) + 1, dtype=np.int64)
     count_free(newcomer.table, newcomer.demands, d, nodes, of_node, free, totals)
-    out, which, keys, answers = (np.zeros(size, dtype=np.int64) for size in (count, count, KNOWN, KNOWN))
+    known = min(KNOWN, 16 << min(count, 20))
+    out, which, keys, answers = (np.zeros(size, dtype=np.int64) for size in (count, count, known, known))
     return Counted(
         newcomer.table.copy(), newcomer.demands, d, pods, candidates, of_node, free, totals, out, which,
-        random_numbers(count), keys, answers, np.zeros(2, dtype=np.int64),
+        random_numbers(count), keys, answers, np.zeros(2, dtype=np.int64), quota,
     )  # fmt: skip
 
 

@@ -99,7 +99,7 @@ class Admission:
         if node < 0:
             return None
         short = self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape))
-        return None if short is None else self._over(short, ever=False)
+        return None if short is None else over_quota(self.quota_tree, short, ever=False)
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
         """Return why the job can never be admitted: its queue took no new jobs at its arrival, or none with such a long
@@ -124,7 +124,7 @@ class Admission:
         if node < 0:
             return None
         short = self.quota_tree.shortage_ever(node, self.quota_usage.amounts(shape))
-        return None if short is None else self._over(short, ever=True)
+        return None if short is None else over_quota(self.quota_tree, short, ever=True)
 
     def _place_in_tree(self, row: int) -> tuple[int, int]:
         """Return the tree node of the job's queue (-1: not limited), and the job's user."""
@@ -132,12 +132,6 @@ class Admission:
             return -1, 0
         jobs = self.state.jobs
         return self.quota_usage.node_of[int(jobs[row, J_QUEUE])], int(jobs[row, J_USER])
-
-    def _over(self, short: Shortage, ever: bool) -> OverQuota:
-        model, resource = short.key
-        return OverQuota(
-            self.quota_tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever
-        )
 
     def starts(self, row: int, allocation: Allocation) -> None:
         """Charge a job that the plan starts."""
@@ -161,6 +155,12 @@ class Admission:
         queue, user, _, amounts = self.quota_usage.charged[row]
         if self.quota_usage.node_of[queue] >= 0:
             self.quota_tree.refund(self.quota_usage.node_of[queue], user, amounts)
+
+
+def over_quota(tree: QuotaTree, short: Shortage, ever: bool) -> OverQuota:
+    """Return a shortage as the reason of a job."""
+    model, resource = short.key
+    return OverQuota(tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever)
 
 
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:

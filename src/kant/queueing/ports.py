@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates, Holders, Weights
+from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.cluster.state import ClusterState
@@ -41,8 +42,8 @@ class Draft(Protocol):
     table: Table
 
     def victims(
-        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool, view: Table | Asked,
-        monotone: bool,
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
+        view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
     ) -> Table | None: ...  # fmt: skip
     def clear_one(
         self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int

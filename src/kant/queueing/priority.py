@@ -12,29 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kant.cluster.columns import (
-    CPU_FREE,
-    D_CPU,
-    D_GPUS,
-    D_LIMITED,
-    D_MEMORY,
-    D_POOLS,
-    GPUS,
-    J_PREEMPTIBLE,
-    J_PRIORITY,
-    J_QUEUE,
-    J_SINCE,
-    J_USER,
-    MEMORY_FREE,
-    POOL,
-    STATUS,
-    Table,
-)
-from kant.cluster.node_sets import in_set
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, POOL, STATUS
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
+from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, competes, take_pods
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.pending import Head
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
@@ -113,25 +96,25 @@ class PriorityHolds:
 
         The placement is taken on the trial.
         """
-        cycle, empty = self.cycle, self.state.empty
+        cycle, nodes = self.cycle, len(self.state.empty)
         if any(holder.by_quota for holder in holders):
             return None
-        useless = np.ones(len(empty), dtype=np.bool_)
+        useless = np.ones(nodes, dtype=np.bool_)
         for holder in holders:
             for _, demand in holder.shape.parts:
-                useless &= ~takes_pods(empty, self.state.shapes.demands[demand])
-        useful = np.zeros(len(empty), dtype=np.bool_)
+                useless &= ~takes_pods(self.state, demand)
+        useful = np.zeros(nodes, dtype=np.bool_)
         for _, demand in shape.parts:
-            useful |= takes_pods(empty, self.state.shapes.demands[demand])
-        nodes = np.flatnonzero(useless & useful).tolist()
-        if not nodes or not cycle.placer.may_fit(shape):
+            useful |= takes_pods(self.state, demand)
+        apart = np.flatnonzero(useless & useful).tolist()
+        if not apart or not cycle.placer.may_fit(shape):
             return None
         if cycle.limited and cycle.admission.closed(row) is not None:
             return None
         for option in cycle.admission.options(row, shape) if cycle.limited else [shape]:
             if cycle.limited and cycle.admission.shortage(row, option) is not None:
                 continue
-            with cycle.placer.trial.within(nodes):
+            with cycle.placer.trial.within(apart):
                 place = cycle.place(row, option)
             if isinstance(place, np.ndarray):
                 return place
@@ -149,17 +132,20 @@ class PriorityHolds:
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
         if cycle.by_share and one.queue != queue:
             return None
-        if not cycle.limited:
-            return False if near else None
-        if cycle.admission.closed(one.row) is not None:
-            return None
-        short = [cycle.admission.shortage(one.row, option) for option in cycle.admission.options(one.row, one.shape)]
+        lacks = self._lacks(one) if cycle.limited else CAPACITY
+        more = near and lacks == CAPACITY and cycle.limited and self._has_more_right(row, shape, one)
+        found = competes(lacks, near, one.queue == queue, one.user == user, more)
+        return None if found == NOTHING else found == QUOTA
+
+    def _lacks(self, one: Blocked) -> int:
+        """Return what a blocked job lacks where quotas count (`claims.py`)."""
+        admission = self.cycle.admission
+        if admission.closed(one.row) is not None:
+            return NOTHING
+        short = [admission.shortage(one.row, option) for option in admission.options(one.row, one.shape)]
         if None in short:
-            return False if near and not self._has_more_right(row, shape, one) else None
-        same = one.queue == queue and any(
-            lack is not None and (lack.limit != "user" or one.user == user) for lack in short
-        )
-        return True if same else None
+            return CAPACITY
+        return QUOTA if any(lack is not None and lack.limit != "user" for lack in short) else QUOTA_OF_USER
 
     @cached_property
     def _pools_with_nodes(self) -> int:
@@ -214,15 +200,8 @@ def may_be_taken_back(state: ClusterState, row: int) -> bool:
     return usage.tree is None or not usage.tree.own_min_runs.get(usage.node_of[state.jobs.item(row, J_QUEUE)], 0)
 
 
-def takes_pods(empty: Table, demand: Table) -> Mask:
-    """Return a mask over the nodes: False if a node cannot hold a pod of a demand even when empty.
-
-    `empty` has a row for each node in its empty state.
-    """
-    takes: Mask = (int(demand[D_POOLS]) >> empty[:, POOL]) & 1 == 1
-    takes &= empty[:, STATUS] == NodeStatus.IN_SERVICE
-    if demand[D_LIMITED]:
-        takes &= in_set(demand, len(empty))
-    takes &= (empty[:, GPUS] >= demand[D_GPUS]) & (empty[:, CPU_FREE] >= demand[D_CPU])
-    takes &= empty[:, MEMORY_FREE] >= demand[D_MEMORY]
+def takes_pods(state: ClusterState, demand: int) -> Mask:
+    """Return a mask over the nodes: False if a node cannot hold a pod of a demand even when empty."""
+    takes = np.zeros(len(state.empty), dtype=np.bool_)
+    take_pods(state.empty, state.shapes.demands, demand, takes)
     return takes

@@ -24,7 +24,7 @@ LARGE = 8
 FEATURES = {
     "waiting": "jobs wait",
     "backlog": "% of all GPUs are waited for",
-    "largest": "% of all GPUs are asked for by the largest gang that waits",
+    "largest": "% of all GPUs are requested by the largest waiting gang",
     "large_backlog": "% of all GPUs are waited for by large gangs",
     "large_running": "% of all GPUs are held by large gangs",
     "oldest": "minutes have passed since the first of them came to wait",
@@ -38,7 +38,7 @@ LATELY, ENOUGH = 3 * DAY, 30
 """Predictions are judged by the jobs that ended in this span (µs), if there are at least this many."""
 
 
-class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+class SwitchRule(Struct, frozen=True, forbid_unknown_fields=True):
     """`policy` acts if each feature of `where` lies between its two bounds. `says` is the reason in a few words."""
 
     policy: str
@@ -46,7 +46,7 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
     where: dict[str, tuple[int, int]]
 
 
-class Router(Struct, frozen=True, forbid_unknown_fields=True):
+class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
     """Which of several policies acts: `floor`, unless a rule selects another.
 
     A switch away from the floor needs `hold_s` seconds since the last switch; a switch back is always allowed. The
@@ -54,7 +54,7 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     floor: str
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[SwitchRule, ...] = ()
     hold_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
     band: Annotated[int, Meta(ge=0, le=1000)] = 2
     pin: str = ""
@@ -105,7 +105,7 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
         """Return the accuracy of predictions; empty if no rule uses it, because it scans all jobs."""
         return predictions(state, now) if any({"shorter", "longer"} & rule.where.keys() for rule in self.rules) else {}
 
-    def _facts(self, found: dict[str, int], rule: Rule) -> str:
+    def _facts(self, found: dict[str, int], rule: SwitchRule) -> str:
         return ", ".join(f"{found[name]:,} {FEATURES[name]}" for name in rule.where)
 
 

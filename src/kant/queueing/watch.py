@@ -59,3 +59,12 @@ class Watch:
             changed |= RIGHTS
         self.log, self._quota = log, quota
         return changed
+
+    def bounds(self) -> tuple[int, bool]:
+        """Return the eviction bounds as of the last check; those of now if they are not watched."""
+        return self.state.eviction_bounds() if self._bounds is None else self._bounds
+
+    def advanced(self, log: int, lowest: int, beyond: int, quota: int) -> None:
+        """Record what compiled code has seen of the state (`sim/advance.py`)."""
+        self.log, self._quota = log, quota
+        self.sees_rights, self._bounds = True, (lowest, beyond > 0)

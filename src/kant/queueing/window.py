@@ -37,7 +37,7 @@ def late_weight(late: float, power: float, almost: bool) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WindowJob:
     """A job in the window: its GPUs, its weight, its progress (0 to 1), and the rounds that it has left.
 
     Its progress is expected to be even.
@@ -63,7 +63,7 @@ class Entry:
 class Window:
     """`rounds` rounds on `gpus` GPUs. `price` is the welfare that one more remaining round of the longest job costs."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[WindowJob, ...]
     gpus: int
     rounds: int
     price: float

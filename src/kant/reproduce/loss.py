@@ -11,7 +11,7 @@ from kant.queueing.discipline import Discipline
 
 
 class Loss(Discipline, frozen=True, tag="loss"):
-    """Nobody waits: a job that does not fit on arrival is rejected. For static packing experiments."""
+    """No job waits: one that does not fit on arrival is rejected. For static packing experiments."""
 
     source: ClassVar[str] = "A. K. Erlang's loss system, 1917; static packing of FGD, USENIX ATC 2023, section 6"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")

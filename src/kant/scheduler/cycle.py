@@ -26,7 +26,7 @@ class Scheduler:
 
     def __init__(self, state: ClusterState, profile: Profile, seed: int = 0) -> None:
         if state.shapes.workloads != profile.matches:
-            raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
+            raise StateError("the state was not created to distinguish the profile's workloads (`workloads`)")
         self.state = state
         self.given = profile
         self.seed = seed

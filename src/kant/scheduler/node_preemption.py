@@ -74,7 +74,7 @@ def _makes_room(
         found = [
             candidate(cycle, other, other in allowed.reclaimed, other in allowed.passed) for other in allowed.found
         ]
-        admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+        admits = rules.quota(level)
         search = _Search(cycle, row, shape, found, int(policy.most * shape.charged_milli), admits)
         best = search.best(in_the_way, will_do)
         if best is None:

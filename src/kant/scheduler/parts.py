@@ -6,7 +6,7 @@ from kant.cluster.state import ClusterState
 from kant.placement.placer import Placer
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.pending import PendingQueue
-from kant.queueing.router import Router
+from kant.queueing.router import PolicyRouter
 from kant.scheduler.profile import Profile, draws
 
 
@@ -26,7 +26,7 @@ def acting(profile: Profile, state: ClusterState) -> Profile:
     return profile if profile.router is None else profile.routes.get(profile.router.acts(state), profile)
 
 
-def look(cycle: CyclePlan, router: Router) -> None:
+def look(cycle: CyclePlan, router: PolicyRouter) -> None:
     """Switch to another policy if that is due. It acts from the next cycle on, which is at once."""
     if cycle.state.pending and (switch := router.look(cycle.state, cycle.now)) is not None:
         cycle.plan.decisions.append(switch)

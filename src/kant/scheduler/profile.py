@@ -22,7 +22,7 @@ from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
-from kant.queueing.router import Router
+from kant.queueing.router import PolicyRouter
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
 from kant.scheduler.solvers import Defragment, Fallback
 from kant.scheduler.strategies import Strategy, parse_strategies
@@ -64,7 +64,7 @@ class Profile:
     preferences: PreferenceWeights = field(default_factory=PreferenceWeights)
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
-    router: Router | None = None
+    router: PolicyRouter | None = None
     routes: dict[str, Profile] = field(default_factory=dict)
 
     @property
@@ -151,9 +151,9 @@ def _routed(profile: Profile, table: Any, where: str) -> Profile:
     """
     table = dict(table) if isinstance(table, dict) else {}
     tables = table.pop("policies", {})
-    router: Router = make_settings(Router, table, where)
+    router: PolicyRouter = make_settings(PolicyRouter, table, where)
     if not isinstance(tables, dict) or router.floor in tables:
-        raise InputError(f"{where}.policies", f"a table with policies beside the floor {router.floor}", tables)
+        raise InputError(f"{where}.policies", f"a table with policies in addition to the floor {router.floor}", tables)
     routes = {router.floor: profile}
     for name, parts in tables.items():
         if not isinstance(parts, dict) or not set(parts) <= {"order", "discipline"}:

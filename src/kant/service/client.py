@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from kant.model.errors import InputError
-from kant.service.socket_http import Answer, BrokenAnswerError, exchange
+from kant.service.socket_http import BrokenAnswerError, HttpResponse, exchange
 
 if TYPE_CHECKING:
     import socket
@@ -133,7 +133,7 @@ class ServiceClient:
             except (ConnectionRefusedError, FileNotFoundError):
                 pass
             except (OSError, ValueError, BrokenAnswerError) as error:
-                what = f"an answer of a front end ({error}); look whether the job is there before you send it again"
+                what = f"an answer of a front end ({error}); check whether the job exists before you send it again"
                 raise InputError(str(front), what) from None
         return self.post(path, body)
 
@@ -169,14 +169,14 @@ class ServiceClient:
         own.close()
         raise RefusedError(_said(found, f"GET {path}"))
 
-    def _parts(self, response: Answer | HTTPResponse) -> Iterator[bytes]:
+    def _parts(self, response: HttpResponse | HTTPResponse) -> Iterator[bytes]:
         try:
             while part := response.read1(1 << 16):
                 yield part
         except _breaks():
-            raise InputError(self.url or str(self.home), "a Kant that goes on answering (it has gone)") from None
+            raise InputError(self.url or str(self.home), "a Kant that keeps answering (it has stopped)") from None
 
-    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
+    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> HttpResponse | HTTPResponse:
         """Send a request and return Kant's response. Raises RefusedError."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
@@ -185,7 +185,7 @@ class ServiceClient:
         with self._telling():
             if self.url:
                 headers["Authorization"] = f"Bearer {self.own_token()}"
-                response: Answer | HTTPResponse = _ask_at(self.url, method, url, text, headers)
+                response: HttpResponse | HTTPResponse = _ask_at(self.url, method, url, text, headers)
             else:
                 response = exchange(str(self.home / SOCKET), method, url, text, headers)
         if response.status >= 400:
@@ -205,11 +205,11 @@ class ServiceClient:
                 raise InputError("KANT_URL", f"the address of a Kant that runs ({why})", self.url) from None
             what = "the home of a Kant that runs (start one with `kant up`)"
             if isinstance(error, PermissionError):
-                what = "the home of a Kant that lets you in: yours, or of a group that has you (kant up --users)"
+                what = "the home of a Kant that you may use: your own, or one of your group (kant up --users)"
             raise InputError(str(self.home), f"{what} ({why})") from None
 
 
-def _said(answer: Answer | HTTPResponse, what: str) -> str:
+def _said(answer: HttpResponse | HTTPResponse, what: str) -> str:
     """Return the error message of a refusal."""
     try:
         return str(json.loads(answer.read())["error"])

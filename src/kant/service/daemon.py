@@ -73,7 +73,7 @@ log = logging.getLogger("kant.service")
 NO_FILES = Files()
 JOIN = "join"
 """The folder of the home with the certificates for machines that join."""
-COMPILING = "its kernels compile: until they are there it decides by slower ones"
+COMPILING = "its kernels compile: until then it uses slower ones"
 REMEMBERED = 2_000
 """The number of finished jobs from whose run times start forecasts begin to learn."""
 
@@ -146,7 +146,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
-        raise InputError(str(store.path), "the store that knows the runs beside it (or move them away too)", "none")
+        raise InputError(str(store.path), "the store of the runs next to it (or move them away too)", "none")
     latest = store.last()[1]
     clock = steady_clock(msgspec.json.decode(offset, type=Offset) if offset is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
@@ -160,7 +160,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     machines = Machines(len(cluster.nodes), store.kept("machines"), partial(store.keep, "machines"), options.lease_s)
     cluster = machines.added_to(cluster)
     if options.join_listen and group is not None:
-        raise InputError("--join-listen and --users", "one of them: machines that join run jobs as one user")
+        raise InputError("--join-listen and --users", "only one of them: machines that join run all jobs as one user")
     settings = LocalSettings(
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
@@ -246,7 +246,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             )
         if tls is None and not is_loopback(options.listen):
             advice = "--tls-cert, or a loopback address behind a proxy with TLS"
-            log_event(log, "tokens travel in clear", logging.WARNING, listen=server.address, expected=advice)
+            log_event(log, "tokens are sent unencrypted", logging.WARNING, listen=server.address, expected=advice)
         log_event(
             log, "up", home=str(options.home), cluster=cluster.name, nodes=len(cluster.nodes), gpus=cluster.gpus,
             profile=options.profile.name, jobs=len(driver.jobs.records), seconds=round(time.monotonic() - began, 3),

@@ -163,7 +163,7 @@ def import_home(folder: Path, home: Path) -> Brought:
     with locked(home), closing(Store(home / STORE)) as store:
         key = f"imported {header.source}"
         if store.kept(key) is not None:
-            raise InputError(str(folder), "an export that this home has not taken in yet")
+            raise InputError(str(folder), "an export that this home has not imported yet")
         later, _ = store.last()
         brought = _merge(folder, store, later, key)
         if later == 0:

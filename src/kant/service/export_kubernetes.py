@@ -186,11 +186,11 @@ def _held(record: JobRecord) -> str:
     """Return why a job must be held on Kubernetes: what it waits for here has no counterpart there. "": no reason."""
     submission = record.submission
     if ahead := record.ahead:
-        return f"it comes after job {', '.join(ahead)}"
+        return f"it depends on job {', '.join(ahead)}"
     if submission.begin > time.time():
         return f"it may not start before {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(submission.begin))}"
     if submission.singleton:
-        return "of jobs of its name one runs at a time"
+        return "jobs of its name run one at a time"
     if submission.array_most:
         return f"of its array {submission.array_most} may run at once"
     return "it is held" if record.phase is JobPhase.HELD else ""

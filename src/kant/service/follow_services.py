@@ -122,7 +122,9 @@ def alone(folder: Path, names: Sequence[str]) -> Iterator[None]:
             try:
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise InputError(f"service {name}", "nobody else who follows it (see its lock)", str(folder)) from None
+                raise InputError(
+                    f"service {name}", "no other process that follows it (see its lock)", str(folder)
+                ) from None
         yield
     except OSError as error:
         raise InputError(str(folder), f"a folder that can be written ({error.strerror})") from None

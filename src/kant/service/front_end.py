@@ -184,7 +184,7 @@ class FrontEnd:
             reply = await kant.post("http://kant/v1/batches", data=msgspec.json.encode({"lines": lines}))
             text = await reply.read()
         except aiohttp.ClientError:
-            sentence = "a front end: expected Kant to answer; look whether the job is there before you send it again"
+            sentence = "a front end: expected Kant to answer; check whether the job exists before you send it again"
             _answer(batch, lambda place: failure(sentence, UNKNOWN))
             return []
         if reply.status == 201:

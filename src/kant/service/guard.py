@@ -39,7 +39,7 @@ def address(text: str, shared: bool) -> tuple[str, int]:
     except ValueError:
         raise InputError("--listen", EXAMPLE, text) from None
     if not loopback and not shared:
-        what = "a loopback address such as 127.0.0.1:8080, or a token (kant token new) or --token-file beside it"
+        what = "a loopback address such as 127.0.0.1:8080, or a token (kant token new) or --token-file with it"
         raise InputError("--listen", what, text)
     return host, int(match[2])
 

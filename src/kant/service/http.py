@@ -46,7 +46,7 @@ from kant.service.routes import ROUTES
 from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
 from kant.service.views import ProfileName, Profiles, Whoami
-from kant.service.whatif import BusyError, Desk, TooLongError
+from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
 from kant.sim.question import Question
 
 log = logging.getLogger("kant.service")
@@ -69,7 +69,7 @@ class Service:
         self.stopping = stop
         self.guard = guard
         self.address = ""
-        self.desk = Desk()
+        self.desk = WhatIfDesk()
         self.sessions = Sessions(stop)
         self._schema = (resources.files("kant.service") / "openapi.json").read_bytes()
 
@@ -381,7 +381,7 @@ async def body(request: web.Request) -> bytes:
         async with asyncio.timeout(BODY_S):
             return await request.read()
     except TimeoutError:
-        raise web.HTTPRequestTimeout(reason=f"a body that comes within {BODY_S:g} s") from None
+        raise web.HTTPRequestTimeout(reason=f"a body that arrives within {BODY_S:g} s") from None
 
 
 def _connection(request: web.Request) -> Connection:

@@ -189,13 +189,13 @@ class Notifier:
                     return
                 await asyncio.sleep(PAUSE * 2**attempt)
             else:
-                log_event(log, "told", logging.DEBUG, job=record.id, of=happening)
+                log_event(log, "notified", logging.DEBUG, job=record.id, of=happening)
                 return
 
     def _give_up(self, one: tuple[Notice, bool, str, JobRecord, bytes], why: str) -> None:
         notice, _, happening, record, _ = one
         what = urlsplit(notice.webhook).hostname if notice.webhook else notice.command[0]
-        log_event(log, "could not be told", logging.WARNING, job=record.id, of=happening, to=what, error=why)
+        log_event(log, "notice failed", logging.WARNING, job=record.id, of=happening, to=what, error=why)
 
     async def _run(self, notice: Notice, record: JobRecord, happening: str, text: bytes) -> None:
         """Run a command of the owner as Kant itself, and one of a job as the job: in its folder and environment."""

@@ -164,7 +164,7 @@ class Orders:
             for machine in self.driver.machines.present:
                 check_image(submission.image, submission.mounts, machine.known.runtime, f"machine {machine.name}")
         elif submission.mounts:
-            raise InputError("mounts", "an image beside them")
+            raise InputError("mounts", "an image with them")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)

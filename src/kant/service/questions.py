@@ -436,5 +436,5 @@ def _stored(record: JobRecord, zero: int) -> list[dict[str, Any]]:
         found.append((record.started, "started", f"its last run began, number {record.attempt}"))
     if record.phase in OVER:
         because = f" ({record.reason})" if record.reason else ""
-        found.append((record.ended, str(record.phase), f"it is over: {record.phase}{because}"))
+        found.append((record.ended, str(record.phase), f"it has ended: {record.phase}{because}"))
     return [{"time_us": time - zero, "what": what, "sentence": text} for time, what, text in found]

@@ -103,7 +103,7 @@ class Reloader:
             else:
                 raise InputError(str(path), "the cluster of the start (kant down and kant up take another)")
         except InputError as error:
-            self._wrong[path] = f"{error}; what was there stays"
+            self._wrong[path] = f"{error}; the old content stays"
             log_event(log, self._wrong[path], logging.WARNING)
         else:
             self._wrong.pop(path, None)

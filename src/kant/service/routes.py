@@ -45,26 +45,26 @@ from kant.service.views import (
 from kant.sim.question import Question
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
-Rows = Annotated[int, Meta(ge=0, le=9999, description="Of the window; 0: as it was.")]
-Columns = Annotated[int, Meta(ge=0, le=9999, description="Likewise.")]
-States = Annotated[str, Meta(description=f"Some of {', '.join(JobPhase)}, divided by commas.")]
-Name = Annotated[str, Meta(description="Of this name; * and ? stand for others.")]
-Before = Annotated[int, Meta(ge=0, description="`next` of the page before.")]
-By = Annotated[str, Meta(description="Some of user, queue, account, day, job, divided by commas.")]
-Since = Annotated[int, Meta(ge=0, description="Microseconds of the Unix epoch.")]
-Until = Annotated[int, Meta(ge=0, description="Likewise; by default now.")]
-Wait = Annotated[int, Meta(ge=0, le=60, description="Seconds to wait until all of them are over.")]
-Offset = Annotated[int, Meta(description="Bytes from the beginning; if negative, from the end.")]
-ShownFrom = Annotated[int, Meta(description="Show output from here on; if negative, so much before the end.")]
-Follow = Annotated[bool, Meta(description="Until the job is over.")]
-Run = Annotated[int, Meta(ge=0, description="Of this run; 0: the last.")]
-Pty = Annotated[bool, Meta(description="With a terminal, not with pipes.")]
-Node = Annotated[str, Meta(max_length=256, description="Of a job on several machines, the one on which.")]
-Term = Annotated[str, Meta(max_length=64, description="The kind of terminal, as TERM says it.")]
-Cursor = Annotated[str, Meta(description="`cursor` of the answer before.")]
+Rows = Annotated[int, Meta(ge=0, le=9999, description="Rows of the window; 0: unchanged.")]
+Columns = Annotated[int, Meta(ge=0, le=9999, description="Columns of the window; 0: unchanged.")]
+States = Annotated[str, Meta(description=f"Any of {', '.join(JobPhase)}, separated by commas.")]
+Name = Annotated[str, Meta(description="The name; * and ? are wildcards.")]
+Before = Annotated[int, Meta(ge=0, description="`next` of the previous page.")]
+By = Annotated[str, Meta(description="Any of user, queue, account, day, job, separated by commas.")]
+Since = Annotated[int, Meta(ge=0, description="Microseconds since the Unix epoch.")]
+Until = Annotated[int, Meta(ge=0, description="Microseconds since the Unix epoch; default: now.")]
+Wait = Annotated[int, Meta(ge=0, le=60, description="Seconds to wait until all of them have ended.")]
+Offset = Annotated[int, Meta(description="The offset in bytes; if negative, from the end.")]
+ShownFrom = Annotated[int, Meta(description="The offset of the first output, in bytes; if negative, from the end.")]
+Follow = Annotated[bool, Meta(description="Until the job has ended.")]
+Run = Annotated[int, Meta(ge=0, description="The number of the run; 0: the last.")]
+Pty = Annotated[bool, Meta(description="Use a terminal, not pipes.")]
+Node = Annotated[str, Meta(max_length=256, description="For a job on several machines: the machine.")]
+Term = Annotated[str, Meta(max_length=64, description="The value of TERM.")]
+Cursor = Annotated[str, Meta(description="`cursor` of the previous answer.")]
 Page = Annotated[
     Literal["same", "new"],
-    Meta(description="With a token for the page of a user of this machine, over the socket."),
+    Meta(description="Also return a token for the page of a user of this machine, over the socket."),
 ]
 
 
@@ -106,15 +106,15 @@ class Routes:
         after: Before = 0,
         limit: Annotated[int, Meta(ge=1, le=100)] = 50,
     ) -> WaitingPage:
-        """Jobs that wait, first in the queue's order first, each with its reason."""
+        """Waiting jobs in the order of the queue, each with its reason."""
 
     @get("/v1/jobs/{job}")
     def job(self, job: str) -> JobDetail:
-        """One job, whole."""
+        """All about one job."""
 
     @post("/v1/jobs/{job}/cancel")
     def cancel(self, job: str) -> JobIds:
-        """Withdraw a job or an array."""
+        """Cancel a job or an array."""
 
     @post("/v1/jobs/{job}/hold")
     def hold(self, job: str) -> JobIds:
@@ -122,19 +122,19 @@ class Routes:
 
     @post("/v1/jobs/{job}/release")
     def release(self, job: str) -> JobIds:
-        """Let a held job start."""
+        """Release a held job."""
 
     @post("/v1/jobs/{job}/requeue")
     def requeue(self, job: str) -> JobIds:
-        """Stop the run of a job, which then waits again."""
+        """Stop the run of a job; the job waits again."""
 
     @post("/v1/jobs/{job}/update")
     def update(self, job: str, body: JobUpdate) -> JobIds:
-        """Change what a waiting job asks for, or the limit of one that runs."""
+        """Change a waiting job, or the time limit of a running one."""
 
     @post("/v1/jobs/{job}/signal")
     def signal(self, job: str, body: JobSignal) -> JobIds:
-        """Send a signal to a job that runs."""
+        """Send a signal to a running job."""
 
     @post("/v1/reservations", status=201)
     def reserve(self, body: ReservationRequest) -> ReservationMade:
@@ -142,15 +142,15 @@ class Routes:
 
     @get("/v1/reservations")
     def reservations(self) -> Reservations:
-        """What is booked and not over."""
+        """Reservations that have not ended."""
 
     @post("/v1/reservations/{reservation}/cancel")
     def unreserve(self, reservation: str) -> Reservations:
-        """Take a reservation back in which no job runs."""
+        """Cancel a reservation in which no job runs."""
 
     @get("/v1/jobs/{job}/outcome")
     def outcome(self, job: str, *, wait: Wait = 0) -> Outcomes:
-        """How a job, or those of an array, have ended."""
+        """How a job, or the jobs of an array, ended."""
 
     @get("/v1/usage")
     def usage(
@@ -162,7 +162,7 @@ class Routes:
         user: str | None = None,
         queue: str | None = None,
     ) -> Usage:
-        """What the jobs used that have ended, by user, queue, account, day or job."""
+        """What ended jobs used, by user, queue, account, day or job."""
 
     @get("/v1/jobs/{job}/why")
     def why(self, job: str) -> Why:
@@ -178,31 +178,31 @@ class Routes:
         follow: Follow = False,
         attempt: Run = 0,
     ) -> bytes:
-        """What a run has written, from X-Kant-Offset on."""
+        """The output of a run, from X-Kant-Offset on."""
 
     @get("/v1/jobs/{job}/history")
     def history(self, job: str) -> History:
-        """What happened to a job, and what was decided."""
+        """The events and decisions of a job."""
 
     @get("/v1/record")
     def record(self, *, since: Cursor = "") -> RecordAnswer:
-        """What the page shows, or what is new of it (docs/record.md)."""
+        """The data of the page, or its changes (docs/record.md)."""
 
     @get("/v1/queues", ClusterAnswer)
     def queues(self) -> dict[str, Any]:
-        """Queues, quotas and what they use."""
+        """Queues, their quotas and their use."""
 
     @post("/v1/queues/pause")
     def pause(self, body: QueueNames) -> PausedQueues:
-        """Let nothing start in these queues, or in any; what runs runs on."""
+        """Start nothing in these queues, or in any; running jobs continue."""
 
     @post("/v1/queues/resume")
     def resume(self, body: QueueNames) -> PausedQueues:
-        """Let jobs start again in these queues, or in all."""
+        """Resume these queues, or all."""
 
     @post("/v1/machines/{machine}/leave")
     def leave(self, machine: str, body: MachineLeaves) -> MachineJobs:
-        """Let nothing start on a machine that has joined, and let it go once nothing runs there."""
+        """Start nothing on a machine that has joined, and let it leave once nothing runs there."""
 
     @get("/v1/eta", ClusterAnswer)
     def eta(self, *, job: str | None = None) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Routes:
 
     @post("/v1/whatif")
     def whatif(self, body: Question) -> Futures:
-        """What a change would do to everybody's waits."""
+        """The effect of a change on the waits of all jobs."""
 
     @get("/v1/profiles")
     def profiles(self) -> Profiles:
@@ -222,37 +222,37 @@ class Routes:
 
     @get("/v1/top", ClusterAnswer)
     def top(self) -> dict[str, Any]:
-        """What pools and nodes hold, and the largest jobs."""
+        """The use of pools and nodes, and the largest jobs."""
 
     @get("/v1/status", ClusterAnswer)
     def status(self, *, optimality: bool = False) -> dict[str, Any]:
-        """What the cluster has and runs, and how far that is from the best."""
+        """The capacity and load of the cluster, and how far that is from the optimum."""
 
     @get("/v1/health")
     def health(self) -> ServiceHealth:
-        """Whether Kant can write, and what it has."""
+        """Whether Kant can write, and its state."""
 
     @get("/v1/whoami")
     def whoami(self, *, page: Page | None = None) -> Whoami:
-        """Who asks, and with which role."""
+        """The caller and its role."""
 
     @get("/v1/audit")
     def audit(
         self, *, user: str | None = None, refused: bool = False, before: Before | None = None, limit: Limit = 100
     ) -> AuditLog:
-        """Who did what or was refused it, the latest first, a page at a time."""
+        """Actions of callers and refusals, the latest first, a page at a time."""
 
     @get("/v1/operations")
     def operations(self) -> Operations:
-        """The latest plans of `kant ops` and of assistants, and what became of them."""
+        """The latest plans of `kant ops` and of assistants, and their outcomes."""
 
     @post("/v1/stop")
     def stop(self) -> ServiceHealth:
-        """Stop Kant; what runs runs on."""
+        """Stop Kant; running jobs continue."""
 
     @get("/metrics")
     def metrics(self) -> str:
-        """What Prometheus asks for (docs/up.md)."""
+        """Metrics for Prometheus (docs/up.md)."""
 
     @get("/v1/openapi.json")
     def schema(self) -> dict[str, Any]:
@@ -264,14 +264,14 @@ class Streams:
 
     @get("/v1/jobs/{job}/attach", status=101)
     def attach(self, job: str, *, rows: Rows = 0, columns: Columns = 0, offset: ShownFrom = 0) -> None:
-        """A WebSocket: the terminal of a job that waits or runs (docs/up.md)."""
+        """A WebSocket: the terminal of a waiting or running job (docs/up.md)."""
 
     @get("/v1/jobs/{job}/shell", status=101)
     def shell(
         self, job: str, *, rows: Rows = 0, columns: Columns = 0, pty: Pty = True, term: Term | None = None,
         node: Node | None = None,
     ) -> None:  # fmt: skip
-        """A WebSocket: a command beside a job that runs (docs/up.md)."""
+        """A WebSocket: a command on the GPUs of a running job (docs/up.md)."""
 
     @get("/v1/events", media="text/event-stream")
     def events(self) -> None:

@@ -17,7 +17,7 @@ class BrokenAnswerError(Exception):
     """The response is not valid HTTP."""
 
 
-class Answer:
+class HttpResponse:
     """A response whose head has been read: the needed parts of `http.client.HTTPResponse`."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -66,7 +66,7 @@ class Answer:
         return bytes(part)
 
 
-def exchange(path: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+def exchange(path: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
     """Send a request to the server of a socket. Raises OSError if none listens, BrokenAnswerError for invalid HTTP."""
     head = [f"{method} {target} HTTP/1.0", "Host: localhost", *(f"{name}: {value}" for name, value in headers.items())]
     if body is not None or method == "POST":
@@ -75,4 +75,4 @@ def exchange(path: str, method: str, target: str, body: bytes | None, headers: d
         line.connect(path)
         with suppress(BrokenPipeError):  # the server may respond before it has read everything
             line.sendall("\r\n".join([*head, "", ""]).encode("latin-1") + (body or b""))
-        return Answer(line.makefile("rb"))
+        return HttpResponse(line.makefile("rb"))

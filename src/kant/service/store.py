@@ -54,7 +54,7 @@ def migrations() -> list[tuple[int, str]]:
 def damaged(path: Path, error: Exception) -> InputError:
     """Return an error that says that the store is damaged, and what to do about it."""
     salvage = f"`sqlite3 {path} .recover` salvages its jobs; move it away to begin without them"
-    return InputError(str(path), f"a store that is whole ({error}); it is left as it is: {salvage}")
+    return InputError(str(path), f"an intact store ({error}); it is not changed: {salvage}")
 
 
 def digest_of(body: bytes) -> bytes:
@@ -89,7 +89,7 @@ class Store:
         application, version = self._pragma("application_id"), self._pragma("user_version")
         fresh = version == 0 and not self._db.execute("SELECT 1 FROM sqlite_master").fetchone()
         if not fresh and application != APPLICATION:
-            raise InputError(str(self.path), "a store of Kant; this is another database, and is left as it is")
+            raise InputError(str(self.path), "a store of Kant; this is another database, and is not changed")
         known = migrations()
         if version > known[-1][0]:
             raise InputError(

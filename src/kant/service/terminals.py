@@ -237,7 +237,7 @@ async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.W
     try:
         wire = await Wire.to(folder)
     except OSError:
-        raise InputError("the run", "one that lets somebody in (it is ending, or an older Kant began it)") from None
+        raise InputError("the run", "one that accepts terminals (it is ending, or an older Kant started it)") from None
 
     async def output() -> None:
         async for kind, payload in wire.frames():

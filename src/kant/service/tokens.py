@@ -33,7 +33,7 @@ from kant.toml_file import parse_toml, parse_tree
 TOKENS = "tokens.toml"
 SHORTEST = 16
 PREFIX = "kant_"
-HEAD = "# Who may come in: written by `kant token`. Read anew when it changes.\n"
+HEAD = "# Tokens, written by `kant token`. Kant reads this file again when it changes.\n"
 Word = Annotated[str, Meta(pattern=r"^[^\s\"'\\\x00-\x1f\x7f]{1,64}$")]
 
 

@@ -13,9 +13,9 @@ from kant.service.shown import Shown
 class JobRow(Shown, frozen=True):
     """A job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
-    `array` is the `seq` of the first job of its array, -1 for none. `waits` says why a job waits, where that is known.
-    `nodes` has the nodes on which it runs, each with the indices of its GPUs there, such as "0-3"; `limit_us` is the
-    longest that it may run, -1 for no limit.
+    `array` is the `seq` of the first job of its array, -1 for none. `waits` says why a job waits, if known. `nodes` has
+    the nodes on which it runs, each with the indices of its GPUs there, such as "0-3"; `limit_us` is its time limit, -1
+    for none.
     """
 
     seq: int
@@ -42,10 +42,10 @@ class JobRow(Shown, frozen=True):
 
 
 class Attempt(Shown, frozen=True):
-    """A run of a job. `ran_us`: how long it lasted, -1 while it does, or where nobody knows.
+    """A run of a job. `ran_us`: its duration, -1 while it runs or where it is unknown.
 
-    `why` is `limit`, `memory` or `stopped` where it was ended. `cpu_us` is the time of cores that it took, `rss_kib`
-    the most memory that one of its processes had, `dropped` the bytes of output for which there was no room.
+    `why` is `limit`, `memory` or `stopped` if it was ended. `cpu_us` is the CPU time that it used, `rss_kib` the peak
+    memory of one of its processes, `dropped` the bytes of output for which there was no room.
     """
 
     number: int
@@ -59,9 +59,8 @@ class Attempt(Shown, frozen=True):
 
 
 class GpuUsed(Shown, frozen=True):
-    """What a job that runs does with its GPUs: the share of the time in which they were busy, of late and since it
-    began; MiB of their memory in use, the most that was, and of all. `warning`: that they idle, and what comes of it.
-    """
+    """The GPU use of a running job: the share of time in which its GPUs were busy, recently and since it started; MiB
+    of their memory in use, the peak, and the total. `warning`: they are idle, and what follows from that."""
 
     busy: float
     busy_mean: float
@@ -72,13 +71,11 @@ class GpuUsed(Shown, frozen=True):
 
 
 class JobDetail(Shown, frozen=True):
-    """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices.
+    """A job as submitted (of its environment only the names), and its place: GPU indices by node.
 
-    `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
-
-    `hidden`: the caller may not see command, folders and environment, which are empty then. `stage`: of a workflow.
-    `reservation`: the one that it names. `training`: what it trains, in words. Without `preemptible` it is not stopped
-    for others.
+    `cpus` None: the default. `attempts` has its runs, at most the last hundred. `hidden`: the caller may not see
+    command, folders and environment, which are empty then. `stage`: of a workflow. `reservation`: the one that it uses.
+    `training`: what it trains, as text. Without `preemptible` it is not stopped for other jobs.
     """
 
     job: JobRow
@@ -108,22 +105,22 @@ class JobDetail(Shown, frozen=True):
 
 
 class JobPage(Shown, frozen=True):
-    """Jobs, the latest first. `next` is the `before` of the next page; None where this is the last."""
+    """Jobs, the latest first. `next` is the `before` of the next page; None on the last page."""
 
     jobs: list[JobRow]
     next: int | None
 
 
 class WaitingRow(JobRow, frozen=True):
-    """A job that waits. `place` is its place in the order of the profile, from 1; 0 where it is not in that order:
-    its place is being emptied, another job has to end first, or it is held."""
+    """A waiting job. `place` is its position in the order of the profile, from 1; 0 if it is not in that order, because
+    its place is being freed, another job has to end first, or it is held."""
 
     place: int = 0
 
 
 class WaitingPage(Shown, frozen=True):
-    """Jobs that wait, in the order in which they are tried, then those that are blocked or held; each says why it
-    waits. `total` counts all of them. `next` is the `after` of the next page; None where this is the last."""
+    """Waiting jobs, in the order in which they are tried, then blocked and held ones; each has its reason. `total`
+    counts all of them. `next` is the `after` of the next page; None on the last page."""
 
     jobs: list[WaitingRow]
     total: int
@@ -131,7 +128,7 @@ class WaitingPage(Shown, frozen=True):
 
 
 class PausedQueues(Shown, frozen=True):
-    """Queues in which nothing starts for now; with `all` in none."""
+    """Queues in which nothing starts for now; with `all` every queue."""
 
     queues: list[str]
     all: bool
@@ -140,8 +137,8 @@ class PausedQueues(Shown, frozen=True):
 class ReservationRow(Shown, frozen=True):
     """GPUs that `user` has booked from `start` to before `end`, microseconds since the Unix epoch.
 
-    `phase` is pending or active. `place` has the indices of its GPUs by node, `jobs` those that run in it. `queues`:
-    whose jobs may name it; of any where there is none.
+    `phase` is pending or active. `place` has the indices of its GPUs by node, `jobs` the jobs that run in it. Jobs of
+    these `queues` may use it; jobs of any queue if empty.
     """
 
     name: str
@@ -158,20 +155,20 @@ class ReservationRow(Shown, frozen=True):
 
 
 class Reservations(Shown, frozen=True):
-    """Reservations that are not over, in the order of their start."""
+    """Reservations that have not ended, in the order of their start."""
 
     reservations: list[ReservationRow]
 
 
 class ReservationMade(Shown, frozen=True):
-    """A new reservation, and the names of those that lie on other GPUs now, to make room for it."""
+    """A new reservation, and the names of those that were moved to other GPUs to make room for it."""
 
     reservation: ReservationRow
     moved: list[str]
 
 
 class MachineJobs(Shown, frozen=True):
-    """A machine that is to leave, or to stay, and the jobs that run on it."""
+    """A machine that leaves, or stays, and the jobs that run on it."""
 
     machine: str
     jobs: list[str]
@@ -184,7 +181,7 @@ class JobIds(Shown, frozen=True):
 
 
 class JobOutcome(Shown, frozen=True):
-    """How a job has ended, or that it has not (`over`)."""
+    """How a job has ended, or that it has not (`over`: it has)."""
 
     id: str
     phase: str
@@ -202,10 +199,10 @@ class Outcomes(Shown, frozen=True):
 
 
 class UsageRow(Shown, frozen=True, omit_defaults=True):
-    """What jobs used that have ended, of one user, queue, account, day or job, where it was asked for by them.
+    """What the ended jobs of one user, queue, account, day or job used, depending on the grouping.
 
-    Times are seconds. `gpu_s` is GPUs times the length of the last run. A row of one job says besides how it ended and
-    when (microseconds since the Unix epoch), and the most memory that one of its processes had.
+    Times are seconds. `gpu_s` is GPUs times the length of the last run. A row of one job also has its outcome, its end
+    (microseconds since the Unix epoch), and the peak memory of one of its processes.
     """
 
     jobs: int
@@ -233,7 +230,7 @@ class UsageRow(Shown, frozen=True, omit_defaults=True):
 
 
 class Usage(Shown, frozen=True):
-    """What jobs used that ended between two times, in microseconds since the Unix epoch."""
+    """What the jobs used that ended between two times, in microseconds since the Unix epoch."""
 
     since_us: int
     until_us: int
@@ -241,9 +238,10 @@ class Usage(Shown, frozen=True):
 
 
 class ServiceHealth(Shown, frozen=True):
-    """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
+    """Whether Kant can write (`trouble` is the reason if not), what it has, its clock, and its journal ("": not
+    written).
 
-    `complaint`: why a changed file of profile or queues was not taken. `starting`: kernels still compile.
+    `complaint`: why a changed profile or queue file was rejected. `starting`: kernels are still compiling.
     """
 
     version: str
@@ -262,11 +260,11 @@ class ServiceHealth(Shown, frozen=True):
 
 
 class Whoami(Shown, frozen=True):
-    """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
-    https:// before it where that is so.
+    """The caller, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
+    https:// in front if it does.
 
-    `may`: what they may ask and order, by the names (`operationId`) of the routes of this schema. `page`: a token for
-    their page, where they have asked for one.
+    `may`: what the caller may request, by the names (`operationId`) of the routes of this schema. `page`: a token for
+    the caller's page, if requested.
     """
 
     user: str
@@ -278,7 +276,8 @@ class Whoami(Shown, frozen=True):
 
 
 class AuditEntry(Shown, frozen=True):
-    """What somebody did, or was `refused` ("": it was done). `who` also says from where; `time` is that of the jobs."""
+    """An action of a caller, or one that was `refused` ("": it was done). `who` also has the origin of the request;
+    `time` is on the clock of the jobs."""
 
     seq: int
     time: int
@@ -291,29 +290,30 @@ class AuditEntry(Shown, frozen=True):
 
 
 class AuditLog(Shown, frozen=True):
-    """The audit log, the latest first. `next` is the `before` of the next page; None where this is the last."""
+    """The audit log, the latest first. `next` is the `before` of the next page; None on the last page."""
 
     deeds: list[AuditEntry]
     next: int | None
 
 
 class Operations(Shown, frozen=True):
-    """Entries of the audit of `kant ops` (docs/ops.md), the latest first: plans with their effects, what was done."""
+    """Entries of the audit of `kant ops` (docs/ops.md), the latest first: plans with their effects, and applied
+    changes."""
 
     entries: list[dict[str, Any]]
 
 
 class Failure(Shown, frozen=True):
-    """What was wrong, in one sentence."""
+    """The error, in one sentence."""
 
     error: str
 
 
 class Why(Shown, frozen=True):
-    """Why a job waits, or where it stands: see docs/why.md for what an `answer` has.
+    """Why a job waits, or its place in the queue: docs/why.md describes an `answer`.
 
-    `waited_us` splits what it has waited: `total`, and the part of each cause. None where this is not known. `stage` is
-    that of a workflow.
+    `waited_us` splits the time that it has waited: `total`, and the part of each cause. None if unknown. `stage` is its
+    stage of a workflow.
     """
 
     job: str
@@ -325,7 +325,7 @@ class Why(Shown, frozen=True):
 
 
 class Entry(Shown, frozen=True):
-    """Something that happened to a job or was decided about it; `what` is one word for its kind."""
+    """An event of a job or a decision about it; `what` is one word for its kind."""
 
     time_us: int
     what: str
@@ -333,9 +333,9 @@ class Entry(Shown, frozen=True):
 
 
 class History(Shown, frozen=True):
-    """Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
+    """Events of a job. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
 
-    Without `whole` it is only what the store keeps of a job that ended long ago, or before Kant started.
+    If not `whole`, it has only what the store keeps of a job that ended long ago, or before Kant started.
     """
 
     job: str
@@ -346,7 +346,7 @@ class History(Shown, frozen=True):
 
 
 class RecordAnswer(Shown, frozen=True):
-    """The jobs, holdings, nodes and samples that are new since a cursor; all that are kept, where it is `complete`.
+    """The jobs, holdings, nodes and samples that are new since a cursor; if `complete`, all that are kept.
 
     docs/record.md has its columns. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
     """
@@ -369,7 +369,7 @@ class RecordAnswer(Shown, frozen=True):
 
 
 class Futures(Shown, frozen=True):
-    """Both futures beside each other: see docs/whatif.md for what each key has."""
+    """The futures with and without a change: docs/whatif.md describes each key."""
 
     time_us: int
     zero_us: int
@@ -387,7 +387,7 @@ class Futures(Shown, frozen=True):
 
 
 class ProfileName(Shown, frozen=True):
-    """A built-in profile, in one sentence."""
+    """A built-in profile, with a one-sentence description."""
 
     name: str
     about: str
@@ -400,8 +400,8 @@ class Profiles(Shown, frozen=True):
 
 
 class ClusterAnswer(Struct, frozen=True):
-    """An answer about the cluster. `time_us` is now on the clock of the run, which its other times are on too; the zero
-    of that clock is `zero_us` on that of the jobs."""
+    """An answer about the cluster. `time_us` is the present on the clock of the run, as are the other times; its zero
+    is `zero_us` on the clock of the jobs."""
 
     time_us: int
     zero_us: int

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from hashlib import sha1
 from io import BytesIO
 
-from kant.service.socket_http import Answer, BrokenAnswerError
+from kant.service.socket_http import BrokenAnswerError, HttpResponse
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 MOST_HEAD = 1 << 16
@@ -134,7 +134,7 @@ def _again(error: OSError) -> bool:
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
-def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str]) -> Line | Answer:
+def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str]) -> Line | HttpResponse:
     """Request a WebSocket; return the line, or the response that refuses it. Raises OSError and BrokenAnswerError."""
     key = b64encode(os.urandom(16))
     rows = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
@@ -148,7 +148,7 @@ def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str
             raise BrokenAnswerError("it ends too early")
         head += data
     head, _, left = head.partition(b"\r\n\r\n")
-    answer = Answer(BytesIO(head + b"\r\n\r\n" + left))
+    answer = HttpResponse(BytesIO(head + b"\r\n\r\n" + left))
     if answer.status == 101:
         if answer.getheader("Sec-WebSocket-Accept") != b64encode(sha1(key + GUID).digest()).decode():
             raise BrokenAnswerError("a WebSocket with another key")
@@ -156,4 +156,4 @@ def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str
     length = int(answer.getheader("Content-Length") or 0)
     while len(left) < length and (data := own.recv(PIECE)):
         left += data
-    return Answer(BytesIO(head + b"\r\n\r\n" + left))
+    return HttpResponse(BytesIO(head + b"\r\n\r\n" + left))

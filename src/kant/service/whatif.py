@@ -40,7 +40,7 @@ class Task(Struct, frozen=True):
     question: msgspec.Raw
 
 
-class Asked(Protocol):
+class WhatIfRequest(Protocol):
     """A question about a journal."""
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ class TooLongError(InputError):
     """The simulation took too long."""
 
 
-class Desk:
+class WhatIfDesk:
     """Answers what-if questions, `at_once` at a time; or questions of another type `form`, which `process` answers."""
 
     def __init__(
@@ -63,12 +63,12 @@ class Desk:
         at_once: int = AT_ONCE,
         longest: float = LONGEST,
         process: tuple[str, ...] = PROCESS,
-        form: type[Asked] = Question,
+        form: type[WhatIfRequest] = Question,
     ) -> None:
         self.at_once, self.longest, self.process, self.form = at_once, longest, process, form
         self.working = 0
 
-    async def ask(self, journal: str, now_us: int, question: Asked, gone: Callable[[], bool]) -> bytes:
+    async def ask(self, journal: str, now_us: int, question: WhatIfRequest, gone: Callable[[], bool]) -> bytes:
         """Return the answer as JSON; b"" if `gone` says that the caller no longer waits.
 
         Raises InputError for an invalid question, BusyError and TooLongError.

@@ -44,7 +44,7 @@ def answer_of(past: Past, question: Question) -> dict[str, Any]:
     other = builtin_profile(question.profile) if question.profile else None
     changes = changes_of(past, question, other)
     found = what_if(past, changes, until=end_of_futures(past, question))
-    assert found is not None, "nobody stops it"
+    assert found is not None, "no job is preempted for it"
     for row in (*found.answer["helped"], *found.answer["harmed"]):
         row["job"] = re.sub(r"~\d+$", "", row["job"])
     return found.answer

@@ -38,7 +38,7 @@ def impact(request: Incoming, site: Site, alpha: float = 0.5) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Impact(Router):
-    """The engine where a request does the least harm, and suffers the least (Intelligent Router, without learning)."""
+    """The engine where a request delays others least, and is delayed least (Intelligent Router, without learning)."""
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned")

@@ -113,12 +113,12 @@ def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService,
                 f"{where}: begins", "a TOML time, at which the first row of its forecast or history begins"
             )
         if begins is not None and not (table.forecast or table.history):
-            raise InputError(f"{where}: begins", "a forecast or a history beside it")
+            raise InputError(f"{where}: begins", "a forecast or a history with it")
         start = int(begins.timestamp() // 60) if begins is not None else 0
         _, curve, gpus = replicas_of(table, path)
         before = read_rates(path.parent / table.history) if table.history else None
         if before is not None and start + len(before) > now // 60:
-            raise InputError(f"{where}: history", "days that are over")
+            raise InputError(f"{where}: history", "past days")
         expected = read_rates(path.parent / table.forecast) if table.forecast else None
         service = LiveService(
             table, curve, gpus, Traffic(kept / f"{table.name}.csv", before, start), expected, start

@@ -49,7 +49,7 @@ def removal(
     InputError if no engine would be left.
     """
     if not 2 <= replicas <= 10_000:
-        raise InputError("--replicas", "a number from 2 to 10000, so that somebody is left", replicas)
+        raise InputError("--replicas", "a number from 2 to 10000, so that one is left", replicas)
     if not 0 < rate <= 1e6:
         raise InputError("--rate", "a number of requests a second above 0", rate)
     if not 0 <= seconds <= 1e6:

@@ -23,7 +23,7 @@ from kant.serving.site import Site, Sites
 
 @dataclass(slots=True)
 class RoundRobin(Router):
-    """One engine after the other."""
+    """Round robin over the engines."""
 
     source: ClassVar[str] = "the usual default of load balancers"
     tags: ClassVar[Tags] = tagged(ROUTES, objective="none", resources="none")
@@ -37,7 +37,7 @@ class RoundRobin(Router):
 
 @dataclass(frozen=True, slots=True)
 class RandomEngine(Router):
-    """Any engine, each as likely."""
+    """A random engine, each with the same probability."""
 
     source: ClassVar[str] = "a baseline"
     tags: ClassVar[Tags] = tagged(ROUTES, objective="none", resources="none", method="randomised")
@@ -60,7 +60,7 @@ class TwoChoices(Router):
 
 @dataclass(frozen=True, slots=True)
 class ShortestQueue(Router):
-    """The engine with the fewest requests that run or wait."""
+    """The engine with the fewest running and waiting requests."""
 
     source: ClassVar[str] = "join the shortest queue"
     tags: ClassVar[Tags] = ROUTES
@@ -82,7 +82,7 @@ class LeastTokens(Router):
 
 @dataclass(frozen=True, slots=True)
 class Llumnix(Router):
-    """The engine with the most free KV for each request that runs (Sun et al., OSDI'24), without migration."""
+    """The engine with the most free KV for each running request (Sun et al., OSDI'24), without migration."""
 
     source: ClassVar[str] = "Llumnix, Sun et al., OSDI 2024"
     tags: ClassVar[Tags] = ROUTES

@@ -190,7 +190,7 @@ def _check(table: ServiceTable, where: str) -> None:
     if table.scale == "forecast" and bool(table.forecast) == bool(table.history):
         raise InputError(where, "either a forecast or a history, to scale by a forecast")
     if table.scale != "forecast" and (table.forecast or table.history):
-        raise InputError(f"{where}: scale", "forecast, beside a forecast or a history", table.scale)
+        raise InputError(f"{where}: scale", "forecast, next to a forecast or a history", table.scale)
     if (table.scale == "static") != bool(table.replicas):
         raise InputError(f"{where}: replicas", "a number where, and only where, scale is static", table.replicas)
 

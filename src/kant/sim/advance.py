@@ -1,8 +1,9 @@
 """Advance a simulated run by many instants in one compiled call: jobs end and arrive, the awake buckets are walked.
 
-Buckets are walked best first. This covers disciplines that keep to `Discipline.run`, without quotas, limits or
-evictions. For anything else the call returns, and Python decides that instant. Both use the same functions:
-`queueing/waiting.py`, `cluster/transitions.py`, the placement kernels, the metrics.
+Buckets are walked best first, in quota and by priority. This covers disciplines that keep to `Discipline.run`, and
+backfill, without limits. For anything else the call returns, and Python decides that instant: for example where a job
+may be evicted. Both use the same functions: `queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`,
+`cluster/quota_columns.py`, the placement kernels, the metrics.
 
 Long: it is one loop.
 """
@@ -17,6 +18,15 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster import transitions as to
 from kant.cluster.columns import Table
+from kant.cluster.preemptible import count, lowest
+from kant.cluster.quota_columns import (
+    any_beyond_nominal,
+    binding,
+    charge_all,
+    could_ever,
+    first_short,
+    refund_all,
+)
 from kant.cluster.snapshot import copy_changed
 from kant.compiled import compiled, inlined
 from kant.metrics.recorder import sample
@@ -28,20 +38,28 @@ from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group
 from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
-from kant.queueing.watch import ANY_START, NODES, freed
-from kant.sim.ends import first_end, push_end, take_end
-from kant.sim.serve_heads import (
-    PYTHON_DECIDES,
+from kant.queueing.claims import may_evict
+from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
+from kant.sim.blocked import (
+    HOME_SLOT,
+    MAY_BE,
+    NONE_PROVEN,
     S_ALONE,
     S_FIRST,
     S_GROUPS,
     S_MILLI,
     S_PODS,
     S_POOL_BITS,
-    Rules,
-    serve_kernel,
-    serve_none,
+    S_PREEMPTS,
+    Quotas,
+    Rights,
+    borrowing_of,
+    finds_victims,
+    holder_of,
+    running_jobs,
 )
+from kant.sim.ends import first_end, push_end, take_end
+from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
 
 # Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
@@ -54,17 +72,19 @@ PYTHON = -1
 
 # Columns of the event table, in order of time.
 H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT = range(6)
-"""H_INSTANT numbers the instants of the call. A job that starts has H_COUNT pieces from H_PIECE on. For a job that is
-told it waits H_COUNT is 0, and H_PIECE is the number of its pods that fit. Where late heads are served each instant
+"""H_INSTANT numbers the instants of the call. A job that starts has H_COUNT pieces from H_PIECE on. Of a job that is
+told it waits: HELD has in H_PIECE the number of its pods that fit; SHORT what is available of its quota, and in H_COUNT
+the slot that binds; OUTRANKED until when it is held, µs, and by which row. Where late heads are served each instant
 ends with CYCLED, whose H_PIECE is when to cycle again without an event, µs; -1: never."""
-ENDED, CAME, STARTED, HELD, CYCLED = range(5)
+ENDED, CAME, STARTED, HELD, SHORT, OUTRANKED, CYCLED = range(7)
 
 # The state of the call, which it reads and writes.
 (
     AT, SAID, TAKEN, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, INSTANTS, RANK, CODE, ROOM, WAITING, MILLI, PODS,
-    MAY_TRY, DOUBTS, WAKES_ON, LOG, WAKE,
-) = range(22)  # fmt: skip
-STANDS = 22
+    MAY_TRY, DOUBTS, WAKES_ON, LOG, WAKE, FOLLOWED, RETRY, LOWEST, BEYOND,
+) = range(26)  # fmt: skip
+STANDS = 26
+"""The queue has followed the first FOLLOWED events. LOWEST and BEYOND are the bounds on evictions by then."""
 
 MOST_WAKES = 1024
 """Maximum number of instants without an event in one call."""
@@ -86,11 +106,33 @@ def note(happened: Table, said: int, now: int, what: int, row: int, instant: int
 
 
 @inlined
-def forget(
-    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, verdicts: Table, begin: int,
-    end: int,
+def copy_of(one: Table, other: Table) -> None:
+    """Copy a row of numbers."""
+    for i in range(one.shape[0]):
+        other[i] = one[i]
+
+
+@inlined
+def changes_of(happened: Table, known: int, said: int) -> int:
+    """Return what the events [known, said) change for those who wait, as bits of `queueing/watch.py`."""
+    found = 0
+    for k in range(known, said):
+        what = happened[k, H_WHAT]
+        if what == ENDED:
+            found |= QUOTA | JOBS | LIVE
+        elif what == STARTED:
+            found |= JOBS | LIVE
+        elif what == CAME:
+            found |= LIVE
+    return found
+
+
+@inlined
+def undo(
+    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, jobs: Table, quotas: Quotas,
+    begin: int, end: int,
 ) -> None:  # fmt: skip
-    """Undo the attempt at an instant: new jobs are removed, started jobs wait again, and all keys are unknown."""
+    """Undo the attempt at an instant: new jobs are removed, and started jobs wait again."""
     for k in range(said - 1, known - 1, -1):
         row, what = happened[k, H_ROW], happened[k, H_WHAT]
         if what == STARTED:  # the row of the last that was removed is the first that is free again
@@ -99,15 +141,14 @@ def forget(
                 entries, places, buckets, row, was[w.E_PRIORITY], was[w.E_KEY], was[w.E_SHAPE], was[w.E_KNOWN],
                 was[w.E_BUCKET],
             )  # fmt: skip
-        elif what == HELD:
+            home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
+            refund_all(quotas.limits, quotas.used, home, amounts)
+        elif what >= HELD:
             places[row, w.P_RECORDED] = 0
     for row in range(begin, end):
         if places[row, w.P_ENTRY] > 0:
             w.remove(entries, places, buckets, places[row, w.P_ENTRY])
         places[row, w.P_RECORDED] = 0
-    for k in range(1, verdicts[0, w.V_STATE] + 1):
-        verdicts[k, w.V_STATE], verdicts[k, w.V_UNTIL] = w.AWAKE, -1
-    verdicts[0, w.V_ROW] = 0
 
 
 @cache
@@ -120,16 +161,18 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
     serve = serve_kernel(place) if backfills else serve_none
 
     def advance(
-        until: int, checkpoint: int, alone: bool, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
+        until: int, checkpoint: int, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
         arrivals: Table, shape_of: Table, shapes: Table, groups: Table, queues: Table, users: Table, begin: int,
         jobs: Table, work: Table, table: Table, log: Table, pools: Table, demands: Table, held: Table, view: Table,
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
         places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
-        rules: Rules | None,
+        rules: Rules | None, rights: Rights, quotas: Quotas,
     ) -> None:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
+        stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
+        running, borrows = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
         while code == 0 and wakes < MOST_WAKES:
             due = first_end(heap, ends)
             comes = arrivals[at, A_TIME] if at < arrivals.shape[0] else FOREVER
@@ -143,10 +186,14 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     pieces = held[jobs[row, c.J_PIECE] : jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]]
                     to.stopped(table, log, pools, jobs, pieces, demands, row, now, FINISHED, 0, -1, to.STAYS, True)
                     said = note(happened, said, now, ENDED, row, passed, 0, 0)
+                    home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
+                    refund_all(quotas.limits, quotas.used, home, amounts)
+                    if jobs[row, c.J_PREEMPTIBLE] == 1:
+                        count(quotas.counts, jobs[row, c.J_PRIORITY], -1)
             last, pods, idle = at, stands[PODS], stands[WAITING] == 0 and verdicts[0, w.V_ROW] == 0
             while last < arrivals.shape[0] and arrivals[last, A_TIME] == now:
                 s = shape_of[arrivals[last, A_KIND]]
-                if s == PYTHON or not (idle or (shapes[s, S_ALONE] == 0 and not alone)):
+                if s == PYTHON or not (idle or shapes[s, S_ALONE] == 0):
                     code = WAITS
                 else:
                     pods += shapes[s, S_PODS]
@@ -157,28 +204,58 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                 code = FULL
                 stands[ROOM] = max(pods, last - at)
             known, top, review, first = said, stands[TAKEN], -1, at
-            if code == 0 and (last > at or stands[WAITING] > 0):
+            copy_of(stands, stood)
+            tries = code == 0 and (last > at or stands[WAITING] > 0)
+            if tries:
+                copy_of(watched, was_freed)
+                for k in range(verdicts[0, w.V_STATE] + 1):
+                    c.copy_row(verdicts, k, knew, k)
                 copy_changed(table, log, stands[SEEN], view, view_log, stands[TRIED])
                 stands[SEEN], stands[TRIED] = log[0], view_log[0]
                 for i in range(at, last):
-                    come, row = arrivals[i], begin + i
+                    come, row, s = arrivals[i], begin + i, shape_of[arrivals[i, A_KIND]]
                     said = note(happened, said, now, CAME, row, passed, 0, 0)
+                    if queues[come[A_QUEUE]] < 0:
+                        queues[come[A_QUEUE]] = stands[QUEUES]
+                        stands[QUEUES] += 1
+                    if users[come[A_USER]] < 0:
+                        users[come[A_USER]] = stands[USERS]
+                        stands[USERS] += 1
+                    to.submitted(
+                        jobs, row, now, stands[RANK], queues[come[A_QUEUE]], users[come[A_USER]], s,
+                        shapes[s, S_MILLI], shapes[s, S_PODS], now, come[A_ESTIMATE], come[A_PRIORITY],
+                        come[A_PREEMPTIBLE] == 1, -1, come[A_DUE], checkpoint, -1, False, -1, -1, -1,
+                    )  # fmt: skip
+                    work[row] = come[A_RUNTIME]
+                    stands[RANK] += 1
+                    stands[WAITING] += 1
+                    stands[MILLI] += shapes[s, S_MILLI]
+                    stands[PODS] += shapes[s, S_PODS]
                     places[row, w.P_RECORDED] = 0
+                    home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
+                    if not could_ever(quotas.limits, home, quotas.amounts[s]):
+                        code = WAITS
                     priority = -come[A_PRIORITY] if by_priority else 0
-                    s = shape_of[come[A_KIND]]
                     if w.push(entries, places, buckets, row, priority, come[A_KEY], s, come[A_KNOWN], come[A_BUCKET]):
                         stands[MAY_TRY] = 1
                         if outgrown:
                             verdicts[come[A_KNOWN], w.V_STATE] = w.AWAKE
+                least, beyond = lowest(quotas.counts), any_beyond_nominal(quotas.limits, quotas.used)
+                started_least, above, above_of, knows_running = FOREVER, 0, FOREVER, False
                 if verdicts[0, w.V_ROW] > 0:
-                    changed = NODES if log[0] != stands[LOG] else 0
+                    changed = changes_of(happened, stands[FOLLOWED], said)
+                    if log[0] != stands[LOG]:
+                        changed |= NODES
+                    if least != stands[LOWEST] or beyond != (stands[BEYOND] == 1):
+                        changed |= RIGHTS
                     stands[LOG] = log[0]
                     woke = w.wake(entries, buckets, verdicts, ready, changed, freed(pools, watched), True, now)
                     stands[MAY_TRY] |= woke & w.MAY_TRY
                     stands[DOUBTS] |= (woke & w.DOUBTS) // w.DOUBTS
-                if stands[MAY_TRY] == 1:
-                    count = w.rouse(verdicts, stirred, now) if stands[DOUBTS] == 1 else 0
-                    for i in range(count):
+                stands[FOLLOWED], stands[LOWEST], stands[BEYOND] = said, least, beyond
+                if code == 0 and stands[MAY_TRY] == 1:
+                    counted = w.rouse(verdicts, stirred, now) if stands[DOUBTS] == 1 else 0
+                    for i in range(counted):
                         s = verdicts[stirred[i], w.V_SHAPE]
                         fits = True
                         for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
@@ -193,72 +270,126 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     entry = w.next_ready(entries, buckets, verdicts, ready, 0)
                     while entry > 0:
                         row, s, end = entries[entry, w.E_ROW], entries[entry, w.E_SHAPE], top
+                        priority, what, why, which = jobs[row, c.J_PRIORITY], STARTED, 0, 0
+                        home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
+                        if rights.keeps:
+                            if priority != above_of:
+                                above_of, above = priority, w.best_first(
+                                    entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)),
+                                    -priority,
+                                )  # fmt: skip
+                            which, why, _, beside = holder_of(
+                                now, row, above, rights, quotas, jobs, shapes, groups, demands
+                            )
+                            if which >= 0:
+                                what = OUTRANKED
+                                if beside:
+                                    code = WAITS
+                                    break
+                        if what == STARTED:
+                            key = first_short(quotas.limits, quotas.used, home, amounts)
+                            if key >= 0:
+                                what = SHORT
+                                why, which = binding(quotas.limits, quotas.used, home + key)
                         for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
+                            if what != STARTED:
+                                break
                             placed = end
                             end = place(
                                 view, view_log, demands, groups[g], typical, scores, others, domains,
                                 groups[g, G_PODS], held, placed,
                             )  # fmt: skip
                             if end < 0:
-                                break
+                                what, why, which = HELD, -1 - end, 0
                             for piece in range(placed, end):
                                 held[piece, GROUP] = groups[g, G_NUMBER]
-                        if end >= 0:
+                        if what == STARTED:
                             said = note(happened, said, now, STARTED, row, passed, top, end - top)
                             top = end
+                            charge_all(quotas.limits, quotas.used, home, amounts)
+                            if jobs[row, c.J_PREEMPTIBLE] == 1:
+                                started_least = min(started_least, priority)
                             if stands[WAKES_ON] & ANY_START != 0:
                                 woke = w.wake(entries, buckets, verdicts, ready, ANY_START, 0, False, now)
                                 stands[MAY_TRY] |= woke & w.MAY_TRY
                             w.remove(entries, places, buckets, entry)
-                        elif alone or shapes[s, S_ALONE] == 1:
-                            code = WAITS
-                            break
                         else:
-                            if verdicts[0, w.V_ROW] == 0:
-                                freed(pools, watched)
-                                stands[LOG], stands[WAKES_ON] = log[0], 0
-                            w.learn(entries, verdicts, entry, w.ASLEEP, shapes[s, S_POOL_BITS], 0, -1, True, False, now)
+                            if what == OUTRANKED:
+                                w.pop_ready(entries, buckets, ready)
+                                stands[MAY_TRY] = 1
+                            else:
+                                may = shapes[s, S_PREEMPTS] == 1 and may_evict(
+                                    priority, least if rights.by_priority else FOREVER, rights.reclaims, quotas.limits,
+                                    quotas.used, home, amounts, beyond,
+                                )  # fmt: skip
+                                victims, retry, wakes_on = NONE_PROVEN, -1, rights.wakes_on
+                                if may:
+                                    if not knows_running:
+                                        running, knows_running = running_jobs(jobs, heap, ends), True
+                                        borrows = borrowing_of(running, quotas, jobs)
+                                    victims, retry = finds_victims(
+                                        now, row, running, borrows, rights, quotas, jobs, shapes
+                                    )
+                                    wakes_on = wakes_on & QUOTA
+                                    if retry >= 0:
+                                        wakes_on |= LIVE
+                                    elif wakes_on != 0:
+                                        wakes_on |= JOBS
+                                if victims == MAY_BE or shapes[s, S_ALONE] == 1:
+                                    code = WAITS
+                                    break
+                                stands[RETRY] = max(stands[RETRY], retry)
+                                if verdicts[0, w.V_ROW] == 0:
+                                    freed(pools, watched)
+                                    stands[LOG], stands[WAKES_ON] = log[0], 0
+                                stands[WAKES_ON] |= wakes_on
+                                proven = priority <= started_least or not rights.evicts or shapes[s, S_PREEMPTS] == 0
+                                proven = proven and victims == NONE_PROVEN
+                                if not proven:
+                                    stands[DOUBTS] = stands[MAY_TRY] = 1
+                                w.learn(
+                                    entries, verdicts, entry, w.ASLEEP if proven else w.UNPROVEN,
+                                    0 if what == SHORT and not may else shapes[s, S_POOL_BITS], wakes_on, retry,
+                                    not may, what == SHORT, now,
+                                )  # fmt: skip
                             if places[row, w.P_RECORDED] == 0:
                                 places[row, w.P_RECORDED] = 1
-                                said = note(happened, said, now, HELD, row, passed, -1 - end, 0)
+                                said = note(happened, said, now, what, row, passed, why, which)
                         entry = w.next_ready(entries, buckets, verdicts, ready, 0)
                 for i in range(at, last):  # a new job may wait behind one that was tried
-                    waits = places[begin + i, w.P_ENTRY] > 0
-                    if waits and (alone or shapes[shape_of[arrivals[i, A_KIND]], S_ALONE] == 1):
+                    if places[begin + i, w.P_ENTRY] > 0 and shapes[shape_of[arrivals[i, A_KIND]], S_ALONE] == 1:
                         code = WAITS
-            if code == 0 and stands[WAITING] + last - at > 0:
-                review = serve(
-                    now, log[0], rules, begin + at, stands[TAKEN], shapes, groups, jobs, heap, ends, held, top, view,
-                    view_log, demands, typical, scores, others, domains, entries, buckets, verdicts, stirred,
-                )  # fmt: skip
-                code = WAITS if review == PYTHON_DECIDES else 0
+                if code == 0 and stands[WAITING] > 0:
+                    review = serve(
+                        now, log[0], rules, rights, quotas, stands[RETRY], stands[TAKEN], shapes, groups, jobs, heap,
+                        ends, held, top, view, view_log, demands, typical, scores, others, domains, entries, buckets,
+                        verdicts, stirred,
+                    )  # fmt: skip
+                    code = WAITS if review == PYTHON_DECIDES else 0
+                if code != 0:
+                    undo(happened, known, said, entries, places, buckets, jobs, quotas, begin + at, begin + last)
+                    for i in range(at, last):
+                        if queues[arrivals[i, A_QUEUE]] >= stood[QUEUES]:
+                            queues[arrivals[i, A_QUEUE]] = -1
+                        if users[arrivals[i, A_USER]] >= stood[USERS]:
+                            users[arrivals[i, A_USER]] = -1
+                    for k in range(verdicts[0, w.V_STATE] + 1):
+                        c.copy_row(knew, k, verdicts, k)
+                    copy_of(was_freed, watched)
+                    seen_nodes, tried_nodes = stands[SEEN], stands[TRIED]
+                    copy_of(stood, stands)
+                    stands[SEEN], stands[TRIED] = seen_nodes, tried_nodes
+                    said, ready[0] = known, 0
+            elif verdicts[0, w.V_ROW] == 0:
+                stands[FOLLOWED] = said
             if code != 0:
-                if said > known:
-                    forget(happened, known, said, entries, places, buckets, verdicts, begin + at, begin + last)
-                    stands[MAY_TRY] = 1
-                said, last, ready[0] = known, at, 0
-            for i in range(at, last):
-                come, row, s = arrivals[i], begin + i, shape_of[arrivals[i, A_KIND]]
-                if queues[come[A_QUEUE]] < 0:
-                    queues[come[A_QUEUE]] = stands[QUEUES]
-                    stands[QUEUES] += 1
-                if users[come[A_USER]] < 0:
-                    users[come[A_USER]] = stands[USERS]
-                    stands[USERS] += 1
-                to.submitted(
-                    jobs, row, now, stands[RANK], queues[come[A_QUEUE]], users[come[A_USER]], s, shapes[s, S_MILLI],
-                    shapes[s, S_PODS], now, come[A_ESTIMATE], come[A_PRIORITY], come[A_PREEMPTIBLE] == 1, -1,
-                    come[A_DUE], checkpoint, -1, False, -1, -1, -1,
-                )  # fmt: skip
-                work[row] = come[A_RUNTIME]
-                stands[RANK] += 1
-                stands[WAITING] += 1
-                stands[MILLI] += shapes[s, S_MILLI]
-                stands[PODS] += shapes[s, S_PODS]
+                last = at
             at = last
             for k in range(known, said):
                 if happened[k, H_WHAT] == STARTED:
                     row, first = happened[k, H_ROW], happened[k, H_PIECE]
+                    if jobs[row, c.J_PREEMPTIBLE] == 1:
+                        count(quotas.counts, jobs[row, c.J_PRIORITY], 1)
                     pieces = held[first : first + happened[k, H_COUNT]]
                     to.started(table, log, pools, jobs, pieces, demands, row, now, held, first)
                     stands[STAMP] += 1

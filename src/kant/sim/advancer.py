@@ -12,7 +12,9 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster import transitions as to
-from kant.model.decision import Hold, NoFit, Plan, Start
+from kant.cluster.quota_columns import NO_QUOTAS
+from kant.cluster.quota_tree import QuotaTree
+from kant.model.decision import Hold, NoFit, Outranked, Plan, Reason, Start
 from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
@@ -20,13 +22,18 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.capacity import NodeScores
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains, Scores
 from kant.placement.policy import NodePolicy
+from kant.queueing.admission import over_quota
 from kant.queueing.discipline import Discipline
 from kant.queueing.disciplines.backfill import Backfill
+from kant.queueing.preemption.policy import Preemption
+from kant.queueing.rejection import never_starts
 from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
+from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
+from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
 from kant.sim.jobs import Arrivals
-from kant.sim.serve_heads import KNOWN, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Rules
+from kant.sim.serve_heads import KNOWN, Rules
 from kant.sim.speed import Steady
 
 if TYPE_CHECKING:
@@ -53,8 +60,10 @@ class Advancer:
         self._policies = _node_policies(run.profile.placement)[:2]
         self._backfills = isinstance(run.profile.discipline, Backfill)
         self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
-        self._one_priority = run.profile.keeps_priority and self._backfills
-        self._alone = run.profile.preemption is not None and not self._one_priority
+        self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
+        self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
+        self._amounts = NO_QUOTAS
+        self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
         self._work = np.zeros(0, dtype=np.int64)
         self._room = 0
         self._in_the_way = -1  # a waiting job that Python decides
@@ -89,21 +98,43 @@ class Advancer:
         """Return whether the state now has nothing that no column holds."""
         run, state = self.run, self.state
         return (
-            state.quota_usage.tree is None
-            and (run.wake == FOREVER or self._backfills)
-            and not (run.vain or run.scheduler.pending.mixed)
+            (run.wake == FOREVER or self._backfills)
+            and not run.vain
+            and self._has_columns(state.quota_usage.tree)
             and self._in_the_way not in state.pending
             and is_idle(state)
             and not (state.books or state.fleet_version or state.shapes.counts or state.health.bad)
             and not state.affinity_members
         )
 
+    def _has_columns(self, tree: QuotaTree | None) -> bool:
+        """Return whether all that a tree of queues says of this run's jobs is in columns."""
+        if tree is not self._quotas[0]:
+            usage, by = self.state.quota_usage, self.run.profile.preemption
+            named = {*self.coming.workload.queues, *self.state.queues}
+            self._amounts = NO_QUOTAS
+            self._quotas = (
+                tree,
+                tree is None
+                or not (
+                    (tree.budgets or tree.max_times or tree.node_waits or usage.limits_users or usage.shared)
+                    or not all((*tree.starts, *tree.accepts, *tree.runs))
+                    or (usage.queue_config.prices or any(model for model, _ in tree.keys))
+                    or not named <= tree.index.keys()
+                    or (by is not None and by.reclaim == "fair-share")
+                ),
+            )
+        return self._quotas[1]
+
     def _meet_waiting(self) -> bool:
         """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
-        scheduler.begin(state.now)
+        cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, list(state.pending)
-        if pending.arrived or pending.released or pending.back_offs.ends or pending.retry_until > state.now:
+        if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
+            pending.arrived.clear()
+        waits = pending.retry_until > state.now and not self._backfills
+        if pending.arrived or pending.released or pending.back_offs.ends or waits:
             return False
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
@@ -112,8 +143,8 @@ class Advancer:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
         stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1) | (pending.places[rows, P_ENTRY] == 0)
-        if rows and (self._alone or stop.any()):
-            self._in_the_way = rows[0 if self._alone else int(stop.argmax())]
+        if stop.any():
+            self._in_the_way = rows[int(stop.argmax())]
             return False
         return not (self._shapes[asked, S_FIRST] == a.PYTHON).any()
 
@@ -189,7 +220,7 @@ class Advancer:
         arrivals = self._prepare()
         if run.profile.placement.reads_typical_pods and state.given_pods is None:
             arrivals = arrivals[: state.typical.steady_for(begin)]
-        if self._one_priority:
+        if pending.keeps_priority and not pending.mixed:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
         if first + len(arrivals) < len(self._table):
             until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
@@ -216,7 +247,8 @@ class Advancer:
         stands[a.PODS] = state.jobs[waiting, c.J_PODS].sum()
         stands[[a.MAY_TRY, a.DOUBTS]] = pending.may_try, pending.doubts
         stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
-        stands[a.WAKE] = run.wake
+        stands[[a.WAKE, a.RETRY]] = run.wake, pending.retry_until
+        stands[[a.LOWEST, a.BEYOND]] = pending.watch.bounds()
         events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES
         if events > len(self._happened):
             self._happened = np.empty((events, 6), dtype=np.int64)
@@ -228,17 +260,17 @@ class Advancer:
             by, discipline = run.profile.preemption, run.profile.discipline
             rules = Rules(
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, pending.sorted,
- self._late,
+                by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
+        quotas = self._quotas_in_columns()
         a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
-            until, coming.checkpoint, self._alone, run.profile.order.outgrown, run.profile.order.by_priority, stands,
+            until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, _kept(one),
             _kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules,
+            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
@@ -248,8 +280,12 @@ class Advancer:
         came, happened = int(stands[a.AT]), self._happened[: stands[a.SAID]]
         broken_off = len(happened) > 0 and happened.item(-1, a.H_INSTANT) == stands[a.INSTANTS]
         self._take_in(happened, begin, first, came, broken_off)
-        run.scheduler.seen = state.job_changes.end
-        pending.advanced(*stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist())
+        what = happened[stands[a.FOLLOWED] :, a.H_WHAT]
+        run.scheduler.seen = state.job_changes.end - int((what <= a.STARTED).sum())
+        now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
+        pending.advanced(now, may_try, doubts, wakes_on, state.quota_usage.tree is not None)
+        quota = state.quota_usage.quota_version - int((what == a.ENDED).sum())
+        pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
         coming.at += came
         return int(stands[a.CODE]), int(stands[a.ROOM]), int(stands[a.INSTANTS])
 
@@ -278,7 +314,7 @@ class Advancer:
             if state.running.pop(row, None) is None:
                 del state.pending[row]
             else:
-                state.quota_usage.stopped(row, state.now)
+                state.quota_usage.stopped(row, state.now, refunds=False)
             self._speed.forget(row)
         status = state.jobs[begin : begin + came, c.J_STATUS]
         for row in (begin + np.flatnonzero((status == to.PENDING) | (status == to.RUNNING))).tolist():
@@ -294,10 +330,11 @@ class Advancer:
             state.running[row] = pieces
             job = state.jobs[row].tolist()
             shape, now = state.shapes.shapes[job[c.J_SHAPE]], job[c.J_STARTED]
-            state.quota_usage.started(row, job[c.J_QUEUE], job[c.J_USER], shape, pieces, now)
+            state.quota_usage.started(row, job[c.J_QUEUE], job[c.J_USER], shape, pieces, now, charges=False)
             self._speed.follow(row, now)
         state.capacity_version += len(ended)
-        state.preemptible = None
+        if state.quota_usage.tree is not None:
+            state.quota_usage.quota_version += len(ended)
         state.job_changes.frombytes(rows[what <= a.STARTED].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
@@ -312,10 +349,13 @@ class Advancer:
         state, run = self.state, self.run
         journal, recorder = run.journal, run.recorder
         what, rows = happened[:, a.H_WHAT], happened[:, a.H_ROW]
-        decided, ended = happened[(what == a.STARTED) | (what == a.HELD)], rows[what == a.ENDED]
+        decided, ended = happened[(what >= a.STARTED) & (what < a.CYCLED)], rows[what == a.ENDED]
         if journal.sink is None and len(decided):
-            names, counts = [state.ids[row] for row in decided[:, a.H_ROW].tolist()], decided[:, a.H_COUNT]
-            lacks = (self._lack(*one) for one in decided[counts == 0][:, [a.H_ROW, a.H_PIECE]].tolist())
+            names, counts = (
+                [state.ids[row] for row in decided[:, a.H_ROW].tolist()],
+                np.where(decided[:, a.H_WHAT] == a.STARTED, decided[:, a.H_COUNT], 0),
+            )
+            lacks = (self._lack(*one) for one in decided[counts == 0][:, [1, 2, 4, 5]].tolist())
             pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
             when = np.column_stack([decided[:, [a.H_TIME, a.H_INSTANT]], np.full(len(decided), -1)])
             if self._backfills:
@@ -328,7 +368,7 @@ class Advancer:
             instants = [part.tolist() for part in np.split(happened, cut)] if len(happened) else []
             for at, instant in enumerate(instants):
                 decisions, review = list[Start | Hold](), -1
-                for now, event, row, _, fits, _ in instant:
+                for now, event, row, _, value, other in instant:
                     if event == a.ENDED:
                         journal.write(JobFinished(now, state.ids[row]))
                     elif event == a.CAME:
@@ -336,9 +376,9 @@ class Advancer:
                     elif event == a.STARTED:
                         decisions.append(Start(state.ids[row], next(held)))
                     elif event == a.CYCLED:
-                        review = fits
+                        review = value
                     else:
-                        decisions.append(Hold(state.ids[row], self._lack(row, fits)))
+                        decisions.append(Hold(state.ids[row], self._lack(event, row, value, other)))
                 now = instant[0][a.H_TIME]
                 if decisions or at < len(instants) - 1 or not broken_off:
                     journal.plan(Plan(now, [*decisions], review))
@@ -349,10 +389,62 @@ class Advancer:
             for row, pieces in zip(ended.tolist(), self._pieces(ended), strict=True):
                 recorder.ended(row, pieces, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
 
-    def _lack(self, row: int, fits: int) -> NoFit:
-        """Return why a job waits of which `fits` pods fit."""
-        first = self._shapes.item(self.state.jobs.item(row, c.J_SHAPE), S_FIRST)
-        return NoFit(0, self._groups.item(first, G_PODS), fits)
+    def _lack(self, event: int, row: int, value: int, other: int) -> Reason:
+        """Return why a job waits, from an event that says so."""
+        if event == a.OUTRANKED:
+            return Outranked(self.state.ids[other], value)
+        shape, tree = self.state.jobs.item(row, c.J_SHAPE), self.state.quota_usage.tree
+        if event == a.SHORT and tree is not None:
+            asked = self._amounts.item(shape, other % len(tree.keys))
+            return over_quota(tree, tree.short(asked, value, other), ever=False)
+        return NoFit(0, self._groups.item(self._shapes.item(shape, S_FIRST), G_PODS), value)
+
+    # --- quotas and rights -----------------------------------------------------------------------------------
+
+    def _quotas_in_columns(self) -> Quotas:
+        """Return the quotas as the compiled call needs them."""
+        state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
+        state.lowest_preemptible()
+        assert state.preemptible is not None
+        state.preemptible.reserve(self._priorities)
+        shapes, names = state.shapes.shapes, self.coming.workload.queues
+        known, width = len(self._amounts), len(tree.keys) if tree is not None else 0
+        if known < len(shapes):
+            more = np.zeros((len(shapes), width), dtype=np.int64)
+            more[:known] = self._amounts.reshape(known, width)
+            for index in range(known, len(shapes) if width else 0):
+                more[index] = usage.amounts(shapes[index])
+            self._amounts = more
+        new = [names[code] for code in self._queues_in_order if self._queues.numbers[code] < 0]
+        homes = np.full((len(state.queues) + len(new) + 1, HOME_WIDTH), -1, dtype=np.int64)
+        homes[:, HOME_MIN_RUN] = 0
+        if tree is None:
+            return Quotas(NO_QUOTAS, NO_QUOTAS, homes, self._amounts, state.preemptible.table)
+        for number, node in enumerate([*usage.node_of, *(tree.index[name] for name in new)]):
+            homes[number] = node * width, tree.own_min_runs.get(node, 0)
+        homes[-1] = homes[0]
+        return Quotas(tree.limits, tree.used, homes, self._amounts, state.preemptible.table)
+
+    def _rights(self) -> Rights:
+        """Return what the jobs of the run may do that do not fit."""
+        run, state, pending = self.run, self.state, self.run.scheduler.pending
+        by, discipline, tree = run.profile.evictors[pending.mixed], run.profile.discipline, state.quota_usage.tree
+        hold, fixed = 0, 0
+        if isinstance(discipline, Backfill):
+            hold = discipline.hold_s * SECOND
+            fixed = max(hold, discipline.hold_fixed_s * SECOND)
+        if self._kinds[0] != state.node_version:
+            places = [c.STATUS, c.POOL, c.GPUS, c.CPU_FREE, c.MEMORY_FREE]
+            _, first = np.unique(state.empty[:, places], axis=0, return_index=True)
+            self._kinds = state.node_version, state.empty[first]
+        wakes_on = (QUOTA if tree is not None else 0) | (RIGHTS if pending.preempts else 0)
+        own = by if isinstance(by, Preemption) else None
+        return Rights(
+            own is not None, own is not None and (own.priority or pending.mixed),
+            own is not None and own.reclaim != "off" and tree is not None,
+            own.min_run_s * SECOND if own is not None else 0, own.most if own is not None else 0.0,
+            own.exact if own is not None else 0, pending.mixed, hold, fixed, wakes_on, self._kinds[1], pending.sorted,
+        )  # fmt: skip
 
     # --- how jobs are placed ---------------------------------------------------------------------------------
 
@@ -394,7 +486,8 @@ class Advancer:
         if index >= len(self._shapes):
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
             self._shapes[known:, S_FIRST] = a.PYTHON
-        if shape.ceiling or placer.never_fits(shape) is not None:
+        pending = self.run.scheduler.pending
+        if shape.ceiling or placer.never_fits(shape) is not None or (pending.keeps_priority and shape.ask.node_sets):
             return
         rows = placer.kernel_groups(shape, self._scores)
         if rows is None:

@@ -77,13 +77,13 @@ def read_options(settings: dict[str, Any], where: str) -> SimOptions:
         (
             "checkpoint_s",
             options.checkpoint_s is None or (options.speed != "interval-overhead" and not options.static),
-            "none beside the speed interval-overhead, nor where nothing ends",
+            "none with the speed interval-overhead, nor in a static run",
         ),
         ("mtbf_days", options.mtbf_days == 0 or 0.001 <= options.mtbf_days <= 1e6, "0, or 0.001 to 10^6 days"),
         (
             "mtbf_days",
             not options.mtbf_days or (options.speed != "interval-overhead" and not options.static),
-            "none beside the speed interval-overhead, nor where nothing ends",
+            "none with the speed interval-overhead, nor in a static run",
         ),
         ("repair_h", 0 < options.repair_h <= 1e6, "more than 0 and up to 10^6 hours"),
         ("gpu_fault_share", 0 <= options.gpu_fault_share <= 1, "a share from 0 to 1"),

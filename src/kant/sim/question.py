@@ -16,8 +16,8 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     """The changes, written as in the options of `kant whatif`; at least one.
 
     `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`; with `evict` jobs that run there are
-    stopped. `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that are withdrawn at once. `profile`:
-    a built-in one, "": unchanged. `until`: when both futures stop, "": never.
+    stopped. `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that are cancelled at once. `profile`:
+    a built-in one, "": unchanged. `until`: the end of both futures, "": none.
     """
 
     submit: Several = ()
@@ -34,4 +34,4 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
         if not (self.submit or self.drain or self.quota or self.nodes or self.profile or self.cancel):
             raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes, --cancel and --profile")
         if self.evict and not self.drain:
-            raise InputError("--evict", "a --drain beside it")
+            raise InputError("--evict", "a --drain with it")

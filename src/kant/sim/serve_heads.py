@@ -14,6 +14,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.quota_columns import first_short
 from kant.cluster.shapes import S_POOLS
 from kant.compiled import compiled
 from kant.model.units import FOREVER
@@ -22,14 +23,25 @@ from kant.placement.group_kernel import G_DEMAND, G_PODS, Domains, Scores
 from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
 from kant.queueing.preemption.room_bound import is_behind
+from kant.sim.blocked import (
+    HOME_SLOT,
+    S_FIRST,
+    S_GROUPS,
+    S_MILLI,
+    S_POOL_BITS,
+    S_PREEMPTS,
+    Quotas,
+    Rights,
+    holder_of,
+)
 from kant.sim.ends import ENDS, JOB
 
 
 class Rules(NamedTuple):
     """How a discipline serves late heads: timeouts, µs, the size from which a job is large, the victims' minimum run.
 
-    `above` is above all priorities, `facts` are those of the shapes; `heads` has room for the first jobs of the
-    buckets. `known` has heads that could not be served: the number of node changes by then, and until when that holds.
+    `above` is above all priorities, `facts` are those of the shapes. `known` has heads that could not be served: the
+    number of node changes by then, and until when that holds.
     """
 
     timeout: int
@@ -38,17 +50,11 @@ class Rules(NamedTuple):
     min_run: int
     above: int
     facts: Table
-    heads: Table
     known: Table
 
 
 KNOWN = 64
 K_HEAD, K_CHANGES, K_UNTIL = range(3)
-# Columns of a shape.
-S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS = range(7)
-"""Of a shape: its groups in the table of groups; its request; its pools as bits; 1 where Python decides whether one of
-its jobs waits (such jobs start here only where no job waits and no key is known); and 1 where it may preempt."""
-SHAPE_WIDTH = 7
 
 PYTHON_DECIDES = -2
 
@@ -57,10 +63,10 @@ Serve = Callable[..., int]
 
 @compiled
 def serve_none(
-    now: int, changes: int, rules: Rules | None, new: int, begun: int, shapes: Table, groups: Table, jobs: Table,
-    heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table,
-    scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,
-    stirred: Table,
+    now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas, retry: int, begun: int, shapes: Table,
+    groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table,
+    demands: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table,
+    buckets: Table, verdicts: Table, stirred: Table,
 ) -> int:  # fmt: skip
     """Serve no head."""
     return -1
@@ -71,28 +77,55 @@ def serve_kernel(place: Kernel) -> Serve:
     """Return the kernel for a profile whose groups are placed by `place`."""
 
     def serve(
-        now: int, changes: int, rules: Rules, new: int, begun: int, shapes: Table, groups: Table, jobs: Table,
-        heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table,
-        scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,
-        stirred: Table,
+        now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas, retry: int, begun: int, shapes: Table,
+        groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table,
+        demands: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table,
+        buckets: Table, verdicts: Table, stirred: Table,
     ) -> int:  # fmt: skip
-        """Return when the next head is late, or may preempt one more job, µs; -1: never; or PYTHON_DECIDES.
+        """Return when to look again without an event, µs, or PYTHON_DECIDES; -1: never.
 
-        `changes` counts the changes of nodes. Jobs from row `new` on have just arrived. The pieces [begun, top) of
-        `held` are those of the jobs that start now.
+        That is when a hold ends, when time alone may let a head start, when the next head is late, or when it may
+        preempt one more job. `changes` counts the changes of nodes; the last verdict that time may change ends at
+        `retry`. The pieces [begun, top) of `held` are those of the jobs that start now.
         """
-        review = FOREVER
-        count = w.best_first(
-            entries, buckets, verdicts, stirred, rules.heads, rules.large >= 0, rules.large, rules.above
-        )  # fmt: skip
+        review, above, limited = FOREVER, rules.above, quotas.homes[0, HOME_SLOT] >= 0
+        count = 0
+        is_held = np.zeros(buckets[0, w.B_REACH] + 1, dtype=np.bool_)
+        if rights.keeps or retry > now:
+            count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), above)
         for i in range(count):
-            row, s = rules.heads[i, 1], rules.heads[i, 2]
+            entry, holder, soonest = rights.heads[i, 0], -1, FOREVER
+            if rights.keeps:
+                holder, _, soonest, _ = holder_of(
+                    now, rights.heads[i, 1], i, rights, quotas, jobs, shapes, groups, demands
+                )  # fmt: skip
+            known = verdicts[entries[entry, w.E_KNOWN]]
+            its = known[w.V_ROW] == -1 or known[w.V_ROW] == entries[entry, w.E_ROW]
+            if holder >= 0:
+                is_held[rights.heads[i, 3]] = True
+                review = min(review, soonest)
+            elif retry > now and its and known[w.V_UNTIL] > now:
+                review = min(review, known[w.V_UNTIL])
+        count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, not limited, rules.large, above)
+        served = np.zeros(2 * (buckets[0, w.B_REACH] + 1), dtype=np.bool_)
+        for i in range(count):
+            row, s = rights.heads[i, 1], rights.heads[i, 2]
             large = shapes[s, S_MILLI] >= rules.large
-            since = jobs[row, c.J_SINCE] if row < new else now
-            until = since + (rules.timeout if large else rules.small_timeout)
+            lane = 2 * buckets[rights.heads[i, 3], w.B_REACH] + large
+            if served[lane] or (limited and rights.heads[i, 4] == 1):
+                continue
+            home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
+            if first_short(quotas.limits, quotas.used, home, quotas.amounts[s]) >= 0:
+                continue
+            until = jobs[row, c.J_SINCE] + (rules.timeout if large else rules.small_timeout)
             if until > now:
+                served[lane] = limited
                 review = min(review, until)
                 continue
+            if is_held[rights.heads[i, 3]]:
+                continue
+            if limited:
+                return PYTHON_DECIDES
             known = rules.known[row % KNOWN]
             if shapes[s, S_PREEMPTS] == 0:
                 continue
@@ -100,7 +133,7 @@ def serve_kernel(place: Kernel) -> Serve:
                 review = min(review, known[K_UNTIL])
                 continue
             known[K_HEAD] = -1
-            if shapes[s, S_GROUPS] > 1 or row >= new:
+            if shapes[s, S_GROUPS] > 1:
                 return PYTHON_DECIDES
             group = groups[shapes[s, S_FIRST]]
             fitting = -1 - place(

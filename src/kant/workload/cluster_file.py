@@ -71,7 +71,7 @@ def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]], wires: Wi
         if not is_name(node.name):
             raise InputError(line, A_NAME, node.name)
         if node.name in seen:
-            raise InputError(line, "a node name that stands once", node.name)
+            raise InputError(line, "a unique node name", node.name)
         if len(kept) == MAX_NODES:
             raise InputError(where, f"at most {MAX_NODES:,} nodes")
         seen.add(node.name)

@@ -77,7 +77,7 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             "pai",
-            "Alibaba PAI: pai_task_table.csv, with pai_job_table.csv beside it; tasks with GPUs",
+            "Alibaba PAI: pai_task_table.csv, with pai_job_table.csv next to it; tasks with GPUs",
             "Weng et al., NSDI'22; alibaba/clusterdata, cluster-trace-gpu-v2020",
             pai.FIELDS,
             "all: it has one queue",

@@ -43,14 +43,14 @@ FIELDS = (
     Field("user", "text", "who submitted it", default=""),
     Field("name", "text", "what its owner calls the job; jobs of one name are likely to run alike", default=""),
     Field("core", "text", "identifier of the job that this one is a burst of; empty: none", default=""),
-    Field("after", "text", "identifiers of jobs that have to end well before it comes, separated by '|'; empty: none",
+    Field("after", "text", "identifiers of jobs that must succeed before it arrives, separated by '|'; empty: none",
           default=""),
     Field("preemptible", "whole", "0: the scheduler may not stop it", high=1, default=1),
     Field("within", "text", "level of the fabric of which one domain should hold the gang; empty: none", default=""),
     Field("within_required", "whole", "1: the job waits until one domain of that level holds it", high=1, default=0),
     Field("one_island", "whole", "1: the GPUs of each pod must lie in one NVLink island", high=1, default=0),
     Field("mig", "text", "MIG profile of which each pod wants one instance, such as 1g.10gb; empty: none", default=""),
-    Field("segment", "whole", "so many pods in a row lie in one domain of `segment_within`; 0: no segments",
+    Field("segment", "whole", "the number of consecutive pods in one domain of `segment_within`; 0: no segments",
           high=MAX_GPUS, default=0),
     Field("segment_within", "text", "level of the fabric of the segments; empty: none", default=""),
     Field("affinity_group", "text", "jobs that `apart` and `near` are about; empty: none", default=""),
@@ -202,7 +202,7 @@ def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str
         if name not in PROFILES:
             raise InputError(where, "a MIG profile such as 1g.10gb or 3g.40gb, or nothing", name)
         if (table.numbers["gpus"][row], table.numbers["gpu_milli"][row]) != (1, GPU):
-            raise InputError(where, "gpus 1 and gpu_milli 1000 beside a MIG profile: a pod gets one instance")
+            raise InputError(where, "gpus 1 and gpu_milli 1000 with a MIG profile: a pod gets one instance")
     return coded(names)
 
 

@@ -76,7 +76,7 @@ def parse(path: Path) -> Trace:
     title, titles = coded([tasks[row] for row in rows])
     notes = left_out(never_ran=runtime <= 0, without_gpu=(runtime > 0) & (gpus == 0))
     if not submitted:
-        notes = (*notes, f"no {JOBS_FILE} beside it: tasks count as submitted when they were launched, by nobody")
+        notes = (*notes, f"no {JOBS_FILE} next to it: tasks count as submitted at their launch, without a user")
     jobs = make_workload(
         path.name,
         submit,

@@ -9,11 +9,13 @@ export function Free() {
   const { source } = usePage();
   const { value } = useAsked<Top>(source.may.includes("top") ? "/v1/top" : null);
   if (!value) return null;
-  const most = Math.max(0, ...(value.nodes ?? []).map((node) => node.gpus - node.gpus_used));
+  const most = Math.max(0, ...(value.nodes ?? []).map((node) => (node.gpus_powered ?? node.gpus) - node.gpus_used));
+  const capped = (value.nodes ?? []).filter((node) => node.gpus_powered != null);
+  const powered = capped.reduce((sum, node) => sum + Math.max(0, node.gpus_powered! - node.gpus_used), 0);
   const said = value.pools.map((pool) => {
     const free = pool.gpus - pool.allocated;
     const name = value.pools.length > 1 ? `${pool.pool}: ` : "";
     return `${name}${showCount(free)} of ${showCount(pool.gpus)} GPUs free`;
   });
-  return <p id="free" className="free">{said.join("; ")}{most > 0 && `, at most ${showCount(most)} on one node`}</p>;
+  return <p id="free" className="free">{said.join("; ")}{most > 0 && `, at most ${showCount(most)} on one node`}{capped.length > 0 && `; power for ${showCount(powered)} more`}</p>;
 }

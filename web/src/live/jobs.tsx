@@ -6,10 +6,12 @@ import { usePage, useStore } from "../store";
 import { useClock } from "../time/bar";
 import { reportTabs } from "../views";
 import { useAsked } from "./asked";
+import { Notices } from "./budgets";
 import { Free } from "./free";
 import { JobPage } from "./job";
 import { addressOf, AHEAD, expected, OVER, Phase, when } from "./parts";
 import { Reservations } from "./reservations";
+import { Submit } from "./submit";
 import type { Eta, Job, JobPageOf } from "./types";
 
 const LIMIT = 50;
@@ -69,7 +71,9 @@ function Lists() {
         {source.user && source.may.includes("waiting") && <button type="button" id="mine" aria-pressed={user === source.user} onClick={() => setUser(user === source.user ? "" : source.user)}>Mine</button>}
         {source.may.includes("waiting") && <Search label="Name" value={name} set={setName} hint="train*" />}
       </div>
+      <Notices />
       <Free />
+      <Submit />
       {kind === "now" && <Reservations />}
       {shown.map((one) => <List key={`${one}/${queue}/${user}/${name}`} kind={one} queue={queue} user={user} name={name} titled={kind === "now"} />)}
     </section>

@@ -3,9 +3,10 @@
 import { NONE, showCount } from "../show";
 import { useClock } from "../time/bar";
 import { useAsked } from "./asked";
+import { Budgets } from "./budgets";
 import { Then } from "./jobs";
 import { ClusterOrders } from "./orders";
-import type { QueueRow } from "./types";
+import type { Budget, QueueRow } from "./types";
 
 export function LiveQueues() {
   const clock = useClock();
@@ -13,7 +14,7 @@ export function LiveQueues() {
 }
 
 function Now() {
-  const { value, trouble } = useAsked<{ queues: QueueRow[] }>("/v1/queues");
+  const { value, trouble } = useAsked<{ zero_us: number; queues: QueueRow[]; budgets?: Budget[] }>("/v1/queues");
   const rows = value?.queues ?? [];
   const most = Math.max(1, ...rows.map((row) => Math.max(row.nominal_gpus ?? 0, row.used_gpus ?? 0)));
   const limited = rows.some((row) => row.nominal_gpus !== null);
@@ -31,7 +32,7 @@ function Now() {
               <span className="key"><i className="lent" />lent to others</span> <span className="key"><i className="free" />free</span>
             </p>
           )}
-          <div className="scroll" tabIndex={0} role="region" aria-label="Queues">
+          <div className="scroll" tabIndex={0} role="region" aria-label="Table of queues">
             <table className="rows now">
               <thead>
                 <tr>
@@ -56,6 +57,7 @@ function Now() {
           {limited && <p className="hint">Quotas and use of a queue hold for all below it. Who lends is counted as docs/queues.md says.</p>}
         </>
       )}
+      {value && <Budgets rows={value.budgets ?? []} zero={value.zero_us} />}
     </section>
   );
 }

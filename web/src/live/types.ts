@@ -31,7 +31,7 @@ export interface JobPageOf {
 
 export interface Top {
   pools: { pool: string; nodes: number; gpus: number; allocated: number }[];
-  nodes?: { node: string; gpus: number; gpus_used: number }[];
+  nodes?: { node: string; gpus: number; gpus_used: number; gpus_powered?: number | null }[]; // by the power cap
 }
 
 export interface Detail {
@@ -85,9 +85,21 @@ export interface Expected {
   never: boolean;
 }
 
+/** GPU-hours of a month that ends at `until_us`, of a queue ("": all users) or of one of its users. */
+export interface Budget {
+  queue: string;
+  user: string;
+  used_gpu_hours: number | null;
+  soft_gpu_hours: number | null;
+  hard_gpu_hours: number | null;
+  state: "" | "soft" | "hard"; // which of the two is used up
+  until_us: number;
+}
+
 export interface Eta {
   time_us: number;
   zero_us: number;
+  budgets?: { queue: string; user: string; limit: string; expected_us: { p50: number | null; p10: number | null } }[];
   jobs: { job: string; why: string; expected_us: Expected; rests_on: Said | null; wait_or_place: Said | null }[];
 }
 

@@ -212,7 +212,7 @@ class KubeExecutor(PlanExecutor):
         workload = self.workloads.by_job.get(job)
         if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
             return
-        self.workloads.refused(workload, why)
+        self.workloads.lost_places.refused(workload, why)
         self.workloads.messages.say(workload, why, UNSCHEDULABLE)
 
 

@@ -18,8 +18,8 @@ from kant.kube.follow.store import Store
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.objects.views import (
-    Budget,
     Claim,
+    DisruptionBudget,
     Meta,
     Namespace,
     Node,
@@ -65,7 +65,7 @@ ABSENT = 5.0  # seconds until a missing group is read again
 
 BEHIND = 5.0  # seconds for which a new leader waits for the watch
 
-NO_BUDGETS = "disruption budgets are asked only when somebody is to be evicted"
+NO_BUDGETS = "disruption budgets are checked only by the Eviction API"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
 NO_STORAGE = "pods with volume claims are not scheduled"
 NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers say"
@@ -103,7 +103,7 @@ class Informers:
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
         self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
-        self.budgets = self._stored("budgets", BUDGETS, Budget, mirror.budgets)
+        self.budgets = self._stored("budgets", BUDGETS, DisruptionBudget, mirror.budgets)
         self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)
         self.namespaces = self._stored("namespaces", NAMESPACES, Namespace, mirror.all_namespaces)
         self.namespaces.on_trouble = partial(self._without, self.namespaces, NO_NAMESPACES)

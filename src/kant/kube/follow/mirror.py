@@ -18,7 +18,16 @@ from kant.kube.follow.namespaces import Namespaces
 from kant.kube.follow.relevance import relevant_of_claim, relevant_of_node, relevant_of_object, relevant_of_pod
 from kant.kube.follow.scale_ups import ScaleUps
 from kant.kube.follow.store import Store, own_name, space_name
-from kant.kube.objects.views import Budget, Claim, Namespace, Node, PersistentVolume, Pod, StorageClass, Unstructured
+from kant.kube.objects.views import (
+    Claim,
+    DisruptionBudget,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    StorageClass,
+    Unstructured,
+)
 from kant.kube.translate.device_taints import TAINT_RULES
 from kant.kube.translate.resizing import as_counted, is_resized
 from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, Storage, claims_of
@@ -52,7 +61,7 @@ class Mirror:
     nodes: Store[str, Node] = field(init=False)
     all_namespaces: Store[str, Namespace] = field(init=False)
     objects: dict[str, Store[tuple[str, str], Unstructured]] = field(default_factory=dict)
-    budgets: Store[tuple[str, str], Budget] = field(init=False)
+    budgets: Store[tuple[str, str], DisruptionBudget] = field(init=False)
     claims: Store[ClaimName, Claim] = field(init=False)
     volumes: Store[str, PersistentVolume] = field(init=False)
     storage_classes: Store[str, StorageClass] = field(init=False)

@@ -58,7 +58,7 @@ class Answers:
                 workload.refused = ""  # a binding of it was carried out nevertheless
             if answered and (workload.refused or not workload.is_bound):
                 if workload.refused:  # the refusal waited for the last answer
-                    self.workloads.refused(workload, workload.refused, workload.blameless)
+                    self.workloads.lost_places.refused(workload, workload.refused, workload.blameless)
                 keys[workload.key] = None
             elif result.outcome is not Outcome.BOUND:
                 keys[workload.key] = None
@@ -88,11 +88,11 @@ class Answers:
         elif outcome is Outcome.REFUSED and has_place:
             self.counts.refused += 1
             self.workloads.messages.say(workload, f"a pod of it could not be bound: {result.why}")
-            self.workloads.refused(workload, result.why)
+            self.workloads.lost_places.refused(workload, result.why)
             if result.code == ELSEWHERE:
                 self.workloads.affected.renew([uid])
         elif outcome is Outcome.WITHDRAWN and has_place:
-            self.workloads.refused(workload, result.why, blameless=True)
+            self.workloads.lost_places.refused(workload, result.why, blameless=True)
         self.workloads.transitions.to_bind.append(workload)  # it may have other places by now
 
     def _count(self, result: BindResult) -> None:
@@ -114,13 +114,13 @@ class Answers:
         keys = dict[str, None]()
         self.notifier.may_not_go(eviction)
         if eviction.by:
-            self.executor.unplace(eviction.by, f"it may not evict whom it would replace: {eviction.refused}")
+            self.executor.unplace(eviction.by, f"it may not evict the pods that it would replace: {eviction.refused}")
         for workload, pods in eviction.victims:
             for pod in pods:
                 self.steps.binder.left(pod.metadata.uid)
             shrunk = workload.phase is Phase.PLACED and bool(workload.job)
             if shrunk or workload.phase is Phase.LEAVING:
                 named = {pod.metadata.uid for pod in pods}
-                self.workloads.stays(workload, not eviction.protected or eviction.protected in named)
+                self.workloads.lost_places.stays(workload, not eviction.protected or eviction.protected in named)
                 keys[workload.key] = None
         return keys

@@ -22,7 +22,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.config_maps import ConfigMap, config_map
 from kant.kube.objects.views import PartialMetadata
 from kant.live.core import Core
-from kant.live.learned import SavedCalibration, digest, learned_version, saved_calibration
+from kant.live.learned import SavedCalibration, digest, learned_version, restore_calibration, saved_calibration
 from kant.live.queue_use import SavedUse, note_of, read_note, use_of
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
@@ -61,6 +61,8 @@ class CalibrationStore:
         self.note = ""
         self.used = ""
         self.written = 0  # how often
+        self._elsewhere: SavedCalibration | None = None  # learned by a Kant elsewhere, from the ConfigMap
+        self._last_use: SavedUse | None = None  # of queues, as the last leader published it
         self._noted: tuple[int, int, int] = (0, 0, 0)
         self._kept: tuple[int, int, int] = (0, 0, 0)
         self._at = time.monotonic()
@@ -71,6 +73,16 @@ class CalibrationStore:
             return msgspec.json.decode(self.path.read_bytes(), type=SavedCalibration) if self.path is not None else None
         except (OSError, msgspec.DecodeError):
             return None
+
+    async def look_elsewhere(self, client: ApiClient, namespace: str, shares: bool) -> None:
+        """Read what a Kant elsewhere has learned, and with `shares` what queues have used."""
+        self._elsewhere = await learned_elsewhere(client, namespace)
+        if shares:
+            self._last_use = await use_on_lease(client, namespace)
+
+    def restore(self, core: Core) -> None:
+        """Let a core that replaces none continue with what was learned and used before."""
+        restore_calibration(core, self.read() or self._elsewhere, self._last_use)
 
     def put(self, core: Core, last: bool = False) -> None:
         """Save what is new: the file periodically, or at once if it is the `last` time."""

@@ -3,19 +3,15 @@
 One loop, in one thread: take in changes, decide, hand over the work, wait for more. Separate tasks send bindings,
 evictions and messages. The API server alone holds the truth: after a restart, a change of leader or a change of the
 nodes the state is rebuilt from it, by the same code that follows it.
-
-Long: one loop, and what each of its steps hands over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from kant.kube.act.effects import Effects
 from kant.kube.act.steps import Steps
@@ -23,33 +19,26 @@ from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.answers import LeadershipLostError
-from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere, use_on_lease
+from kant.kube.lead.calibration_store import CalibrationStore
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.live_state import LiveState
+from kant.kube.lead.proposals import Proposals
 from kant.kube.lead.rebuilding import QUIET, Rebuilding
+from kant.kube.lead.reports import Reports
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.notify.status import Status, Statuses
-from kant.kube.objects.views import Meta
+from kant.kube.notify.status import Statuses
 from kant.kube.reconcile.fleet import cluster_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.live.core import Core
-from kant.live.learned import SavedCalibration, restore_calibration
-from kant.live.logs import log_event
-from kant.live.queue_use import SavedUse
-from kant.live.rounds import LiveRounds
 from kant.model.node import ClusterSpec
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
 
-if TYPE_CHECKING:
-    from kant.kube.lead.defragmentations import Defragmentations
-
-log = logging.getLogger("kant.kube")
 PACE = 0.005  # minimum seconds between two cycles; and no less than the last one took,
 BREATH = 0.25  # but no more than this: after a slow build bindings are due
 IDLE = 1.0  # seconds after which the loop runs again without a change
@@ -70,14 +59,19 @@ class KubeDriver:
     ) -> None:
         self.client = client
         self.settings = settings
-        self.learned: SavedCalibration | None = None  # by a Kant elsewhere, from the ConfigMap
-        self.used: SavedUse | None = None  # by queues, as the last leader published it
         self.telemetry = telemetry or KubeTelemetry()
         self.counts = Counts()
         self.mirror = Mirror(schedulers=settings.shadow or (settings.scheduler_name,))
         self.translation = Translation(self.mirror, settings.scheduler_name, settings.shadow)
         self._awake = asyncio.Event()
-        self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed, settings.once)
+        self.informers = Informers(
+            client,
+            self.mirror,
+            self._awake.set,
+            on_trouble,
+            lambda *about: self.reports.malformed(*about),
+            settings.once,
+        )
         self.translation.groups = self.informers.groups
         self.effects = effects = Effects(client, self._awake.set, holds, token)
         self.steps = Steps(effects, self.mirror, self.translation)
@@ -87,16 +81,10 @@ class KubeDriver:
         self.state: LiveState | None = None
         self.rebuilding = Rebuilding(self.translation)
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
-        self.rounds = (
-            LiveRounds(settings.solver, self._awake.set, lambda core: self.workloads.movable(), most_starts=1)
-            if settings.solver
-            else None
-        )
-        self._defragmentations: Defragmentations | None = None
-        self.statuses = Statuses(effects, self.translation, lambda: self.state, self._round_statuses)
+        self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
+        self.statuses = Statuses(effects, self.translation, lambda: self.state, self.proposals.statuses)
         self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
-        self._journal_trouble = ""
-        self._queues_gone = False
+        self.reports = Reports(settings, self.translation, self.notifier, self.telemetry)
         self._early: list[bytes] | None = None  # lines of the journal while not leading yet
 
     def take_profile(self, profile: Profile) -> None:
@@ -111,18 +99,6 @@ class KubeDriver:
         return self.state.core if self.state is not None else None
 
     @property
-    def defragmentations(self) -> Defragmentations | None:
-        """The rounds that operators request; imported with the first of them."""
-        if self._defragmentations is None and self.mirror.kind("defragmentations"):
-            from kant.kube.lead.defragmentations import Defragmentations
-
-            self._defragmentations = Defragmentations(self.mirror, self.settings.solver, self._awake.set)
-        return self._defragmentations
-
-    def _round_statuses(self) -> Iterator[tuple[str, Status, str, str]]:
-        return self._defragmentations.statuses() if self._defragmentations is not None else iter(())
-
-    @property
     def workloads(self) -> Workloads:
         """The workloads of the current state."""
         assert self.state is not None
@@ -133,14 +109,6 @@ class KubeDriver:
         workload = self.workloads.by_job.get(job) if self.state is not None else None
         return workload.reason if workload is not None else ""
 
-    def _malformed(self, kind: str, meta: Meta, sentence: str) -> None:
-        """Report an object that cannot be decoded, and is left out."""
-        known = {"pods": "Pod", "nodes": "Node"}.get(kind)
-        if known is not None and meta.uid:
-            self.notifier.malformed(known, meta, f"it is not as the API has it: {sentence}", not self.settings.shadow)
-        else:
-            log_event(log, f"{kind} {meta.name} is not as the API has it: {sentence}", logging.WARNING)
-
     async def run(self, led: asyncio.Event | None = None) -> None:
         """Follow the cluster, decide and act while leading. Until `led` is set the state is only kept ready."""
         synced = asyncio.Event()
@@ -150,9 +118,9 @@ class KubeDriver:
                 await synced.wait()
                 if led is not None and not led.is_set():
                     await self._stand_by(led)
-                self.learned = await learned_elsewhere(self.client, self.settings.namespace)
-                if self.settings.profile.order.shares:
-                    self.used = await use_on_lease(self.client, self.settings.namespace)
+                await self.calibration_store.look_elsewhere(
+                    self.client, self.settings.namespace, self.settings.profile.order.shares
+                )
                 self._begin_to_lead()
                 tasks.create_task(self.notifier.recorder.run())
                 tasks.create_task(self.effects.run())
@@ -161,10 +129,7 @@ class KubeDriver:
                     tasks.create_task(self.trials.run())
                 await self._lead()
         finally:
-            if self.rounds is not None:
-                self.rounds.close()
-            if self._defragmentations is not None:
-                self._defragmentations.close()
+            self.proposals.close()
             if self.core is not None and self._early is None:
                 self.calibration_store.put(self.core, last=True)
                 self.core.end()
@@ -196,13 +161,13 @@ class KubeDriver:
             for line in early:
                 write(line)
         self.on_core(core)
-        self._say_built(core)
-        self.translation.queues(core)  # the notes of the last leader on queues are known now
+        self.reports.built(core)
+        self.translation.queues.follow(core)  # the notes of the last leader on queues are known now
         self.rebuilding.built_at = time.monotonic()
         for gang in state.workloads.partially_bound.in_part():
             gang.partial = core.clock()  # until now this replica could not complete it
         self.take_changes()
-        restore_calibration(core, self.calibration_store.read() or self.learned, self.used)
+        self.calibration_store.restore(core)
 
     async def _lead(self) -> None:
         while True:
@@ -227,7 +192,7 @@ class KubeDriver:
         assert self.state is not None
         self.state.answers.take()
         self.take_changes()
-        self._look_for_gone_queues()
+        self.reports.look_for_gone_queues()
         if self.informers.is_unsure:
             return IDLE  # we are woken
         state, steps, shadow = self.state, self.steps, bool(self.settings.shadow)
@@ -239,12 +204,15 @@ class KubeDriver:
             if not self.build():
                 return IDLE
             state = self.state
-        if state.workloads.may_lack_places() and time.monotonic() - self.rebuilding.built_at < self.settings.recovery:
+        if self.rebuilding.is_look_due():
+            state.look_at_filters()
+        fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
+        if fresh and state.workloads.reading.may_lack_places():
             return IDLE  # woken on news; no other job may get what they need
         if state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
-        if not (shadow or self.translation.presence.gone):  # else a moved job would not start again
-            self._move(state)
+        if not (shadow or self.translation.queues.presence.gone):  # else a moved job would not start again
+            self.proposals.carry_out(state)
         core, began = state.core, time.monotonic()
         plan = core.cycle()
         self.counts.cycles += 1
@@ -256,7 +224,8 @@ class KubeDriver:
                 state.reasons.ask()
             state.hand_over()
         core.attribute()
-        self._look_at_journals()
+        if self.reports.look_at_journals():
+            self.translation.stale = True
         core.observe()
         if not steps.is_binding():
             self.calibration_store.put(core)
@@ -268,33 +237,6 @@ class KubeDriver:
         assert self.state is not None
         self.trials.look(self.mirror.touched)
         self.state.take_changes()
-
-    def _move(self, state: LiveState) -> None:
-        """Carry out proposals of the solver, which preempt jobs so that others start or nodes become free."""
-        core, evictor = state.core, self.steps.evictor
-        if self.rounds is not None and not evictor.is_busy:
-            proposal = self.rounds.turn(core)
-            if proposal is not None:
-                state.carry_out(core.propose(proposal))
-        rounds = self.defragmentations
-        step = rounds.turn(core, state.workloads, evictor.is_busy) if rounds is not None else None
-        if rounds is not None and step is not None:
-            plan = core.propose(step)
-            rounds.record(plan)
-            state.carry_out(plan)
-
-    def _look_at_journals(self) -> None:
-        """Report whether the journal is being written. A new file begins with a rebuilt state."""
-        journals = self.settings.journals
-        if journals is None:
-            return
-        journals.flush()
-        if journals.trouble != self._journal_trouble:
-            self._journal_trouble = journals.trouble
-            self.telemetry.recording(not journals.trouble)
-            self.notifier.journal(self.settings.namespace, journals.trouble)
-        if journals.wants_new_file():
-            self.translation.stale = True
 
     def build(self) -> bool:
         """Build the state from the objects of the API server. Returns False where there is no node yet."""
@@ -319,11 +261,11 @@ class KubeDriver:
         state.settle_everything()
         self.counts.builds += 1
         if self._early is None:
-            self._say_built(core)
+            self.reports.built(core)
         if before is not None:
             core.inherit(before)
         elif self._early is None:
-            restore_calibration(core, self.calibration_store.read() or self.learned, self.used)
+            self.calibration_store.restore(core)
         state.look_up()
         self.rebuilding.built(core, began)
         return True
@@ -337,20 +279,3 @@ class KubeDriver:
         if settings.journals is not None:
             sink = settings.journals.open() if self._early is None else self._early.append
         return Core(spec, settings.profile, sink, zero, seed=settings.seed, waited=waited)
-
-    def _say_built(self, core: Core) -> None:
-        nodes, complaints = core.state.node_index, self.translation.complaints
-        self.telemetry.follow(core.state, core.now)
-        log_event(log, "state built", nodes=len(nodes), pods=len(self.mirror.pods), waiting=len(core.state.pending))
-        for about, sentence in complaints.items():
-            if not about.startswith("node "):
-                log_event(log, sentence, logging.WARNING, about=about)
-        self.notifier.nodes(self.mirror.nodes, complaints, not self.settings.shadow)
-
-    def _look_for_gone_queues(self) -> None:
-        """Report that no Queue is left, or that there is one again."""
-        presence, namespace = self.translation.presence, self.settings.namespace
-        if bool(presence.gone) != self._queues_gone:
-            self._queues_gone = bool(presence.gone)
-            self.telemetry.queues_gone(self._queues_gone)
-            self.notifier.queues(namespace, presence.advice(namespace), not self.settings.shadow)

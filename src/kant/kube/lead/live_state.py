@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.bookings import Bookings
-from kant.kube.reconcile.budgets import Budgets, Protection
+from kant.kube.reconcile.budgets import DisruptionBudgets, Protection
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.messages import QUEUED
 from kant.kube.reconcile.saved_work import SavedWork
@@ -34,6 +35,7 @@ from kant.model.decision import Plan
 
 if TYPE_CHECKING:
     from kant.kube.reconcile.awaited_nodes import AwaitedNodes
+    from kant.kube.reconcile.node_preemption import NodePreemption
 
 log = logging.getLogger("kant.kube")
 
@@ -60,9 +62,10 @@ class LiveState:
         self.fleet = Fleet(core, self.mirror, translation)
         self.bookings = Bookings(core, translation)
         self.workloads = Workloads(core, self.mirror, translation, binder.leaving, binder.step.in_flight)
-        self.workloads.recall, self.workloads.recount = binder.recall, self.fleet.follow
+        lost_places = self.workloads.lost_places
+        lost_places.recall, lost_places.recount = binder.recall, self.fleet.follow
         binder.closed, binder.short = self.fleet.closed, set()
-        budgets = Budgets(self.mirror)
+        budgets = DisruptionBudgets(self.mirror)
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
@@ -79,14 +82,21 @@ class LiveState:
 
         return AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
 
+    @cached_property
+    def node_preemption(self) -> NodePreemption:
+        """Preemption for pods that only filters keep from nodes; imported with the first of them."""
+        from kant.kube.reconcile.node_preemption import NodePreemption
+
+        return NodePreemption(self.workloads.transitions)
+
     def settle_everything(self) -> None:
         """Take in everything in the mirror, as the first events of the state."""
         mirror, workloads = self.mirror, self.workloads
-        self.translation.queues(self.core, 0)
+        self.translation.queues.follow(self.core, 0)
         for touched in _touched(mirror):
             touched.clear()
         mirror.namespaces.touched = mirror.namespaces.relabelled = mirror.devices.is_new = False
-        self.translation.queue_namespaces.take_changed()
+        self.translation.queues.namespaces.take_changed()
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
@@ -132,13 +142,13 @@ class LiveState:
             self.look_up()
         if self.translation.devices.requests.has_other_homes:  # shared devices may be available elsewhere
             self.rebuilding.soon(self.core)
-        workloads.retry_partially_bound()
+        workloads.lost_places.retry_partially_bound()
         workloads.partially_bound.complete_all()  # no gang is left partial when the core decides
         self._count_pods()
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
         self.saved_work.follow(pods)
-        if self.translation.awaits_nodes:
+        if self.translation.queues.awaits_nodes:
             self.awaited_nodes.follow()
 
     def _take_nodes(self) -> dict[str, None]:
@@ -147,7 +157,7 @@ class LiveState:
             was_stale = self.fleet.stale
             self.fleet.follow(names)
             self.steps.binder.recall(self.fleet.closed & names.keys())
-            self.workloads.has_more(names)
+            self.workloads.lost_places.has_more(names)
             self.notifier.nodes(names, self.translation.complaints, not self.settings.shadow)
             if self.fleet.stale and was_stale:
                 self.rebuilding.is_restless()
@@ -172,13 +182,13 @@ class LiveState:
             self.workloads.settle_all(self.workloads.affected.consuming(named))
         if any(kind.startswith(("topologies", "reservations")) for kind in kinds):
             self.translation.stale = True
-        elif "queues" in kinds or self.translation.presence.is_meant:
-            self.translation.queues(self.core)
+        elif "queues" in kinds or self.translation.queues.presence.is_meant:
+            self.translation.queues.follow(self.core)
             self.workloads.settle_all(self.workloads.affected.rejected())
-        elif self.mirror.namespaces.relabelled and self.translation.queue_namespaces.selecting:
-            self.translation.queues(self.core)
+        elif self.mirror.namespaces.relabelled and self.translation.queues.namespaces.selecting:
+            self.translation.queues.follow(self.core)
         self.mirror.namespaces.relabelled = False
-        changed = self.translation.queue_namespaces.take_changed()
+        changed = self.translation.queues.namespaces.take_changed()
         if changed or changed is None:
             self.workloads.settle_all(self.workloads.affected.waiting_in(changed))
 
@@ -199,18 +209,28 @@ class LiveState:
             self.rebuilding.soon(self.core)
         return keys
 
+    def look_at_filters(self) -> None:
+        """Find out again which nodes fail the filters of waiting pods. Only workloads with such pods are re-created."""
+        began = time.monotonic()
+        keys = self.workloads.affected.by_filters()
+        self.translation.eligible.tell_sets(self.core)
+        keys.update(self.workloads.follow_sets())
+        self.workloads.settle_all(keys)
+        self.look_up()
+        self.rebuilding.looked(began)
+
     def _take_overrun(self) -> None:
         """Handle nodes that have lost GPUs which jobs hold."""
         overrun = self.fleet.take_overrun()
         if overrun:
-            self.workloads.withdraw(overrun)
+            self.workloads.lost_places.withdraw(overrun)
             self.fleet.follow(overrun)  # the places given up may free the lost GPUs
         self.steps.binder.short = set(self.fleet.overrun)
 
     def _look_at_clock(self) -> None:
         """Do what is due by time, even without a change."""
         workloads = self.workloads
-        workloads.look_at_protected()
+        workloads.lost_places.look_at_protected()
         due = workloads.elastic.due()
         if due:
             workloads.settle_all(due)
@@ -229,7 +249,8 @@ class LiveState:
 
     def look_up(self) -> None:
         """Have the objects read of groups that workloads wait for."""
-        awaited, self.workloads.awaited = self.workloads.awaited, {}
+        reading = self.workloads.reading
+        awaited, reading.awaited = reading.awaited, {}
         for ref in awaited:
             self.informers.look_up(ref)
 
@@ -242,13 +263,13 @@ class LiveState:
 
     def preempt_by_node(self) -> None:
         """Make room for a pod that only node filters keep from every node."""
-        found = self.workloads.node_preemption.turn()
+        found = self.node_preemption.turn() if self.workloads.transitions.nowhere else None
         if found is not None:
             workload, plan = found
             self.carry_out(plan)
             going = (pods for one in self.executor.evictions if one.by == workload.job for _, pods in one.victims)
             uids = {pod.metadata.uid for pods in going for pod in pods}
-            if not self.workloads.node_preemption.carried_out(workload, uids):
+            if not self.node_preemption.carried_out(workload, uids):
                 self.workloads.settle(workload.key)
 
     def hand_over(self) -> None:

@@ -1,7 +1,8 @@
-"""When the state is rebuilt: once it is stale and the nodes are calm, or because nodes fail fewer filters."""
+"""When the state is rebuilt, once it is stale and the nodes are calm, and when filters of nodes are looked at again."""
 
 from __future__ import annotations
 
+import math
 import time
 
 from kant.kube.reconcile.device_limits import PATIENCE
@@ -11,7 +12,7 @@ from kant.live.core import Core
 
 QUIET = 0.5  # seconds without a change of the nodes after which the state is rebuilt
 LONGEST_UNREST = 5.0
-FAILING = 2.0  # seconds between two rebuilds because nodes fail fewer filters
+FAILING = 2.0  # seconds between two looks because nodes fail fewer filters
 STALE = 10.0  # seconds between two rebuilds on standby
 LEAST_WORK = 20.0  # minimum interval, as a multiple of the time of the last build or check
 
@@ -28,7 +29,8 @@ class Rebuilding:
         self.built_at = 0.0
         self.change_at = 0
         self.rest = STALE  # seconds until the next build on standby
-        self._took = self._look_at = 0.0
+        self._took = self._look_at = self._looked = 0.0
+        self._improved_at = math.inf
         self._unrest = self._stable_since = -1.0
         self.touched: dict[str, None] = {}
         self._volume_version = 0
@@ -38,13 +40,25 @@ class Rebuilding:
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
+        self._looked, self._improved_at = self.built_at, math.inf
         self.rest = max(STALE, LEAST_WORK * self._took)
         self.change_at = self.translation.next_change(core.now)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
         """Whether the state no longer fits the cluster."""
-        waited, patience = self.translation.filters.limits.waited(), max(PATIENCE, LEAST_WORK * self._took)
-        return fleet.stale or self.translation.stale or waited > patience or self.change_at <= core.now
+        return fleet.stale or self.translation.stale or self.change_at <= core.now
+
+    def is_look_due(self) -> bool:
+        """Whether filters have to be looked at again: a start was refused, nodes may pass, or pods wait for a limit."""
+        filters, now = self.translation.filters, time.monotonic()
+        if now < self._look_at:
+            return False
+        return filters.outdated or self._improved_at <= now or filters.limits.waited() > PATIENCE
+
+    def looked(self, began: float) -> None:
+        """Note that the filters have been looked at, from `began` until now."""
+        self._looked = time.monotonic()
+        self._look_at, self._improved_at = self._looked + LEAST_WORK * (self._looked - began), math.inf
 
     def is_stable(self, fleet: Fleet) -> bool:
         """Whether the nodes have not changed for a while."""
@@ -57,14 +71,12 @@ class Rebuilding:
         """Note that nodes have changed in a way that the state does not contain."""
         self._stable_since = time.monotonic()
 
-    def soon(self, core: Core, since: float = 0.0) -> None:
-        """Schedule a rebuild, but not too often: counted from now, or from `since` (seconds)."""
-        wait = max(FAILING, LEAST_WORK * self._took)
-        wait = max(since + wait - time.monotonic(), 0.0) if since else wait
-        self.change_at = min(self.change_at, core.now + int(wait * 1e6))
+    def soon(self, core: Core) -> None:
+        """Schedule a rebuild, but not too often."""
+        self.change_at = min(self.change_at, core.now + int(max(FAILING, LEAST_WORK * self._took) * 1e6))
 
     def look(self, core: Core, nodes: dict[str, None]) -> None:
-        """Schedule a rebuild where nodes no longer fail a filter of waiting pods, which may not use them until then."""
+        """Note where nodes no longer fail a filter of waiting pods, which may not use them until then."""
         filters, mirror = self.translation.filters, self.translation.mirror
         if filters.failing:
             self.touched.update(nodes)
@@ -79,4 +91,4 @@ class Rebuilding:
         improved = filters.improved(touched)
         self._look_at = began + LEAST_WORK * (time.monotonic() - began)
         if improved:
-            self.soon(core, self.built_at)
+            self._improved_at = max(self._looked + FAILING, began)

@@ -251,7 +251,7 @@ class Replica:
             LeaseThread(self.config, self._lease, self.trouble) as candidate,
             Standby(lambda: self._driver(client, term)) as standby,
         ):
-            log_event(log, "stands for election")
+            log_event(log, "waits for the Lease")
             term.token = token = await standby.until(candidate.elected())
             if self.options.shadow:  # it binds nothing, so no claim is needed
                 log_event(log, "leads", token=token)
@@ -314,7 +314,7 @@ class Replica:
         if (driver := self.driver) is not None:
             known[ANNOTATION] = driver.calibration_store.note
             known[USED] = driver.calibration_store.used or known[USED]
-            known[QUEUES_KNOWN] = driver.translation.presence.annotation(known[QUEUES_KNOWN])
+            known[QUEUES_KNOWN] = driver.translation.queues.presence.annotation(known[QUEUES_KNOWN])
         found = {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name, VERSION: __version__}
         return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in known.items() if v}
 
@@ -331,7 +331,7 @@ class Replica:
         driver = KubeDriver(
             client, settings, recorder, lambda: term.holds(), lambda: term.token, self.trouble, self.telemetry
         )
-        driver.translation.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
+        driver.translation.queues.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
         if options.page is not None:
             driver.on_core = self.questions.follow
         if options.leader_election:
@@ -352,7 +352,9 @@ class Replica:
             log_event(log, "the Lease is lost: it was not renewed in time, or another replica has it", logging.WARNING)
         except* BehindError:
             log_event(
-                log, "the watch has not said in time what the last leader bound: all is read anew", logging.WARNING
+                log,
+                "the watch did not show in time what the last leader bound: everything is read again",
+                logging.WARNING,
             )
         finally:
             await ready.drop()

@@ -74,12 +74,12 @@ class Reasons:
     def remarks(self, workload: Workload, reason: Reason | None) -> list[str]:
         """Return remarks in addition to a reason, about what the core does not know."""
         workloads, state = self.workloads, self.core.state
-        if isinstance(reason, Closed) and (gone := workloads.translation.presence.gone):
+        if isinstance(reason, Closed) and (gone := workloads.translation.queues.presence.gone):
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
         row, waits = state.rows[workload.job], list[str]()
-        if workloads.translation.awaits_nodes:
+        if workloads.translation.queues.awaits_nodes:
             from kant.kube.reconcile.awaited_nodes import scale_up_remark
 
             node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)

@@ -21,7 +21,8 @@ from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.objects.quantity import text_of
 from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import Bookings
-from kant.kube.reconcile.translation import Translation, matches
+from kant.kube.reconcile.translated_nodes import matches
+from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
 from kant.live.core import Core
 from kant.model.errors import InputError
@@ -82,7 +83,7 @@ class Statuses:
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
         labels = [view.metadata.labels or {} for view in self.translation.mirror.nodes.values()]
-        reserved = {one.name: one for one in translation.reserved}
+        reserved = {one.name: one for one in translation.nodes.reserved}
         booked = {one.name: one for one in translation.booked}
         for plural, kind in (("queues", "Queue"), ("topologies", "Topology"), ("reservations", "Reservation")):
             for (_, name), item in list(objects.get(plural, {}).items()):

@@ -23,3 +23,11 @@ class NoMatchingNodeError(MalformedError):
 
 class NotYetError(MalformedError):
     """The object is valid: what it needs does not exist yet."""
+
+
+class SelectorError(Exception):
+    """A device selector that cannot be evaluated, in one sentence. `later`: it can be evaluated after some time."""
+
+    def __init__(self, sentence: str, later: bool = False) -> None:
+        super().__init__(sentence)
+        self.later = later

@@ -371,7 +371,7 @@ class StorageClass(PartialMetadata, frozen=True):
 # --- disruption budgets -------------------------------------------------------------------------------------------
 
 
-class BudgetSpec(View, frozen=True):
+class DisruptionBudgetSpec(View, frozen=True):
     selector: LabelSelector | None = None
     unhealthy_pod_eviction_policy: str = ""
 
@@ -383,10 +383,10 @@ class BudgetStatus(View, frozen=True):
     observed_generation: int = 0
 
 
-class Budget(PartialMetadata, frozen=True):
+class DisruptionBudget(PartialMetadata, frozen=True):
     """A PodDisruptionBudget."""
 
-    spec: BudgetSpec = BudgetSpec()
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: BudgetStatus = BudgetStatus()
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kant.kube.follow.mirror import Mirror, is_over
-from kant.kube.objects.views import Budget, Pod
+from kant.kube.objects.views import DisruptionBudget, Pod
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.translate.selectors import OPERATORS, selects
@@ -22,7 +22,7 @@ Name = tuple[str, str]
 """Namespace and name of a budget."""
 
 
-def covers(budget: Budget, pod: Pod) -> bool:
+def covers(budget: DisruptionBudget, pod: Pod) -> bool:
     """Whether the budget selects the pod. Never for a pod without labels, or a budget without a selector."""
     selector, labels = budget.spec.selector, pod.metadata.labels
     if selector is None or not labels or pod.metadata.namespace != budget.metadata.namespace:
@@ -32,7 +32,7 @@ def covers(budget: Budget, pod: Pod) -> bool:
     return selects(selector, labels)
 
 
-def allowed(budget: Budget) -> int:
+def allowed(budget: DisruptionBudget) -> int:
     """Return the disruptions that it allows now; 0 while its status is about an older version of it."""
     status = budget.status
     return max(status.disruptions_allowed, 0) if status.observed_generation >= budget.metadata.generation else 0
@@ -43,7 +43,7 @@ def is_asked_about(pod: Pod) -> bool:
     return pod.status.phase != "Pending" and not is_over(pod) and pod.metadata.deletion_timestamp is None
 
 
-def takes(budget: Budget, pod: Pod) -> bool:
+def takes(budget: DisruptionBudget, pod: Pod) -> bool:
     """Whether evicting a covered pod uses up one of the allowed disruptions. Pods that are not ready may be exempt."""
     if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
         return True
@@ -52,14 +52,14 @@ def takes(budget: Budget, pod: Pod) -> bool:
     return not healthy and budget.spec.unhealthy_pod_eviction_policy != "AlwaysAllow"
 
 
-class Budgets:
+class DisruptionBudgets:
     """Which of the mirror's budgets cover which of its pods, kept in step with both."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
         self._of: dict[str, dict[Name, None]] = {}  # by pod uid; only covered pods
         self._pods: dict[Name, dict[str, None]] = {}
-        self._known: dict[Name, Budget] = {}
+        self._known: dict[Name, DisruptionBudget] = {}
         self._in: dict[str, dict[Name, None]] = {}  # by namespace
 
     def follow(self, pods: Iterable[str], names: Iterable[Name]) -> set[str]:
@@ -130,7 +130,7 @@ class Budgets:
 class Protection:
     """Tells the state which running jobs may not be preempted: by their budgets, or because an eviction was refused."""
 
-    def __init__(self, workloads: Workloads, budgets: Budgets) -> None:
+    def __init__(self, workloads: Workloads, budgets: DisruptionBudgets) -> None:
         self.all = workloads
         self.budgets = budgets
 

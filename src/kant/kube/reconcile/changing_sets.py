@@ -21,7 +21,7 @@ class ChangingSets:
 
     def take(self) -> dict[str, None]:
         """Return the keys of workloads to re-create: no node fitted or fits them, or they need node sets now."""
-        changes = self.transitions.translation.take_set_changes(self._in_use)
+        changes = self.transitions.translation.eligible.take_set_changes(self._in_use)
         names = {change.name for change in changes}
         self._left = {node for change in changes for node in change.removed}
         if not names:
@@ -48,12 +48,12 @@ class ChangingSets:
     def _is_current(self, workload: Workload) -> bool:
         """Whether the reason of a pod that no node fits is up to date. False for gangs, which are always re-created."""
         pods = self.members.pods(workload.key)
-        return len(pods) == 1 and self.transitions.translation.why_no_node(pods) == workload.reason
+        return len(pods) == 1 and self.transitions.translation.eligible.why_no_node(pods) == workload.reason
 
     def take_left(self) -> set[str]:
         """Return the nodes on which a placed, unbound pod may not run any more."""
         left, self._left = self._left, set()
-        admits, pods = self.transitions.translation.admits, self.transitions.mirror.pods
+        admits, pods = self.transitions.translation.eligible.admits, self.transitions.mirror.pods
         coming = (
             (slot.node, pods[slot.pod])
             for workload in (self.transitions.unbound if left else ())

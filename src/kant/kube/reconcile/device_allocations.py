@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
-from kant.kube.objects.refusals import NotYetError
+from kant.kube.objects.refusals import NotYetError, SelectorError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NO_PODS, Placed
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_capacity import Limit, Taken
 from kant.kube.translate.device_claims import Asked, consumed_by, identity, is_ours, key_of, known_names, reach_terms
-from kant.kube.translate.device_selectors import SelectorError
 from kant.kube.translate.devices import Counter, DeviceId, PoolId
 from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import ClaimName

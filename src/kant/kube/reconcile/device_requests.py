@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2s
+from typing import TYPE_CHECKING
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
-from kant.kube.objects.refusals import NotYetError
+from kant.kube.objects.refusals import NotYetError, SelectorError
 from kant.kube.objects.views import Node, Pod
 from kant.kube.translate.device_capacity import part_of, taken_of, times_in
 from kant.kube.translate.device_claims import (
@@ -30,13 +31,15 @@ from kant.kube.translate.device_claims import (
     known_names,
     reach_terms,
 )
-from kant.kube.translate.device_selectors import DeviceSelectors, SelectorError
 from kant.kube.translate.devices import Candidate, DeviceId, Reach
 from kant.kube.translate.resources import GPU_RESOURCES, Claimed, used_of
 from kant.kube.translate.selectors import Term
 from kant.kube.translate.sharing import SHARED
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.translate.device_selectors import DeviceSelectors
 
 NO_GPUS = Claimed()
 
@@ -51,7 +54,7 @@ class DeviceRequests:
         self.mirror = mirror
         self.devices = mirror.devices
         self.scheduler = scheduler
-        self.selectors = selectors or DeviceSelectors()
+        self._selectors = selectors
         self.homes: dict[ClaimName, Reach] = {}
         self.has_other_homes = False
         self._turns: dict[ClaimName, int] = {}
@@ -59,6 +62,20 @@ class DeviceRequests:
         self._asked: dict[str, Asked] = {}
         self._found: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[DeviceId]] = {}  # by selectors
         self._gpus: dict[Want, Claimed | None] = {}
+
+    @property
+    def selectors(self) -> DeviceSelectors:
+        """Evaluates the expressions of claims; imported with the first of them."""
+        if self._selectors is None:
+            from kant.kube.translate.device_selectors import DeviceSelectors
+
+            self._selectors = DeviceSelectors()
+        return self._selectors
+
+    @property
+    def turned_away(self) -> bool:
+        """Whether the expressions of some namespace have used up their time."""
+        return self._selectors is not None and self._selectors.turned_away
 
     def begin(self) -> None:
         """Begin a new state: forget what claims ask for, and let claims without devices try their next home."""
@@ -74,8 +91,10 @@ class DeviceRequests:
         self._found.clear()
         self._gpus.clear()
         self.homes.clear()
-        self.has_other_homes = self.selectors.turned_away = False
-        self.selectors.keep(self.devices.inventory.stamps)
+        self.has_other_homes = False
+        if self._selectors is not None:
+            self._selectors.turned_away = False
+            self._selectors.keep(self.devices.inventory.stamps)
 
     def _renew(self) -> None:
         """Forget everything cached if it was found with other slices or classes than the present ones."""

@@ -178,7 +178,7 @@ class ElasticGangs:
 
     def _takes(self, slot: Slot, pod: Pod) -> bool:
         """Whether a slot is valid for a pod, by all rules of a first placement."""
-        if slot.node in self.transitions.closed or not self.translation.admits(pod, slot.node):
+        if slot.node in self.transitions.closed or not self.translation.eligible.admits(pod, slot.node):
             return False
         return not self.translation.filters.check([(slot.node, pod)])
 

@@ -22,11 +22,11 @@ from kant.model.units import GPU
 
 def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpec | None:
     """Return the present nodes as a cluster, in the order of their names; None where there are none."""
-    seen = (translation.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
-    nodes = translation.leave_out_rare(tuple(one[0] for one in seen if one is not None))
+    seen = (translation.nodes.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
+    nodes = translation.nodes.leave_out_rare(tuple(one[0] for one in seen if one is not None))
     for node in nodes:
-        translation.follow_facts(node.name)
-    return ClusterSpec("kubernetes", nodes) if nodes else None
+        translation.eligible.follow_facts(node.name)
+    return ClusterSpec("kubernetes", nodes, grows=True) if nodes else None
 
 
 class Fleet:
@@ -45,17 +45,18 @@ class Fleet:
     def follow(self, names: Iterable[str]) -> None:
         """Emit events for the changes to these nodes."""
         now, nodes = self.core.now, self.mirror.nodes
-        seen = {name: self.translation.node(nodes[name], now) if name in nodes else None for name in names}
+        seen = {name: self.translation.nodes.node(nodes[name], now) if name in nodes else None for name in names}
+        self.translation.stale |= self.translation.nodes.shares_anew
         self._take_in(seen)
         for name, one in seen.items():
             index = self.core.state.node_index.get(name)
             if name not in nodes:
                 self._gone[name] = None
-                self.translation.drop_complaint(f"node {name}")
+                self.translation.complaints.drop(f"node {name}")
             if index is not None:
-                self.translation.follow_facts(name)
+                self.translation.eligible.follow_facts(name)
                 self._follow(name, index, one)
-        self.translation.tell_sets(self.core)
+        self.translation.eligible.tell_sets(self.core)
         if self._gone:
             self._let_go()
 
@@ -85,7 +86,7 @@ class Fleet:
             self.translation.stale
             or len(pools) > MAX_POOLS
             or not all(state.stays_on(node) for node in other)
-            or self.translation.joins([self.mirror.nodes[name] for name in (*new, *(node.name for node in other))])
+            or self.translation.nodes.joins([self.mirror.nodes[node.name] for node in (*new.values(), *other)])
         ):
             self.stale = True
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kant.kube.follow.mirror import Mirror
+from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Workload
@@ -58,6 +58,10 @@ class Membership:
         """Return the existing pods of a workload."""
         pods = self.mirror.pods
         return [pods[uid] for uid in self.pods_of.get(key, ()) if uid in pods]
+
+    def live(self, key: str) -> list[Pod]:
+        """Return the existing pods of a workload that have not ended."""
+        return [pod for pod in self.pods(key) if not is_over(pod)]
 
     def drop_deleted(self, key: str) -> None:
         """Forget the pods of a workload that no longer exist."""

@@ -91,7 +91,7 @@ class NodePreemption:
             return node in accepted and not self.filters.check([(node, pod)], going)
 
         names = self.transitions.node_names if ways.pods else []
-        accepted = dict.fromkeys(self.translation.accepting(pod, names))
+        accepted = dict.fromkeys(self.translation.eligible.accepting(pod, names))
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
             return None  # it has a place once the leaving pods are gone

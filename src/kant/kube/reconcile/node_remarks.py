@@ -6,10 +6,12 @@ from collections.abc import Collection
 
 import numpy as np
 
+from kant.cluster import columns as c
 from kant.cluster.closing_rules import closing_rules
 from kant.cluster.state import ClusterState
 from kant.kube.translate.pod_rules import PODS
 from kant.model.rules import PodRules
+from kant.model.status import NodeStatus
 
 
 def node_remarks(closed: Collection[str], nodes: Collection[str], state: ClusterState) -> list[str]:
@@ -20,8 +22,9 @@ def node_remarks(closed: Collection[str], nodes: Collection[str], state: Cluster
 def _crowded(state: ClusterState) -> str:
     counters = state.shapes.rules.counters
     one = PodRules(amounts=((PODS, 1),) if PODS in counters.amounts else ())
-    taken = [row for _, mask in closing_rules(state.table, counters, one) for row in np.flatnonzero(mask).tolist()]
-    full = [node for row in taken if state.node_index.get((node := state.nodes[row]).name) == row]
+    there = state.table[:, c.STATUS] != NodeStatus.RETIRED
+    masks = [mask & there for _, mask in closing_rules(state.table, counters, one)]
+    full = [state.nodes[row] for mask in masks for row in np.flatnonzero(mask).tolist()]
     if len(full) == 1:
         return f"node {full[0].name} has as many pods as it may ({dict(full[0].amounts)[PODS]})"
     return f"{len(full):,} nodes have as many pods as they may" if full else ""

@@ -52,7 +52,7 @@ class RuleChanges:
                 again[key] = None
             pods = (self.mirror.pods.get(uid) for uid in self.members.pods_of.get(key, ()))
             self.transitions.crowded.update((pod.spec.node_name, None) for pod in pods if pod and pod.spec.node_name)
-        self.translation.topologies.tell(self.core)
+        self.translation.eligible.topologies.tell(self.core)
         return again
 
     def _rule(self, workload: Workload) -> bool:

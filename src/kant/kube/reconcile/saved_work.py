@@ -76,7 +76,7 @@ class SavedWork:
         except InputError as wrong:
             self.all.translation.complaints[about(pod)] = str(wrong)
             return -1
-        self.all.translation.drop_complaint(about(pod))
+        self.all.translation.complaints.drop(about(pod))
         return max(found, 0)
 
 

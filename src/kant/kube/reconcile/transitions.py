@@ -57,6 +57,7 @@ class Transitions:
         self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
         self.crowded: dict[str, None] = {}  # nodes whose pods have to be counted again
         self.closed: set[str] = set()  # nodes that take no pod now
+        self.refused: dict[Workload, None] = {}  # whose start filters have forbidden
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes now, by uid
         self.node_names = self.core.state.node_rows.names  # of each row, also while nodes join
 
@@ -223,7 +224,7 @@ class Transitions:
             return ""
         pod, filters = workload.members[0].pod, self.filters
         able = [node for node in filters.failing if filters.holds(node, pod)]
-        return filters.why_nowhere(pod, self.translation.accepting(pod, able))
+        return filters.why_nowhere(pod, self.translation.eligible.accepting(pod, able))
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
         """Return why a job could not start even if the pods of these victims were gone; "" where it could."""
@@ -236,7 +237,10 @@ class Transitions:
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
         if why:
-            self.translation.stale = True
+            if any(slot.bound for slot in workload.slots) or self.translation.devices.requests.homes:
+                self.translation.stale = True
+            filters.outdated = True
+            self.refused[workload] = None
             if filters.among_themselves(placed):
                 filters.apart.add(workload.key)
         return why

@@ -18,6 +18,7 @@ from typing import Any
 
 from kant.kube.objects import device_views as d
 from kant.kube.objects.quantity import exact
+from kant.kube.objects.refusals import SelectorError
 from kant.model.errors import InputError, install_command
 
 BUDGET = 2.0
@@ -46,14 +47,6 @@ _UNKNOWN = re.compile(
     r"undeclared reference to '([^']+)'|no matching overload for '(?![_@])([^']+' applied to '[^']+)'"
 )
 """The library's message for functions that it lacks, or lacks for these types."""
-
-
-class SelectorError(Exception):
-    """An expression that cannot be evaluated, in one sentence. `later`: it can be evaluated after some time."""
-
-    def __init__(self, sentence: str, later: bool = False) -> None:
-        super().__init__(sentence)
-        self.later = later
 
 
 class DeviceSelectors:

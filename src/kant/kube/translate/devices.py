@@ -10,13 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import exact
 from kant.kube.translate.device_capacity import NANO, Limit, limits_of
-from kant.kube.translate.device_selectors import Facts, facts_of
 from kant.kube.translate.device_taints import DeviceTaintRule
 from kant.kube.translate.mig_devices import MEMORY, milli_of
 from kant.kube.translate.node_facts import admits
@@ -86,7 +85,9 @@ class Candidate:
         return self.id[:2]
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> dict[str, Any]:
+        from kant.kube.translate.device_selectors import facts_of  # few clusters have claims to devices
+
         return facts_of(self.view, self.driver)
 
     @property

@@ -70,7 +70,7 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
     async with ApiClient(config) as client:
         driver = KubeDriver(client, settings, EventRecorder(client, "kubectl"), on_trouble=trouble.append)
         queues_known = (await notes_on_lease(client, settings.namespace)).get(QUEUES_KNOWN, "")
-        driver.translation.presence.word = lambda: queues_known
+        driver.translation.queues.presence.word = lambda: queues_known
         synced = asyncio.Event()
         informers = asyncio.create_task(driver.informers.run(synced))
         try:

@@ -65,7 +65,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         remarks=tuple(node_remarks(driver.state.fleet.closed, driver.mirror.nodes, core.state)),
         scale_ups={one.job: said for one in workloads if (said := scale_up_remark(driver.workloads, one))},
         unread=tuple(unread),
-        queues_gone=driver.translation.presence.advice(driver.settings.namespace),
+        queues_gone=driver.translation.queues.presence.advice(driver.settings.namespace),
     )
 
 

@@ -226,7 +226,7 @@ class Agent:
                 log_event(log, "no connection to Kant", address=self.options.host, error=why or "no answer")
                 if not self._has_joined and time.monotonic() + wait > end:
                     address = f"{self.options.host}:{self.options.port}"
-                    what = f"one where a Kant lets machines in within {FIRST_S:g} s ({why or 'no answer'})"
+                    what = f"one where a Kant accepts machines within {FIRST_S:g} s ({why or 'no answer'})"
                     raise InputError("ADDRESS", what, address) from None
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_S[1])

@@ -199,7 +199,9 @@ class Machines:
             elif each.is_shared is False:
                 found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
         if len(self.present) >= MANY:
-            found.append(f"{len(self.present)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
+            found.append(
+                f"{len(self.present)} machines have joined: use Kubernetes for this number (docs/kubernetes.md)"
+            )
         return "; ".join(found)
 
     def look(self) -> None:

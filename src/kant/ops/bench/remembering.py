@@ -10,7 +10,7 @@ from kant.ops.bench.tools import Call as Made
 from kant.ops.bench.tools import Tools
 from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import Runbooks
-from kant.ops.memory.traces import DONE, Answer, Call, Trace
+from kant.ops.memory.traces import DONE, Answer, Call, TaskTrace
 from kant.ops.view import View
 
 
@@ -29,7 +29,7 @@ class Remembering:
         self._last: Run | None = None
 
     def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
-        def model(trace: Trace) -> Call:
+        def model(trace: TaskTrace) -> Call:
             again = _Again(trace, tools)
             try:
                 return Call(DONE, self.inner.work(instruction, again))  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ class _WantedError(Exception):
 class _Again:
     """Tools that return the recorded answers, up to the first call that has not been made yet."""
 
-    def __init__(self, trace: Trace, tools: Tools) -> None:
+    def __init__(self, trace: TaskTrace, tools: Tools) -> None:
         self.kind, self.names = tools.kind, tools.names
         self.calls: list[Made] = []
         self._made = list(trace.steps)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kant.model.errors import InputError
 from kant.model.units import HOUR
-from kant.ops.audit import Entry
+from kant.ops.audit import OpsEntry
 from kant.ops.bench.conditions import missed, quota_of
 from kant.ops.bench.task import Task
 from kant.ops.desk import replay
@@ -36,7 +36,7 @@ class Verdict(dict[str, list[str]]):
 
 
 def judge(
-    task: Task, before: View, world: SimulatedWorld, answer: dict[str, Any], audit: list[Entry] | None
+    task: Task, before: View, world: SimulatedWorld, answer: dict[str, Any], audit: list[OpsEntry] | None
 ) -> Verdict:
     """Judge the final state of `world`. `audit` is None if there is none to check. May advance the world's time."""
     verify, after = task.verify, world.view()
@@ -155,7 +155,7 @@ def _dear(task: Task, before: View, after: View) -> list[str]:
 # --- audit and answer -----------------------------------------------------------------------------------------------
 
 
-def _audited(task: Task, after: View, audit: list[Entry]) -> list[str]:
+def _audited(task: Task, after: View, audit: list[OpsEntry]) -> list[str]:
     """The audit, replayed from the start, must give the final state, and must have no more transactions than needed."""
     again = task.world()
     found = []
@@ -164,7 +164,7 @@ def _audited(task: Task, after: View, audit: list[Entry]) -> list[str]:
     except InputError as error:
         found.append(str(error))
     if again.view().version != after.version:
-        found.append("the audit does not come to the state that is there")
+        found.append("the audit does not lead to the present state")
     applied = sum(entry.what == "applied" for entry in audit)
     if applied > task.verify.transactions:
         found.append(f"{applied} transactions, and {task.verify.transactions} would do")

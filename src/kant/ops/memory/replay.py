@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kant.ops.facts import facts_of, scope_of
 from kant.ops.memory.runbooks import Found, Runbooks
-from kant.ops.memory.traces import ACTS, Call, Step, Tools, Trace, read_traces, write_trace
+from kant.ops.memory.traces import ACTS, Call, Step, TaskTrace, Tools, read_traces, write_trace
 
-Model = Callable[[Trace], Call | None]
+Model = Callable[[TaskTrace], Call | None]
 """Chooses the next call of a task, or None if there is no one to choose. Replay saves the cost of these calls."""
 NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
 """Refusals that do not count against the step that was refused."""
@@ -38,11 +38,11 @@ class Run:
         self.acted = False
         self._begin(self._unfinished())
 
-    def _unfinished(self) -> Trace | None:
+    def _unfinished(self) -> TaskTrace | None:
         old = read_traces(self.folder) if self.folder is not None and self.folder.is_dir() else []
         return next((each for each in reversed(old) if each.task == self.task and not each.ended), None)
 
-    def _begin(self, trace: Trace | None, id: str = "") -> None:
+    def _begin(self, trace: TaskTrace | None, id: str = "") -> None:
         self.at: str | None = ""
         self.path: list[str] = []
         self.trace = trace or self.books.begin(self.task, self.tools.view())

@@ -23,7 +23,7 @@ from kant.model.errors import InputError
 from kant.ops.facts import facts_of, scope_of
 from kant.ops.look import LOOKS
 from kant.ops.memory.slots import OWN, Known, UnknownError, explained, is_known, lasting, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, Call, Step, Trace, amounts, labels_of, outcome
+from kant.ops.memory.traces import ACTS, DONE, Call, Step, TaskTrace, amounts, labels_of, outcome
 from kant.ops.text import meant, safe_id, texts_of_tenants
 from kant.ops.view import View
 from kant.toml_file import parse_toml
@@ -78,16 +78,16 @@ class Runbooks:
         self.exact = exact
         self.books: dict[str, Runbook] = {}
 
-    def begin(self, task: str, view: View) -> Trace:
+    def begin(self, task: str, view: View) -> TaskTrace:
         """A new trace of a task."""
         words, slots = (task, {}) if self.exact else slots_of(task, view)
-        return Trace(task, slots, [], uuid4().hex, words)
+        return TaskTrace(task, slots, [], uuid4().hex, words)
 
-    def of(self, trace: Trace) -> Runbook | None:
+    def of(self, trace: TaskTrace) -> Runbook | None:
         """The runbook of the trace's task, or None."""
         return self.books.get(trace.words)
 
-    def next(self, trace: Trace, at: str, view: View) -> Found:
+    def next(self, trace: TaskTrace, at: str, view: View) -> Found:
         """Find the next call after the step `at` of the runbook, in the present state."""
         book = self.of(trace)
         known = Known.at(trace, len(trace.steps), self.exact)
@@ -118,7 +118,7 @@ class Runbooks:
             return Found(why=wrong)
         return Found(step, call)
 
-    def changed(self, trace: Trace, view: View) -> bool:
+    def changed(self, trace: TaskTrace, view: View) -> bool:
         """Whether another caller has changed what a task is about since its last step, or made its plan void."""
         last = trace.steps[-1] if trace.steps else None
         if last is None or last.call.tool in ACTS:
@@ -126,18 +126,18 @@ class Runbooks:
         void = last.call.tool == "plan" and trace.last.get("version", view.version) != view.version
         return void or last.scope != scope_of(view, trace.names())
 
-    def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
+    def _holds(self, step: BookStep, trace: TaskTrace, call: Call | None, view: View) -> bool:
         """Whether the present facts are those of the step, or, if its call is unknown, are among them."""
         found = situation(trace, len(trace.steps), call or Call(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
-    def _unfit(self, step: BookStep, trace: Trace) -> str:
+    def _unfit(self, step: BookStep, trace: TaskTrace) -> str:
         """Why the runbook must not apply a plan, though the facts are those of the branch; "" if it may."""
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
         return f"{larger[0]} is larger than it ever was" if larger else ""
 
-    def learn(self, trace: Trace) -> None:
+    def learn(self, trace: TaskTrace) -> None:
         """Learn a successful trace, up to the point where something else changed what it is about.
 
         Choices after that point were made by facts that no longer held.
@@ -172,7 +172,7 @@ class Runbooks:
         book.step.append(new)
         return new
 
-    def follow(self, trace: Trace, at: str | None, number: int) -> str | None:
+    def follow(self, trace: TaskTrace, at: str | None, number: int) -> str | None:
         """The step of the runbook, after `at`, that matches a step of the trace; None if there is none."""
         book, own = self.of(trace), trace.steps[number]
         if book is None or at is None:
@@ -183,7 +183,7 @@ class Runbooks:
                 return step.id
         return None
 
-    def doubt(self, trace: Trace, at: str, why: str) -> None:
+    def doubt(self, trace: TaskTrace, at: str, why: str) -> None:
         """Mark a step as stale: its pre-conditions held, and it failed."""
         book = self.of(trace)
         for step in book.step if book else ():
@@ -216,7 +216,7 @@ class Runbooks:
         return own
 
 
-def moment(trace: Trace, number: int, version: str) -> str:
+def moment(trace: TaskTrace, number: int, version: str) -> str:
     """A digest of everything that a call rests on: the task, the version of the state, earlier calls and answers."""
     before = [
         (each.call.tool, own_args(each.call), each.version, lasting(each.answer)) for each in trace.steps[:number]
@@ -241,17 +241,17 @@ def changed_under(before: Step, facts: dict[str, str]) -> bool:
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
 
 
-def situation(trace: Trace, number: int, call: Call, view: View) -> dict[str, str]:
+def situation(trace: TaskTrace, number: int, call: Call, view: View) -> dict[str, str]:
     """The facts before a call, each by what it is about, including what the call names."""
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
 
-def recorded(trace: Trace, number: int) -> dict[str, str]:
+def recorded(trace: TaskTrace, number: int) -> dict[str, str]:
     """The facts before a step of the trace, as they were recorded, each by what it is about."""
     return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
 
 
-def _labelled(trace: Trace, number: int, call: Call, fact: Callable[[str], str | None]) -> dict[str, str]:
+def _labelled(trace: TaskTrace, number: int, call: Call, fact: Callable[[str], str | None]) -> dict[str, str]:
     """Label the facts before a call. Before a look, or an answer about an act, only the previous answer counts."""
     before = trace.steps[:number]
     named = [("{" + slot + "}", str(value)) for slot, value in trace.slots.items()]

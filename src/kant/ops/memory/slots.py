@@ -20,7 +20,7 @@ from typing import Any
 
 from kant.model.job import LEVELS
 from kant.ops.facts import kind_in
-from kant.ops.memory.traces import DONE, Call, Trace
+from kant.ops.memory.traces import DONE, Call, TaskTrace
 from kant.ops.orders import KINDS
 from kant.ops.view import View
 
@@ -82,7 +82,7 @@ class Known:
     _leaves: list[tuple[str, Any]] | None = field(default=None)
 
     @classmethod
-    def at(cls, trace: Trace, step: int, exact: bool = False) -> Known:
+    def at(cls, trace: TaskTrace, step: int, exact: bool = False) -> Known:
         """The knowledge before a step."""
         return cls(trace.task, trace.slots, [each.answer or {} for each in trace.steps[:step]], exact=exact)
 

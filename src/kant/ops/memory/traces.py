@@ -49,7 +49,7 @@ class Step(Struct, omit_defaults=True):
     version: str = ""
 
 
-class Trace(Struct):
+class TaskTrace(Struct):
     """A task, the things that it names (by slot), and its steps so far. `id` is unique to each trace.
 
     `words` is the text of the task with slots in place of the values.
@@ -168,7 +168,7 @@ def amounts(answer: Answer) -> dict[str, float]:
     return {"gpu_hours_lost": answer["gpu_hours_lost"], "jobs_later": answer["blast_radius"]["jobs_later"]}
 
 
-def write_trace(folder: Path, trace: Trace) -> None:
+def write_trace(folder: Path, trace: TaskTrace) -> None:
     """Write a trace and replace its earlier version; it is on disk when this returns."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{trace.id}.json"
@@ -179,14 +179,14 @@ def write_trace(folder: Path, trace: Trace) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def read_traces(folder: Path) -> list[Trace]:
+def read_traces(folder: Path) -> list[TaskTrace]:
     """The traces of a folder, in the order of writing. Raises InputError that names the file."""
     if not folder.is_dir():
         raise InputError(str(folder), "a folder of traces (`kant mcp --traces`)")
     found = []
     for path in sorted(folder.glob("*.json"), key=lambda each: (each.stat().st_mtime_ns, each.name)):
         try:
-            found.append(msgspec.json.decode(path.read_bytes(), type=Trace))
+            found.append(msgspec.json.decode(path.read_bytes(), type=TaskTrace))
         except (OSError, msgspec.MsgspecError) as error:
             raise InputError(str(path), f"a trace ({error})") from None
     return found

@@ -27,7 +27,7 @@ def book(bookings: Iterable[Booking], spec: ClusterSpec, where: str) -> list[Gpu
         except InputError as error:
             raise InputError(f"{place}, {error.where}", error.expected, error.got) from None
         if not found.held:
-            way = ", ".join(found.collide) or "nobody that was found within the limit of the search"
+            way = ", ".join(found.collide) or "none found within the limit of the search"
             raise InputError(place, f"GPUs side by side that are free for its window (in the way: {way})")
         for name, held in found.moved.items():
             taken[name] = Taken(name, taken[name].start, taken[name].end, held, taken[name].request)

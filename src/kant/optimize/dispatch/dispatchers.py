@@ -66,10 +66,10 @@ class Dispatcher:
 DISPATCHERS = {
     "random": Dispatcher("Any machine.", BLIND, choices=1, source="the simplest there is", tags=BLIND_TAGS),
     "two-choices": Dispatcher(
-        "Of two machines that are asked, the one with fewer tasks.", PROBE,
+        "Of two probed machines, the one with fewer tasks.", PROBE,
         source="M. Mitzenmacher, IEEE TPDS 12(10), 2001", tags={**BLIND_TAGS, "objective": ("latency",)},
     ),
-    "two-choices-score": Dispatcher("Of two machines that are asked, the one with the lower score.", PROBE, SCORE),
+    "two-choices-score": Dispatcher("Of two probed machines, the one with the lower score.", PROBE, SCORE),
     "two-choices-cached": Dispatcher(
         "Of two machines, the one with fewer tasks by the cache.", CACHE, tags={**BLIND_TAGS, "freshness": ("cached",)}
     ),
@@ -82,13 +82,13 @@ DISPATCHERS = {
         source="Sparrow, SOSP 2013", tags={**BLIND_TAGS, "objective": ("latency",)},
     ),
     "prequal": Dispatcher(
-        "Three machines are asked ahead of time; of a pool of answers, the least latency that is not hot.", POOL,
+        "Probes three machines ahead of time; of a pool of answers, the least latency that is not hot.", POOL,
         choices=3, source="Prequal, NSDI 2024",
         tags={**DISPATCHES, "objective": ("latency",), "resources": ("1-d",), "freshness": ("cached",)},
     ),
     "ends": Dispatcher(
         "Of four machines, drawn by their cores, the one with the earliest expected end by a cache that counts own "
-        "decisions; the answer to eight of them is the news.",
+        "decisions; the reply to eight of them refreshes it.",
         CACHE, END, choices=4, batch=0, report=2, own=True, weighted=True, source="ours, after Dodoor",
         tags={**DISPATCHES, "freshness": ("cached",), "method": ("randomised", "rule")},
     ),

@@ -18,7 +18,7 @@ AMOUNTS = ("gpu", "cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PackingSnapshot:
     """The instance, and the jobs that are not part of it: waiting (`left_out`) and running ones (`fixed`)."""
 
     instance: PackingInstance
@@ -33,7 +33,7 @@ def anybody(row: int) -> bool:
 
 def snapshot_of(
     state: ClusterState, waiting: Iterable[int] | None = None, may_move: Callable[[int], bool] = anybody
-) -> Snapshot:
+) -> PackingSnapshot:
     """Nodes in service, waiting jobs, and running preemptible ones, with whole GPUs, CPU and memory.
 
     `waiting` restricts the waiting jobs to these rows, and `may_move` the running ones. A job that is not preemptible,
@@ -76,7 +76,7 @@ def snapshot_of(
         )
         for n, amounts in offered.items()
     )
-    return Snapshot(PackingInstance(nodes, tuple(pods)), tuple(left_out), tuple(fixed))
+    return PackingSnapshot(PackingInstance(nodes, tuple(pods)), tuple(left_out), tuple(fixed))
 
 
 def _pool_names(state: ClusterState) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kant.model.errors import InputError
-from kant.optimize.residency.program import COPY, DROP, KEEP, Choice, Program, duration, uses_of
+from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Program, duration, uses_of
 from kant.optimize.solvers import cp_sat, deterministic
 
 MOST = 2_000_000
@@ -16,11 +16,11 @@ MOST = 2_000_000
 class Best(NamedTuple):
     """The best plan found, and a lower bound of the time of any plan; proven if the two are equal."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[BufferAction, ...]
     bound: int
 
 
-def shortest(program: Program, choices: Sequence[Choice], limit: float = 10.0) -> Best:
+def shortest(program: Program, choices: Sequence[BufferAction], limit: float = 10.0) -> Best:
     """Look for a better plan than `choices` for `limit` deterministic seconds; returns `choices` if there is none.
 
     Raises InputError if CP-SAT is not installed, or the program is too long.
@@ -88,5 +88,5 @@ def shortest(program: Program, choices: Sequence[Choice], limit: float = 10.0) -
     found = []
     for drop, keep, here in zip(dropped, kept, begun, strict=True):
         first = next((first for first, chosen in here.items() if solver.value(chosen)), -1)
-        found.append(Choice(DROP if solver.value(drop) else KEEP if solver.value(keep) else COPY, first))
+        found.append(BufferAction(DROP if solver.value(drop) else KEEP if solver.value(keep) else COPY, first))
     return Best(tuple(found), min(bound, duration(program, found)))

@@ -107,14 +107,14 @@ def uses_of(program: Program) -> list[Use]:
     return found
 
 
-class Choice(NamedTuple):
+class BufferAction(NamedTuple):
     """The action at a use; for a copy also the step at which its room is taken."""
 
     action: int
     start: int = -1
 
 
-def duration(program: Program, choices: Sequence[Choice]) -> int:
+def duration(program: Program, choices: Sequence[BufferAction]) -> int:
     """How long the program takes: for each step the longer of its compute and of its reads."""
     reads = [0] * len(program.steps)
     for use, choice in zip(uses_of(program), choices, strict=True):
@@ -122,7 +122,7 @@ def duration(program: Program, choices: Sequence[Choice]) -> int:
     return sum(max(step.compute, read) for step, read in zip(program.steps, reads, strict=True))
 
 
-def faults(program: Program, choices: Sequence[Choice]) -> list[str]:
+def faults(program: Program, choices: Sequence[BufferAction]) -> list[str]:
     """The errors of a plan, as sentences; empty for a valid plan.
 
     A kept buffer was in fast memory at its last use; a copy ends before its use, with one copy at a time and only while

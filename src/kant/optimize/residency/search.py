@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.optimize.residency import kernels as k
-from kant.optimize.residency.program import COPY, DROP, KEEP, Choice, Program, duration, uses_of
+from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Program, duration, uses_of
 
 LEAST = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """The thresholds of the rules for a buffer that takes room: ticks saved for each unit of size and step."""
@@ -41,11 +41,11 @@ class Game:
         state = (self.done, self.starts, self.free, self.supply, self.reads)
         return int(k.play(self.uses, first, least, self.compute, *state))
 
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[BufferAction, ...]:
         """The choice made at each use."""
         action = {k.DROP: DROP, k.KEEP: KEEP, k.LATE: COPY, k.EARLY: COPY}
         return tuple(
-            Choice(action[move], start if move >= k.LATE else -1)
+            BufferAction(action[move], start if move >= k.LATE else -1)
             for move, start in zip(self.done.tolist(), self.starts.tolist(), strict=True)
         )
 
@@ -61,9 +61,9 @@ def begin(program: Program) -> Game:
     return Game(uses, compute, done, starts, free, compute.copy(), np.zeros(n, dtype=np.int64))
 
 
-def greedy(program: Program) -> tuple[Choice, ...]:
+def greedy(program: Program) -> tuple[BufferAction, ...]:
     """The best plan of the rule with any of its thresholds."""
-    best: tuple[int, tuple[Choice, ...]] | None = None
+    best: tuple[int, tuple[BufferAction, ...]] | None = None
     for least in LEAST:
         game = begin(program)
         took = game.play(0, least)
@@ -73,7 +73,7 @@ def greedy(program: Program) -> tuple[Choice, ...]:
     return best[1]
 
 
-def beam(program: Program, width: int = WIDTH) -> tuple[Choice, ...]:
+def beam(program: Program, width: int = WIDTH) -> tuple[BufferAction, ...]:
     """The best plan met on the way: all moves at each use, keeping the states whose continuations are best.
 
     It is never worse than `greedy`, whose plan it starts from.

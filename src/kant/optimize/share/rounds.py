@@ -58,7 +58,7 @@ def simulate(
     ordered = sorted(range(len(jobs)), key=lambda i: (jobs[i].arrival, i))
     speeds = speeds_of(list(jobs))
     if any(int(int(speed * round_s) * (1 - preemption_s / round_s)) < 1 for speed in speeds.values()):
-        raise InputError("the round", "time for a step of every job beside a preemption", f"{round_s:g} s")
+        raise InputError("the round", "time for a preemption and a step of every job", f"{round_s:g} s")
     every = [Training(number, jobs[i], speeds) for number, i in enumerate(ordered)]
     chooser = policy.begin(gpus, round_s)
     active: list[Training] = []

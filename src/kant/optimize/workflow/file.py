@@ -329,7 +329,7 @@ def _durations(
     if all(duration == NEVER for duration in found):
         models = sorted({each.model for each in processors if stage.gpus <= each.gpus and each.model})
         if all(stage.gpus > each.gpus for each in processors):
-            raise InputError(file.where(stage, "gpus"), "a processor with so many GPUs", stage.gpus)
+            raise InputError(file.where(stage, "gpus"), "a processor with this number of GPUs", stage.gpus)
         of = f" with {stage.gpus:g} GPUs" if stage.gpus else ""
         raise InputError(
             where, f"a time on a GPU model that there is{of} ({', '.join(models) or 'none is named'})", stage.duration

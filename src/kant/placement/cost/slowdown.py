@@ -166,7 +166,7 @@ class Slowdowns:
         key = (shape, *spans[T_GPUS:].tolist())
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._slowdown(shape, spans, self.best(shape))
+            found = self._known[key] = self._slowdown(shape, spans)
         return found
 
     def of_all(self, shapes: Table, spans: SpanRows) -> Table:
@@ -182,10 +182,11 @@ class Slowdowns:
         self._best.clear()
         self._known.clear()
 
-    def _slowdown(self, shape: int, spans: SpanRows, best: Table) -> int:
+    def _slowdown(self, shape: int, spans: SpanRows) -> int:
         gpus = int(spans[T_GPUS])
         if gpus <= 1:
             return FULL
+        best = self.best(shape)
         training = self._trainings.get(shape)
         if training is not None:
             from kant.placement.perf.step import step_slowdown  # of no use to others

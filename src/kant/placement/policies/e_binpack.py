@@ -12,10 +12,10 @@ from kant.placement.policy import NodePolicy
 
 
 class EBinpack(NodePolicy, frozen=True, tag="e-binpack"):
-    """The leaf first, then the node: gangs on the fewest leaves and nodes, small jobs where both are broken already.
+    """The leaf first, then the node: gangs on the fewest leaves and nodes, small jobs where both are in use already.
 
     A gang takes a leaf that it fills exactly, else one that is broken already, so that whole leaves stay free; in it,
-    node by node where most of its pods fit, the last node as tight as can be. A single pod takes the fullest node of
+    node by node where most of its pods fit, the last node as tight as possible. A single pod takes the fullest node of
     the leaves that are broken already, and breaks a whole node or leaf only where it must.
     """
 

@@ -44,7 +44,7 @@ class Topology:
 
     def __init__(self, table: Table, order: Table) -> None:
         nodes = len(table)
-        rank = np.argsort(order)
+        rank = inverse(order)
         firsts = []  # by level above the node: the tie-order position of the first node of each node's domain
         for column in COLUMNS:
             first = np.full(int(table[:, column].max(initial=-1)) + 1, nodes, dtype=np.int64)
@@ -52,33 +52,32 @@ class Topology:
             firsts.append(first[table[:, column]])
         self.node_order: Table = np.lexsort((rank, *firsts)).astype(np.int64)
         """The node at each position of the line."""
-        self.position: Table = np.argsort(self.node_order).astype(np.int64)
+        self.position: Table = inverse(self.node_order)
         self.domain_of: Table = np.zeros((nodes, CLUSTER + 1), dtype=np.int64)
         """The domain of each level at each position."""
         self.domain_of[:, 0] = np.arange(nodes)
         self.offsets = [0, nodes]
         """The first domain of each level, and after the last level the number of domains."""
+        begins_at = [np.arange(nodes)]  # by level: where each domain begins
         for level, first in enumerate(firsts, start=1):
             begins = np.diff(first[self.node_order], prepend=-1) != 0
             self.domain_of[:, level] = self.offsets[level] + np.cumsum(begins) - 1
-            self.offsets.append(self.offsets[level] + int(begins.sum()))
+            begins_at.append(np.flatnonzero(begins))
+            self.offsets.append(self.offsets[level] + len(begins_at[level]))
         self.domain_of[:, CLUSTER] = self.offsets[CLUSTER]
+        begins_at.append(np.zeros(min(nodes, 1), dtype=np.int64))
         self.offsets.append(self.offsets[CLUSTER] + 1)
         self.flat = self.offsets[HBD_LEVEL + 1] - self.offsets[HBD_LEVEL] == nodes
         """Whether every HBD is one node."""
         self.domain_range: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
         """Where each domain begins and ends on the line."""
-        self.domain_range[:nodes, 0], self.domain_range[:nodes, 1] = np.arange(nodes), np.arange(nodes) + 1
-        for level in range(1, CLUSTER + 1):
-            ids, begins_at, counts = np.unique(self.domain_of[:, level], return_index=True, return_counts=True)
-            self.domain_range[ids, 0], self.domain_range[ids, 1] = begins_at, begins_at + counts
-
         self.ancestors: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
         """The spine and the superspine around each domain; the cluster where there is none."""
-        for level in range(CLUSTER + 1):
-            ids = self.domain_of[:, level]
+        for level, begins in enumerate(begins_at):
+            own = slice(self.offsets[level], self.offsets[level] + len(begins))
+            self.domain_range[own, 0], self.domain_range[own, 1] = begins, np.append(begins[1:], nodes)[: len(begins)]
             for k, wider in enumerate((LEAF_LEVEL + 1, LEAF_LEVEL + 2)):
-                self.ancestors[ids, k] = self.domain_of[:, wider if wider > level else CLUSTER]
+                self.ancestors[own, k] = self.domain_of[begins, wider if wider > level else CLUSTER]
 
         self.level_of: Table = np.repeat(np.arange(CLUSTER + 1), np.diff(self.offsets)).astype(np.int64)
         """The level of each domain."""
@@ -121,3 +120,10 @@ def ranks_of(table: Table) -> Table:
     """Return each node's rank in the fabric: by superspine, spine, leaf, HBD and index. It numbers a gang's pods."""
     places = np.lexsort((np.arange(len(table)), *(table[:, column] for column in COLUMNS)))
     return np.argsort(places).astype(np.int64)
+
+
+def inverse(order: Table) -> Table:
+    """Return the place of each number in a permutation of 0 to n - 1."""
+    places: Table = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    return places

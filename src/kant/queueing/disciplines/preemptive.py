@@ -21,7 +21,7 @@ from kant.queueing.preemption.proof import Proof, keep_in_place
 
 
 class Preemptive(Discipline, frozen=True, tag="preemptive"):
-    """A waiting job that does not fit takes the place of running jobs behind it in the order, the last first.
+    """A waiting job that does not fit preempts running jobs behind it in the order, the last first.
 
     No job is stopped unless the trial shows that the waiting job then fits. Victims that turn out not to be needed keep
     their place, and victims that fit elsewhere move there. A job that has run for less than `min_run_s` since it last

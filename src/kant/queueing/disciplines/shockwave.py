@@ -27,7 +27,7 @@ from kant.model.units import FOREVER, SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.remaining import remaining
-from kant.queueing.window import Entry, Window, fill, late_weight, lay_out
+from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
 
 
 class Shockwave(Discipline, frozen=True, tag="shockwave"):
@@ -35,7 +35,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
     plan maximises the product of all progress and shortens the remaining time of the longest job. A job that takes
     longer than with an equal share of the cluster weighs more, by the ratio to the power `lateness`. With `by_queue`
     each queue has the same weight, or its own from `weights`, and its jobs share it; otherwise jobs have equal weights.
-    No job is stopped for one that then has no place. Between rounds every job that fits starts, in the profile's order.
+    No job is stopped for one that finds no place. Between rounds every job that fits starts, in the profile's order.
     Jobs without an estimate are expected to run for as long again as they have run.
     """
 
@@ -131,7 +131,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
             late = (float(age[i]) + rest / share) / ((alone + rest) / share)
             weight = weights[i] * late_weight(late, self.lateness, rest < length)
             progress = min(alone / (alone + rest), 1 - 0.5 * length / (alone + rest + length))
-            entries.append(Entry(max(int(jobs[i, J_MILLI]), 1), weight, progress, rest / length))
+            entries.append(WindowJob(max(int(jobs[i, J_MILLI]), 1), weight, progress, rest / length))
         return Window(tuple(entries), milli, self.window, self.longest * self.round_s)
 
     def _weights(self, cycle: CyclePlan, queues: Table) -> list[float]:

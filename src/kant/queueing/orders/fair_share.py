@@ -15,7 +15,7 @@ from kant.queueing.shares import Shares
 
 
 class FairShare(Order, frozen=True, tag="fair-share"):
-    """The queue that has used the least GPU time for its weight goes next; in a tree from the root down. Use
+    """The queue with the least used GPU time relative to its weight goes next; in a tree from the root down. Use
     `half_life_h` ago counts half. Ties go to the queue that holds least; within a queue priority decides, then
     submission.
     """

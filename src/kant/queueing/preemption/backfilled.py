@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 
 import numpy as np
@@ -15,10 +15,10 @@ from kant.model.units import FOREVER, GPU
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
-from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.candidate import Admits
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
 from kant.queueing.preemption.policy import candidate, evict_victims, missing_without
-from kant.queueing.preemption.rules import given_back
+from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.shrinking import choose_shrinking_first, surplus_candidate
 
 UNLIMITED = 1 << 60
@@ -75,13 +75,11 @@ def allowed_victims(
         yield behind, None
         return
 
-    def in_quota(victims: Collection[Candidate]) -> bool:
-        given = [given_back(state, who) for who in victims]
-        gone = [(user, held) for home, user, held in given if home == queue]
-        return entitlements.reach(node, amounts, gone) != BORROWING
-
     if limited:
-        yield behind & (entitlements.borrowing | (entitlements.queue == queue)), in_quota
+        yield (
+            behind & (entitlements.borrowing | (entitlements.queue == queue)),
+            QuotaRule(entitlements, node, -1, amounts, 0, limited=False),
+        )
     yield behind & entitlements.borrowing, None
 
 

@@ -7,7 +7,6 @@ Kant (arXiv 2510.01256).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -15,10 +14,12 @@ from msgspec import Meta, Struct
 
 from kant.cluster.columns import J_BASE, J_MILLI, J_PRIORITY, J_QUEUE
 from kant.cluster.elastic import above_floor, without
+from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Move
 from kant.model.placement import Allocation
-from kant.model.units import SECOND
+from kant.model.units import FOREVER, SECOND
+from kant.queueing.claims import may_evict
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
 from kant.queueing.ports import NO_CANDIDATES, NotNow
 from kant.queueing.preemption.candidate import Admits, Candidate
@@ -134,7 +135,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
             protected = [age for age in (own.age, wide.age) if age >= 0]
-            admits = partial(rules.admits, level=level) if rules.node >= 0 else None
+            admits = rules.quota(level)
             if protected:
                 if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
                     continue
@@ -203,23 +204,18 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
     def _rules_out_candidates(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
         """Return whether counts in the state prove that there are no candidates. Looks at no running job."""
-        state, tree = cycle.state, cycle.state.quota_usage.tree
-        if (self.priority or cycle.takes_back) and int(state.jobs[row, J_PRIORITY]) > state.lowest_preemptible():
+        state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
+        priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
+        lowest = state.lowest_preemptible() if self.priority or cycle.takes_back else FOREVER
+        if tree is None or not tree.keys or self.reclaim == "off" or usage.node_of[queue] < 0:
+            return not may_evict(priority, lowest, False, NO_QUOTAS, NO_QUOTAS, -1, NO_QUOTAS, False)
+        amounts = np.array(usage.amounts(shape), dtype=np.int64)
+        if self.reclaim == "fair-share" and amounts.any():  # fair shares depend on all live jobs
             return False
-        if self.reclaim == "off" or tree is None or not tree.keys:
+        own, first = cycle.admission.quota_tree.used, usage.node_of[queue] * len(amounts)
+        if not may_evict(priority, lowest, True, tree.limits, own, first, amounts, True):
             return True
-        node, amounts = state.quota_usage.node_of[int(state.jobs[row, J_QUEUE])], state.quota_usage.amounts(shape)
-        if node < 0 or not any(amounts):
-            return True
-        if self.reclaim == "fair-share":  # fair shares depend on all live jobs
-            return False
-        first = node * len(amounts)
-        parts, own = tree.nominal_parts, cycle.admission.quota_tree.own_amounts
-        for slot, amount in enumerate(amounts, first):
-            if amount and own[slot] + amount > parts[slot]:  # it would borrow
-                return True
-        usage = state.quota_usage
-        return not (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))
+        return priority <= lowest and not state.eviction_bounds()[1]
 
     def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
         """Return whether two bounds prove that the job may stop no other.
@@ -277,8 +273,11 @@ def choose_victims(
             return choose(cycle.placer, shape, row, whole, cap_milli), True
     whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
-    chosen = choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits)
-    return chosen, len(whole) + len(surplus) <= cycle.exact
+    exact = len(whole) + len(surplus) <= cycle.exact
+    light = [who for who in whole if who.capped <= cap_milli]
+    if rules.short and not surplus and admits and not admits(light):
+        return None, exact  # it lacks quota even without all of them
+    return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits), exact
 
 
 def on_one_node(

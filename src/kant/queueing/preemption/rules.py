@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 
 from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_USER, Table
+from kant.cluster.quota_columns import all_borrow
+from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -20,6 +23,55 @@ def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
     if who.surplus:
         amounts = state.quota_usage.amounts(state.shape_of(who.row), who.allocation)
     return queue, user, amounts
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRule:
+    """Whether the quota admits a job once its victims have left, and its level then holds. More never make it false.
+
+    Without `limited` only the level counts.
+    """
+
+    entitlements: Entitlements
+    node: int
+    user: int
+    amounts: Amounts
+    level: int
+    limited: bool = True
+
+    def __call__(self, victims: Collection[Candidate]) -> bool:
+        cycle, quota_usage = self.entitlements.cycle, self.entitlements.state.quota_usage
+        tree = cycle.admission.quota_tree
+        given = [given_back(self.entitlements.state, who) for who in victims]
+        known = [(quota_usage.node_of[queue], user, amounts) for queue, user, amounts in given]
+        if self.limited:
+            for node, user, amounts in known:
+                if node >= 0:
+                    tree.refund(node, user, amounts)
+            fits = tree.shortage(self.node, self.user, self.amounts) is None
+            for node, user, amounts in known:
+                if node >= 0:
+                    tree.charge(node, user, amounts)
+            if not fits:
+                return False
+        gone = [(user, amounts) for node, user, amounts in known if node == self.node]
+        return self.level == BORROWING or self.entitlements.reach(self.node, self.amounts, gone) >= self.level
+
+    def condition(self, candidates: Collection[Candidate]) -> QuotaCondition | None:
+        """Return this in columns, for sets of these candidates; None where users have limits of their own."""
+        entitlements, quota_usage = self.entitlements, self.entitlements.state.quota_usage
+        if quota_usage.limits_users:
+            return None
+        tree, width = entitlements.cycle.admission.quota_tree, len(self.amounts)
+        given = [given_back(entitlements.state, who) for who in candidates]
+        home = np.array([quota_usage.node_of[queue] for queue, _, _ in given], dtype=np.int64)
+        amounts = np.array([amounts for _, _, amounts in given], dtype=np.int64).reshape(-1, width)
+        first, part, entitled = self.node * width, entitlements.own_part, entitlements.entitled
+        return QuotaCondition(
+            tree.limits, tree.used, first, np.array(self.amounts, dtype=np.int64), np.maximum(home * width, -1),
+            amounts, np.array(part[first : first + width], dtype=np.int64), np.array(entitled, dtype=np.int64),
+            self.level, self.limited,
+        )  # fmt: skip
 
 
 class PreemptionRules:
@@ -41,7 +93,8 @@ class PreemptionRules:
         self.queue, self.user, base, priority = state.jobs[row, [J_QUEUE, J_USER, J_BASE, J_PRIORITY]].tolist()
         self.node = state.quota_usage.node_of[self.queue] if self.tree is not None else -1
         self.amounts: Amounts = state.quota_usage.amounts(shape) if self.node >= 0 else ()
-        self.wanted = np.array(self.amounts, dtype=np.int64) > 0
+        self._amounts = np.array(self.amounts, dtype=np.int64)
+        self.wanted = self._amounts > 0
         self.short = self.node >= 0 and cycle.admission.shortage(row, shape) is not None
         preemptible, self._near = entitlements.preemptible, entitlements.runs
         if not self.short:
@@ -128,20 +181,10 @@ class PreemptionRules:
         meets = ([place for place, node in enumerate(path) if node in own] or [len(path)])[0]
         if level != BORROWING and (meets == len(path) or own.index(path[meets]) > level):
             return False
-        return all(self.entitlements.is_borrowing(node, self.amounts) for node in path[:meets])
+        tree, width = self.entitlements.cycle.admission.quota_tree, len(self.amounts)
+        entitled = np.array(self.entitlements.entitled, dtype=np.int64)
+        return bool(all_borrow(tree.limits, tree.used, entitled, home * width, self.node * width, self._amounts))
 
-    def admits(self, victims: Collection[Candidate], level: int) -> bool:
-        """Return whether the quota admits the job once the victims have left, and the level then holds."""
-        cycle, quota_usage = self.entitlements.cycle, self.entitlements.state.quota_usage
-        tree = cycle.admission.quota_tree
-        given = [given_back(self.entitlements.state, who) for who in victims]
-        known = [(quota_usage.node_of[queue], user, amounts) for queue, user, amounts in given]
-        for node, user, amounts in known:
-            if node >= 0:
-                tree.refund(node, user, amounts)
-        fits = tree.shortage(self.node, self.user, self.amounts) is None
-        for node, user, amounts in known:
-            if node >= 0:
-                tree.charge(node, user, amounts)
-        gone = [(user, amounts) for node, user, amounts in known if node == self.node]
-        return fits and (level == BORROWING or self.entitlements.reach(self.node, self.amounts, gone) >= level)
+    def quota(self, level: int) -> QuotaRule | None:
+        """Return whether the quota admits the job at a level; None if no quota is about it."""
+        return QuotaRule(self.entitlements, self.node, self.user, self.amounts, level) if self.node >= 0 else None

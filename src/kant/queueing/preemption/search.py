@@ -14,12 +14,14 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates
+from kant.cluster.quota_condition import NO_CONDITION
 from kant.cluster.shapes import Shape
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 from kant.queueing.ports import Placer
 from kant.queueing.preemption.candidate import Admits, Candidate
 from kant.queueing.preemption.proof import Proof
+from kant.queueing.preemption.rules import QuotaRule
 
 TRIALS = 64
 """After this many trial placements the search takes the best set so far instead of looking for a better one."""
@@ -69,9 +71,15 @@ def choose(
     monotone = len(shape.parts) == 1 and not shape.wide
     if few and len(shape.parts) == 1:  # a job over the cap is in no set, and one group needs no other
         ordered = [who for who in ordered if who.capped <= cap_milli]
-    domains = placer.counted_domains(shape) if admits is None else None
+    if admits is not None and not admits(ordered):
+        return None
     proof = Proof(placer, shape, job_row, ordered, admits)
-    columns, view = _columns(ordered, admitted), proof if domains is None else domains
+    quota = admits.condition(ordered) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
+    domains = None if quota is None else placer.counted_domains(shape)
+    columns, view = (
+        _columns(ordered, admitted, few and monotone),
+        proof if domains is None or quota is None else (domains, quota),
+    )
     found = placer.draft().victims(_groups(shape), columns, cap_milli, trials, few and monotone, view, monotone)
     best = None if found is None else sum([1 << i for i in found.nonzero()[0].tolist()])
     if few and not monotone:
@@ -82,13 +90,13 @@ def choose(
     return proof.carry_out(best)
 
 
-def _columns(ordered: Sequence[Candidate], nodes: Table) -> Candidates:
+def _columns(ordered: Sequence[Candidate], nodes: Table, few: bool) -> Candidates:
     """Return the candidates in columns."""
     table = np.array([(who.cost, who.milli, who.capped, who.row) for who in ordered], dtype=np.int64).reshape(-1, 4)
     ranks = {rank: i for i, rank in enumerate(dict.fromkeys([who.rank for who in ordered]))}
     rank = np.array([ranks[who.rank] for who in ordered], dtype=np.int64)
     cost, milli, capped, row = table.T.copy()
-    return Candidates.of([who.allocation for who in ordered], rank, cost, milli, capped, row, nodes)
+    return Candidates.of([who.allocation for who in ordered], rank, cost, milli, capped, row, nodes, few)
 
 
 def _groups(shape: Shape) -> Table:

@@ -116,7 +116,7 @@ class Plas(Mlfq):
 
 @dataclass
 class Atlas(Plas):
-    """PLAS for programs that call in parallel: a program has had the longest chain of calls that was seen."""
+    """PLAS for programs that call in parallel: a program counts with its longest chain of calls seen so far."""
 
     def account(self, call: _Call, tokens: int) -> None:
         self.service[call.program] = max(self.service[call.program], call.inherited + tokens)

@@ -120,7 +120,7 @@ class Aggressive(_Limited):
 
 @dataclass
 class Conservative(_Limited):
-    """Admits while all would fit even if each said `longest` tokens: nobody is ever preempted."""
+    """Admits while all would fit even if each had an output of `longest` tokens: none is ever preempted."""
 
     source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation", preemption="none")

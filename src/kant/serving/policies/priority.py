@@ -11,7 +11,7 @@ from kant.serving.policy import Job, Policy
 
 
 class Priority(Policy):
-    """vLLM's priority scheduling: it orders who waits, and who loses blocks where they run out."""
+    """vLLM's priority scheduling: it orders waiting requests, and picks those that lose blocks if none is free."""
 
     source: ClassVar[str] = "priority scheduling of vLLM V1"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="priority")
@@ -23,7 +23,7 @@ class Priority(Policy):
 
 
 class PreemptivePriority(Priority):
-    """Priority before every step: a better one takes the seat and the blocks of a worse one."""
+    """Priority before every step: a better request takes the slot and the blocks of a worse one."""
 
     source: ClassVar[str] = "ours"
 

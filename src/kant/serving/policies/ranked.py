@@ -15,7 +15,7 @@ from kant.serving.policy import Job, Policy
 
 
 class Ranked(Policy):
-    """The shortest predicted output is admitted first; who runs is left alone."""
+    """The shortest predicted output is admitted first; running requests are not preempted."""
 
     source: ClassVar[str] = "Learning to Rank, Fu et al., NeurIPS 2024, arXiv 2408.15792"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="latency", knowledge="learned", method="learned")
@@ -28,7 +28,7 @@ class Ranked(Policy):
 
 @dataclass(frozen=True)
 class RankedBounded(Ranked):
-    """The shortest predicted output first, but nobody before a request that came `bound_s` seconds earlier, or more.
+    """The shortest predicted output first, but none before a request that arrived `bound_s` seconds earlier, or more.
 
     A second of waiting is worth `longest / bound_s` tokens, and predictions beyond `longest` tokens count as so many.
     The priority is fixed when a request comes, so a stock vLLM keeps the bound too. The bound is ours: the paper raises
@@ -81,7 +81,7 @@ class RankedPreemptive(Ranked):
 
 
 class RemainingFirst(Ranked):
-    """The shortest predicted rest runs, before every step: SRPT on predictions."""
+    """The shortest predicted remaining output runs, before every step: SRPT on predictions."""
 
     source: ClassVar[str] = "L. Schrage, Operations Research 16, 1968, on predictions"
 

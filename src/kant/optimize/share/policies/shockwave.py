@@ -13,7 +13,7 @@ from kant.optimize.share.predictor import expected_left
 from kant.optimize.share.training import Training
 from kant.optimize.share.window_exact import best_counts
 from kant.optimize.solvers import cp_sat
-from kant.queueing.window import Entry, Window, fill, late_weight, lay_out
+from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
 
 MEMORY = 0.9
 """The weight of the mean of earlier estimates in a job's fair time; the rest is the latest estimate."""
@@ -94,7 +94,7 @@ class _Plan:
             # A present job has not ended, whatever its epochs say: a round still gains it something.
             open_part = 0.5 * self.round_s / (job.ran + left + self.round_s)
             progress = min(job.epoch / job.job.epoch_count, 1 - open_part)
-            entries.append(Entry(job.gpus, weight, progress, left / self.round_s))
+            entries.append(WindowJob(job.gpus, weight, progress, left / self.round_s))
         window = Window(tuple(entries), self.gpus, policy.window, policy.longest * self.round_s)
         counts = fill(window)
         if self.solver and len(jobs) <= policy.solver_jobs:

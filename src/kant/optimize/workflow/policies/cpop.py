@@ -13,7 +13,7 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Cpop:
-    """The stage with the longest way through it goes first; the critical path goes to one processor.
+    """The stage on the longest path goes first; the critical path goes to one processor.
 
     That is the processor on which the path takes the least time; without one that can run all of it, and for all other
     stages, it is where they end first. It places a whole graph when it arrives. Source: H. Topcuoglu, S. Hariri,

@@ -12,7 +12,7 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Etf:
-    """Of all stages that are ready and all processors, the pair that ends first.
+    """Of all ready stages and all processors, the pair that ends first.
 
     After J.-J. Hwang, Y.-C. Chow, F. D. Anger, C.-Y. Lee, SIAM J. Comput. 18(2), 1989, who take the pair that starts
     first; on processors of several speeds the end is what counts, as DS3 (arXiv 2003.09016) has it.

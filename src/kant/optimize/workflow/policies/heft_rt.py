@@ -12,7 +12,7 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class HeftRt:
-    """The longest of the ready stages, by its mean duration, goes where it would end first if its data were there.
+    """The ready stage with the longest mean duration goes where it would end first, without transfers.
 
     It knows no graph: it takes the upward rank of a stage to be its duration, as for one without successors, and
     ignores its predecessors and the location of its data. DeepSoCS (arXiv 2005.07666) is compared with this rule.

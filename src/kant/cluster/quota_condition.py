@@ -1,0 +1,71 @@
+"""Whether the quotas admit a job once a set of others has left, in columns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kant.cluster.columns import Table
+from kant.cluster.quota_columns import NO_QUOTAS, Q_GUARANTEED, Q_UP, U_OWN, U_USAGE, first_short, refund_all
+from kant.compiled import inlined
+
+
+class QuotaCondition(NamedTuple):
+    """What a job asks for, and what each candidate gives back.
+
+    `limits` and `used` are those of the tree (`quota_columns.py`). `first` is the first slot of the job's queue; `home`
+    that of each candidate, -1 outside the tree. Without the members of its own queue the job stays within `part`, and
+    its path within `entitled` below place `level`; -1: it may borrow. With `limited` no limit is exceeded once all have
+    left.
+    """
+
+    limits: Table
+    used: Table
+    first: int
+    asked: Table
+    home: Table
+    amounts: Table
+    part: Table
+    entitled: Table
+    level: int
+    limited: bool
+
+
+NO_CONDITION = QuotaCondition(
+    NO_QUOTAS, NO_QUOTAS, -1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), NO_QUOTAS,
+    np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), -1, False,
+)  # fmt: skip
+"""Where no quota is in the way."""
+
+
+@inlined
+def admits(quota: QuotaCondition, which: np.ndarray) -> bool:
+    """Return whether the job is admitted once the candidates with 1 in `which` have left. More never make it false."""
+    if quota.first < 0:
+        return True
+    used = quota.used.copy()
+    if quota.limited:
+        for i in range(which.shape[0]):
+            if which[i] == 1:
+                refund_all(quota.limits, used, quota.home[i], quota.amounts[i])
+        if first_short(quota.limits, used, quota.first, quota.asked) >= 0:
+            return False
+    if quota.level < 0:
+        return True
+    used[:] = quota.used
+    for i in range(which.shape[0]):
+        if which[i] == 1 and quota.home[i] == quota.first:
+            refund_all(quota.limits, used, quota.home[i], quota.amounts[i])
+    for key in range(quota.asked.shape[0]):
+        rest, slot = quota.asked[key], quota.first + key
+        if rest > 0 and used[slot, U_OWN] + rest > quota.part[key]:
+            return False
+        for _ in range(quota.level):  # the nodes of the path below the level
+            if rest <= 0 or slot < 0:
+                break
+            if used[slot, U_USAGE] + rest > quota.entitled[slot]:
+                return False
+            rest -= max(0, quota.limits[slot, Q_GUARANTEED] - used[slot, U_USAGE])
+            slot = quota.limits[slot, Q_UP]
+    return True

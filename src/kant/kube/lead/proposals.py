@@ -1,0 +1,66 @@
+"""Proposals of the solver: preemptions so that other jobs start or nodes become free, carried out one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.lead.live_state import LiveState
+from kant.kube.notify.status import Status
+from kant.live.rounds import LiveRounds
+from kant.live.solver import Solver
+
+if TYPE_CHECKING:
+    from kant.kube.lead.defragmentations import Defragmentations
+
+
+class Proposals:
+    """`state` returns the present state; `wake` is called when the solver is done."""
+
+    def __init__(
+        self, mirror: Mirror, solver: Solver | None, wake: Callable[[], None], state: Callable[[], LiveState | None]
+    ) -> None:
+        self.mirror = mirror
+        self.solver = solver
+        self.wake = wake
+        self.state = state
+        self.rounds = LiveRounds(solver, wake, lambda core: self._movable(), most_starts=1) if solver else None
+        self._defragmentations: Defragmentations | None = None
+
+    def _movable(self) -> frozenset[str]:
+        state = self.state()
+        return state.workloads.movable() if state is not None else frozenset()
+
+    @property
+    def defragmentations(self) -> Defragmentations | None:
+        """The rounds that operators request; imported with the first of them."""
+        if self._defragmentations is None and self.mirror.kind("defragmentations"):
+            from kant.kube.lead.defragmentations import Defragmentations
+
+            self._defragmentations = Defragmentations(self.mirror, self.solver, self.wake)
+        return self._defragmentations
+
+    def statuses(self) -> Iterator[tuple[str, Status, str, str]]:
+        """Yield for each requested round its name, status, error and explanation."""
+        return self._defragmentations.statuses() if self._defragmentations is not None else iter(())
+
+    def carry_out(self, state: LiveState) -> None:
+        """Carry out proposals of the solver, which preempt jobs so that others start or nodes become free."""
+        core, evictor = state.core, state.steps.evictor
+        if self.rounds is not None and not evictor.is_busy:
+            proposal = self.rounds.turn(core)
+            if proposal is not None:
+                state.carry_out(core.propose(proposal))
+        rounds = self.defragmentations
+        step = rounds.turn(core, state.workloads, evictor.is_busy) if rounds is not None else None
+        if rounds is not None and step is not None:
+            plan = core.propose(step)
+            rounds.record(plan)
+            state.carry_out(plan)
+
+    def close(self) -> None:
+        """End the rounds that are under way."""
+        for rounds in (self.rounds, self._defragmentations):
+            if rounds is not None:
+                rounds.close()

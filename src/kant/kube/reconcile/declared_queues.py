@@ -1,0 +1,48 @@
+"""Queues that the objects of the API server declare, and the namespaces that they are open to."""
+
+from __future__ import annotations
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.refusals import MalformedError
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.complaints import Complaints
+from kant.kube.reconcile.queue_presence import NONE_LEFT, QueuePresence
+from kant.kube.translate.crds import queue_config_of
+from kant.kube.translate.queue_namespaces import QueueNamespaces
+from kant.live.core import Core
+from kant.model.event import QueuesChanged
+from kant.model.job import Job
+from kant.model.tenant import QueueConfig
+
+
+class DeclaredQueues:
+    """`config` is what the objects say. `awaits_nodes`: a queue or a job waits, or has, for nodes of autoscalers."""
+
+    def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
+        self.mirror = mirror
+        self.complaints = complaints
+        self.config = QueueConfig()
+        self.presence = QueuePresence()
+        self.namespaces = QueueNamespaces()
+        self.awaits_nodes = False
+
+    def follow(self, core: Core, at: int | None = None) -> None:
+        """Tell the core the queues that the objects define, if they have changed."""
+        objects = self.mirror.kind("queues")
+        self.presence.see(bool(objects))
+        self.config, wrong = queue_config_of(objects.values())
+        if self.presence.gone:
+            self.config = NONE_LEFT
+        labels = self.mirror.namespaces.labels
+        wrong |= self.namespaces.follow(objects.values(), self.config, labels)
+        self.complaints.found("Queue", wrong)
+        if self.config != core.state.quota_usage.declared:
+            self.awaits_nodes = self.awaits_nodes or any(queue.node_wait for queue in self.config.queues)
+            core.happen(QueuesChanged(core.now if at is None else at, self.config))
+
+    def check_namespace(self, job: Job, pods: list[Pod]) -> None:
+        """Raise InputError where the queue is not open to the namespace of the pods."""
+        if self.namespaces.allowed:
+            why = self.namespaces.refuses(job.queue, pods[0].metadata.namespace)
+            if why:
+                raise MalformedError(why)

@@ -1,0 +1,127 @@
+"""Eligible nodes: those on which pods may run by labels, taints, volumes and devices, as node sets of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.refusals import NoMatchingNodeError
+from kant.kube.objects.views import Node as View
+from kant.kube.objects.views import Pod, Requirement
+from kant.kube.reconcile.node_filters import NodeFilters
+from kant.kube.reconcile.topologies import Topologies
+from kant.kube.translate.node_facts import why_nowhere
+from kant.kube.translate.node_sets import NodeSets, SetChange, names_in
+from kant.kube.translate.nodes import model_of
+from kant.kube.translate.pods import model_asked, selection
+from kant.kube.translate.selectors import Selection
+from kant.kube.translate.shares import GpuShares
+from kant.kube.translate.volumes import Storage, why_out_of_reach
+from kant.live.core import Core
+from kant.model.errors import InputError
+from kant.model.event import NodeSetChanged
+from kant.model.job import Job
+
+
+class EligibleNodes:
+    """`node_sets` are those of one state; `topologies` the domains that the rules of its pods name."""
+
+    def __init__(self, mirror: Mirror, filters: NodeFilters, shares: GpuShares, topologies: Topologies) -> None:
+        self.mirror = mirror
+        self.filters = filters
+        self.shares = shares
+        self.begin(topologies)
+        self._nowhere = -1, dict[tuple[Selection, ...], str]()  # why no node fits, at a version of the mirror
+
+    def begin(self, topologies: Topologies) -> None:
+        """Begin a state."""
+        self.topologies = topologies
+        self.node_sets = NodeSets()
+        self._set_changes: list[SetChange] = []
+
+    def follow_facts(self, name: str) -> None:
+        """Note that a node of the state may have other labels, taints, devices or conditions."""
+        self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
+        self.topologies.follow(name)
+
+    def tell_sets(self, core: Core) -> None:
+        """Emit events for changes in the nodes of the node sets and the domains that jobs name."""
+        self.topologies.tell(core)
+        for name in self.filters.take_failed():
+            if name in core.state.node_index:
+                self.follow_facts(name)
+        for change in self.node_sets.take_changes():
+            if change.added or change.removed:
+                core.happen(NodeSetChanged(core.now, change.name, change.added, change.removed))
+            if not change.is_new:
+                self._set_changes.append(change)
+
+    def take_set_changes(self, used: Callable[[], set[str]]) -> list[SetChange]:
+        """Return the changes of node sets of jobs, each once. Sets that are not `used` are forgotten at times."""
+        if self.node_sets.are_many:
+            self.node_sets.keep(used())
+        found, self._set_changes = self._set_changes, []
+        return found
+
+    def check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
+        """Report the nodes of the sets that a job names. Raises NoMatchingNodeError where one of them has none."""
+        self.tell_sets(core)
+        if self.node_sets.is_nowhere(job):
+            raise NoMatchingNodeError(self.why_no_node(pods), frozenset(names_in(job)))
+
+    def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
+        """Return those of these nodes that a pod accepts by its spec, whatever is short there."""
+        try:
+            said, model = selection(pod, self.storage, self.shares.requirements), model_asked(pod)
+        except InputError:
+            return []
+        views = ((name, self.mirror.nodes.get(name)) for name in nodes)
+        return [name for name, view in views if view and model in ("", model_of(view)) and self._admits(said, view)]
+
+    def admits(self, pod: Pod, node: str) -> bool:
+        """Whether a node now has the GPU model, labels and taints that a pod accepts."""
+        view = self.mirror.nodes.get(node)
+        try:
+            is_model = view is not None and model_asked(pod) in ("", model_of(view))
+            return view is not None and is_model and self._admits(self._selection(pod), view)
+        except InputError:
+            return False
+
+    def _admits(self, selection: Selection, view: View) -> bool:
+        return selection.admits(*self.node_sets.said(view))
+
+    def _selection(self, pod: Pod) -> Selection:
+        return selection(pod, self.storage, self.requirements_of)
+
+    def requirements_of(self, pod: Pod) -> tuple[Requirement, ...]:
+        return (*self.filters.requirements(pod), *self.shares.requirements(pod))
+
+    @property
+    def storage(self) -> Storage:
+        return self.mirror.storage._replace(devices=self.filters.devices.requests.demands)
+
+    def why_no_node(self, pods: list[Pod]) -> str:
+        """Return why no node fits these pods, in one sentence."""
+        nodes, storage, devices = self.mirror.nodes.values(), self.storage, self.mirror.devices.slices
+        for pod in pods:
+            if why := self.shares.why_nowhere(pod):
+                return why
+            if not (pod.spec.volumes or pod.spec.resource_claims or devices):
+                continue
+            own = selection(pod, storage)
+            would = [view.metadata.name for view in nodes if self._admits(own, view)]
+            why = self.filters.why_nowhere(pod, would)
+            if why and all(self.filters.failing.get(name) for name in would):
+                return why
+            said = why_out_of_reach(pod, storage)
+            bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
+            if said and not would and any(self._admits(selection(bare), view) for view in nodes):
+                return f"no suitable node reaches its volumes: {said}"
+        if self._nowhere[0] != self.mirror.version:
+            self._nowhere = self.mirror.version, {}
+        known, asked = self._nowhere[1], tuple(selection(pod, storage) for pod in pods)
+        if asked not in known:
+            known[asked] = why_nowhere(asked, list(map(self.node_sets.said, nodes)))
+        return known[asked]

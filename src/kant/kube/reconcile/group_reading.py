@@ -1,0 +1,54 @@
+"""Group reading: what the objects of groups say of workloads, which are read from the API server when first named."""
+
+from __future__ import annotations
+
+from kant.kube.objects.refusals import MalformedError
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.groups import ORDERED, GroupRef
+from kant.model.errors import InputError
+
+ALONE = GroupSpec(1)
+
+
+class GroupReading:
+    """`awaited` are groups whose objects have to be read."""
+
+    def __init__(self, transitions: Transitions) -> None:
+        self.transitions = transitions
+        self.awaited: dict[GroupRef, None] = {}
+        self._unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
+
+    def spec(self, workload: Workload) -> GroupSpec | None:
+        """Return what the group of a workload says; None while that has not been read. Raises InputError."""
+        if workload.wrong:
+            raise MalformedError(workload.wrong)
+        if workload.group is None or workload.foreign:
+            return ALONE
+        spec = self.transitions.translation.group_spec(workload.group)
+        if spec is None:
+            self.awaited[workload.group] = None
+        return spec
+
+    def is_read(self, workload: Workload) -> bool:
+        """Whether the group of a workload has been read, even if it is malformed."""
+        try:
+            return self.spec(workload) is not None
+        except InputError:
+            return True
+
+    def wait_for_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
+        """Handle a gang whose group has not been read: bound pods count already, and waiting pods stay with it."""
+        if bound:
+            self.transitions.adopt(workload, bound, known=False)
+            if workload.phase is Phase.PLACED:
+                workload.unread = True
+                self._unread[workload] = None
+                workload.lacking, workload.whole = len(waiting), not waiting
+
+    def may_lack_places(self) -> bool:
+        """Whether some gang has bound pods while it has not been read yet whether further pods are to come."""
+        self._unread = {one: None for one in self._unread if one.unread and one.phase is Phase.PLACED}
+        return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self._unread)

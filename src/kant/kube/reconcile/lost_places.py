@@ -1,0 +1,133 @@
+"""Lost places: bindings and evictions that the API server has refused, and nodes that others have taken meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.partially_bound import PartiallyBound
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Phase, Workload
+
+PROTECTED = 30.0  # seconds without another eviction of what a disruption budget protects
+
+Act = Callable[[Workload, list[Pod]], None]
+"""Acts on a workload with these live pods."""
+
+
+class LostPlaces:
+    """`begin` submits a workload without a job, `follow` takes in changes to a placed one, `settle` does what is due.
+
+    `recall` takes back unsent bindings to nodes, `recount` counts again what nodes have.
+    """
+
+    def __init__(
+        self, transitions: Transitions, members: Membership, partially_bound: PartiallyBound, begin: Act, follow: Act,
+        settle: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.transitions = transitions
+        self.existing_pods = transitions.existing_pods
+        self.members = members
+        self.partially_bound = partially_bound
+        self.begin, self.follow, self.settle = begin, follow, settle
+        self.recall: Callable[[set[str]], None] = lambda nodes: None
+        self.recount: Callable[[Iterable[str]], None] = lambda nodes: None
+        self._protected: dict[Workload, None] = {}
+
+    def withdraw(self, nodes: Iterable[str]) -> None:
+        """Give up unbound places on these nodes: other pods have taken them, or the nodes are gone."""
+        gone = set(nodes)
+        self.recall(gone)
+        for workload in list(self.transitions.unbound) if gone else ():
+            if workload.phase is not Phase.PLACED or self.transitions.is_in_flight(workload):
+                continue
+            if any(slot.node in gone and slot.pod and not slot.bound for slot in workload.slots):
+                self.refused(workload, "another pod has taken its node", blameless=True)
+        self.has_more(gone)
+
+    def has_more(self, nodes: Iterable[str]) -> None:
+        """Let pods that hold less than they ask for take what may have come free on these nodes."""
+        existing, by_key = self.existing_pods, self.members.by_key
+        existing.freed(nodes)
+        again, existing.again = existing.again, {}
+        for key in again:
+            workload = by_key.get(key)
+            if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
+                self.transitions.end(workload)
+                self.settle(key)
+        existing.again, left = {}, existing.again  # they returned capacity and took it again
+        for workload in [by_key[key] for key in left if key in by_key]:
+            for slot in workload.slots:
+                existing.short.setdefault(slot.node, {})[workload.key] = None
+
+    def retry_partially_bound(self) -> None:
+        """Try again to place the rest of partial gangs, where capacity has come free."""
+        for workload in self.partially_bound.to_retry():
+            since, reason = workload.partial, workload.reason
+            self.transitions.end(workload)
+            self.begin(workload, self.members.live(workload.key))
+            workload.partial, workload.reason = since, reason
+            self.partially_bound.complete_all()
+
+    def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
+        """Handle the final refusal of a binding: all of the placed workload waits again, is completed or evicted.
+
+        This waits until every binding of it has been answered, since a sent one may still be carried out. `blameless`:
+        it may be placed elsewhere at once.
+        """
+        if workload.phase is not Phase.PLACED:
+            return
+        if self.transitions.is_in_flight(workload):
+            workload.refused, workload.blameless = why, blameless
+            return
+        workload.refused = ""
+        if workload.floor and any(slot.bound for slot in workload.slots):
+            self._refused_in_part(workload)
+        elif any(slot.bound for slot in workload.slots):
+            nodes = [slot.node for slot in workload.slots]
+            self.partially_bound.complete(workload, blameless)
+            self.recount(nodes)  # it is not to get lost devices again
+            self.partially_bound.complete_all()
+        else:
+            self.transitions.requeue(workload, why, blameless)
+
+    def _refused_in_part(self, workload: Workload) -> None:
+        """Handle refused bindings of an elastic gang: the pods wait to join, or it becomes a partial gang."""
+        self.transitions.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
+        nodes = [slot.node for slot in workload.slots]
+        for slot in workload.slots:
+            if not slot.bound:
+                slot.pod = slot.was = ""
+        live = self.members.live(workload.key)
+        if workload.is_bound and workload.whole:
+            self.follow(workload, live)
+        else:
+            self.transitions.end(workload)
+            self.begin(workload, live)
+        self.recount(nodes)  # it is not to get lost devices again
+        self.partially_bound.complete_all()
+
+    def stays(self, workload: Workload, protect: bool) -> None:
+        """Handle a refused eviction: the workload stays. `protect`: it is not preempted again for a while."""
+        if workload.phase is Phase.PLACED and workload.job:  # it was to shrink, and still has all of its pods
+            self.transitions.end(workload)
+            self._protect(workload, protect)
+            self.begin(workload, self.members.live(workload.key))
+            return
+        if workload.job:  # a partial gang, which is counted until it is gone
+            self.partially_bound.keep_refused(workload)
+            return
+        workload.phase = Phase.INCOMPLETE
+        self._protect(workload, protect)
+
+    def _protect(self, workload: Workload, protect: bool) -> None:
+        if protect:
+            workload.protected_until = self.transitions.core.clock() + PROTECTED
+            self._protected[workload] = None
+
+    def look_at_protected(self) -> None:
+        """Let workloads be preempted again whose eviction was refused long ago."""
+        for workload in [one for one in self._protected if one.protected_until <= self.transitions.core.clock()]:
+            del self._protected[workload]
+            self.transitions.unprotected[workload] = None

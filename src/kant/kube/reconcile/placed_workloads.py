@@ -1,0 +1,165 @@
+"""Placed workloads: their pods end, are deleted and replaced, and elastic gangs gain and lose pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kant.kube.follow.mirror import is_over
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.affected import Affected
+from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
+from kant.kube.reconcile.elastic_jobs import identity
+from kant.kube.reconcile.group_reading import GroupReading
+from kant.kube.reconcile.partially_bound import PartiallyBound
+from kant.kube.reconcile.regrouping import Regrouping
+from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.workload import Phase, Workload, waits
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.pods import ranked
+from kant.model.errors import InputError
+from kant.model.event import JobCancelled, JobFinished
+
+
+class PlacedWorkloads:
+    """`begin` submits the live pods of a workload without a job, `split_off` makes a pod a workload of its own.
+
+    `unsized` are the keys of gangs to settle again once the state is complete.
+    """
+
+    def __init__(
+        self, reading: GroupReading, regrouping: Regrouping, elastic: ElasticGangs, partially_bound: PartiallyBound,
+        affected: Affected, begin: Callable[[Workload, list[Pod]], None], split_off: Callable[[Pod], None],
+    ) -> None:  # fmt: skip
+        self.reading = reading
+        self.transitions = reading.transitions
+        self.translation = reading.transitions.translation
+        self.regrouping = regrouping
+        self.elastic = elastic
+        self.partially_bound = partially_bound
+        self.affected = affected
+        self.begin = begin
+        self.split_off = split_off
+        self.unsized: dict[str, None] = {}
+
+    def follow(self, workload: Workload, live: list[Pod]) -> None:
+        """Take in changes to the pods of a placed workload, and give the slots of deleted pods to new ones."""
+        if workload.phase is not Phase.PLACED:
+            return
+        misplaced = bool([slot for slot in workload.slots if self._note_pod(slot)])
+        if not all(slot.bound for slot in workload.slots):
+            self.transitions.vacated[workload] = None
+        if all(not slot.pod for slot in workload.slots):
+            finished = any(slot.done for slot in workload.slots)
+            self.transitions.end(workload, JobFinished if finished else JobCancelled)
+            return
+        self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
+        filled = {slot.pod for slot in workload.slots}
+        coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
+        anew = self.regrouping.is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
+        if not anew and self._resize(workload, live):
+            return
+        newcomers = ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
+        if anew or self._is_to_be_planned(workload, newcomers):
+            self.transitions.end(workload)
+            self.begin(workload, live)
+            return
+        misplaced = self._fill(workload, newcomers) or misplaced
+        self.transitions.time_partial(workload)
+        if misplaced and not self.transitions.is_in_flight(workload):  # else once the last answer has arrived
+            self.partially_bound.complete(workload)
+
+    def _resize(self, workload: Workload, live: list[Pod]) -> bool:
+        """Take in new and deleted pods of a gang that may have more or fewer. Returns False where it may not."""
+        if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
+            return False
+        try:
+            spec = self.reading.spec(workload)
+            if spec is None or not (spec.least > 1 or grows_from_one(workload, spec)):
+                return False
+            if not self.transitions.core.is_settled:
+                self.unsized[workload.key] = None
+                return True
+            if not self.elastic.applies(workload):
+                return False
+            if not self.transitions.is_in_flight(workload):
+                self._look_up_again(workload, live)
+                for pod in self.elastic.follow(workload, live, spec.least, spec.tasks, spec.together):
+                    self.split_off(pod)
+                self.transitions.time_partial(workload)
+            else:
+                self.affected.unanswered[workload.key] = None
+        except InputError:
+            return False
+        except AnewError:
+            self.transitions.end(workload)
+            self.begin(workload, live)
+        return True
+
+    def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
+        """Have its group read again: whatever makes or deletes its pods may have changed the group as well."""
+        pods = frozenset(pod.metadata.uid for pod in live)
+        if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
+            self.reading.awaited[workload.group] = None
+        workload.asked = pods
+
+    def _note_pod(self, slot: Slot) -> bool:
+        """Update a slot from its pod. Returns True where the pod is, or is to be, on a wrong node."""
+        pod = self.transitions.mirror.pods.get(slot.pod) if slot.pod else None
+        if pod is None or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None):
+            slot.pod, slot.bound = "", False
+        elif is_over(pod):
+            slot.done = slot.done or pod.status.phase == "Succeeded"
+            slot.pod, slot.bound = "", False
+        elif pod.spec.node_name:
+            slot.bound, slot.was, slot.since, slot.expects = True, identity(pod), -1.0, None
+            return pod.spec.node_name != slot.node
+        elif not slot.bound:
+            return slot.node in self.transitions.closed
+        return False
+
+    def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
+        """Whether pods have arrived for all vacant slots of a gang whose job does not state what they demand of nodes.
+
+        Such a gang is submitted again, so that its new pods obey all rules of a first placement.
+        """
+        vacant = sum(slot.vacant for slot in workload.slots)
+        able = sum(self.translation.is_free(pod) for pod in newcomers)
+        return workload.adopted and not workload.lacking and 0 < vacant <= able
+
+    def _fill(self, workload: Workload, newcomers: list[Pod]) -> bool:
+        """Give vacant slots to later pods, or make them workloads of their own. Returns whether a slot is invalid."""
+        lost = False
+        if workload.lacking or (workload.adopted and any(slot.vacant for slot in workload.slots)):
+            return False  # they may be the missing pods
+        for pod in newcomers:
+            vacant = self._alike(workload, pod)
+            slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
+            if slot is not None:
+                slot.pod, slot.was = pod.metadata.uid, identity(pod)
+                lost = lost or slot.node in self.transitions.closed
+                lost = lost or not self.translation.eligible.admits(pod, slot.node)
+                lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
+                self.transitions.unbound[workload] = None
+                self.transitions.crowded[slot.node] = None
+                if workload not in self.transitions.to_bind:
+                    self.transitions.to_bind.append(workload)
+            elif workload.whole and self.reading.is_read(workload):
+                self.split_off(pod)
+            elif workload.whole or workload.lacking:
+                workload.whole, workload.lacking = False, workload.lacking + 1
+        return lost
+
+    def _alike(self, workload: Workload, pod: Pod) -> list[Slot]:
+        """Return the vacant slots of pods that had the same requests and rules as this one."""
+        try:
+            kind = self.translation.demand(pod), self.translation.rules_there(pod, workload.foreign)
+        except InputError:
+            return []
+        kinds = workload.kinds
+        vacant = [slot for slot in workload.slots if slot.vacant and slot.demand == kind[0]]
+        return [slot for slot in vacant if kinds[slot.group].rules == kind[1]]
+
+
+def grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
+    """Whether one pod has to run, and the object of its group says that others may join it."""
+    return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)

@@ -1,0 +1,117 @@
+"""Nodes of the API server as nodes of the model: their place in the fabric, who has reserved them, what is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Node as View
+from kant.kube.reconcile.complaints import Complaints
+from kant.kube.reconcile.device_requests import DeviceRequests
+from kant.kube.translate.crds import ReservedNodes, levels_of
+from kant.kube.translate.levels import Levels, levels_seen
+from kant.kube.translate.nodes import about, contradictions, node_of
+from kant.kube.translate.pod_rules import NO_LIMIT, amounts_at
+from kant.kube.translate.shares import GpuShares
+from kant.model.errors import InputError
+from kant.model.node import MAX_POOLS, Node
+from kant.model.status import NodeStatus
+
+
+class TranslatedNodes:
+    """`levels` are those of the fabric, `reserved` the reservations of whole nodes.
+
+    `shares_anew`: a node shares its GPUs in a way that no node did when the state was built.
+    """
+
+    def __init__(self, mirror: Mirror, requests: DeviceRequests, shares: GpuShares, complaints: Complaints) -> None:
+        self.mirror = mirror
+        self.requests = requests
+        self.shares = shares
+        self.shares_anew = False
+        self.complaints = complaints
+        self.levels = Levels()
+        self.reserved: list[ReservedNodes] = []
+        self.left_out: set[str] = set()  # nodes of pools beyond the limit
+        self._labels: dict[str, str] | None = None  # the keys of labels of nodes, where no Topology says the levels
+        self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
+
+    def begin(self) -> None:
+        """Begin a state: learn the levels of the fabric."""
+        found, wrong = levels_of(
+            item
+            for kind, items in self.mirror.objects.items()
+            if kind.startswith("topologies")
+            for item in items.values()
+        )
+        self._labels = None if found else _labels_of(self.mirror.nodes.values())
+        self.levels = found or levels_seen((self._labels,))
+        self.complaints.found("Topology", wrong)
+        self._look_for_contradictions()
+        self.left_out, self.shares_anew = set(), False
+        self.reserved = []
+
+    def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
+        """Return a node, its status, until when (-1 unless it is drained), and how many of its GPUs it lacks.
+
+        None for a node that cannot be translated.
+        """
+        if view.metadata.name in self.left_out:
+            return None
+        try:
+            seen = node_of(view, self.levels, self.requests.gpus_at(view))
+        except InputError as wrong:
+            self.complaints[about(view)] = str(wrong)
+            return None
+        self.shares_anew = self.shares_anew or self.shares.is_new(view)
+        self.complaints.drop(about(view), self._split.get(about(view), ""))
+        node, status, until = replace(seen.node, amounts=self._amounts(view)), seen.status, -1
+        for reserved in self.reserved:
+            if reserved.start <= now < reserved.end and matches(reserved, view.metadata.labels or {}):
+                if reserved.queues:
+                    node = replace(node, queues=tuple(sorted({*node.queues, *reserved.queues})))
+                elif status == NodeStatus.IN_SERVICE:
+                    status, until = NodeStatus.DRAINING, now
+        return node, status, until, seen.lost
+
+    def joins(self, views: Collection[View]) -> bool:
+        """Learn the fabric labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
+        if self._labels is not None and (labels := _labels_of(views)).keys() - self._labels:
+            self._labels |= labels
+            if levels_seen((self._labels,)) != self.levels:
+                return True
+        if self.levels.hbd:
+            self._look_for_contradictions()
+        return False
+
+    def _look_for_contradictions(self) -> None:
+        self._split = contradictions(self.mirror.nodes.values(), self.levels)
+        self.complaints |= self._split
+
+    def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Return the nodes of as many pools as a cluster may have, the largest pools first; the others get no jobs."""
+        sizes = Counter(node.pool for node in nodes)
+        kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
+        self.left_out = {node.name for node in nodes if node.pool not in kept}
+        for name in self.left_out:
+            what = "GPU models and reservations of the nodes"
+            self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; it takes nothing"
+        return tuple(node for node in nodes if node.pool in kept)
+
+    def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
+        """Return the exact amounts of a node. Resources served by claims have no limit: devices are a filter."""
+        amounts = dict(amounts_at(view))
+        amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
+        return tuple(sorted(amounts.items()))
+
+
+def matches(reserved: ReservedNodes, labels: dict[str, str]) -> bool:
+    """Whether a node with these labels is reserved."""
+    return all(labels.get(key) == value for key, value in reserved.selector.items())
+
+
+def _labels_of(views: Iterable[View]) -> dict[str, str]:
+    return {key: "" for view in views for key in view.metadata.labels or ()}
