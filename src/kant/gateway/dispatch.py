@@ -483,6 +483,19 @@ class Dispatcher:
         self._let_go()
         self.ask_again()
 
+    def heard(self, peer: int, loads: Mapping[str, tuple[int, int, int]] | None) -> None:
+        """Note what another router has on some backends, by URL; None: it is not heard any more."""
+        for backend in self.backends:
+            before = backend.peers.get(peer)
+            load = None if loads is None else loads.get(backend.url, before)
+            if load == before:
+                continue
+            if load is None:
+                del backend.peers[peer]
+            else:
+                backend.peers[peer] = load
+            backend.add_up()
+
     def _let_go(self) -> None:
         """Remove backends that are leaving, have no requests, and are no longer listed."""
         for backend in self.backends:
