@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from benchmarks import traces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.quota_condition import QuotaCondition
+from kant.cluster.quota_condition import admits as quotas_admit
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import NoFit, Preempt, Start
@@ -30,6 +33,7 @@ from kant.queueing.preemption import policy
 from kant.queueing.preemption.candidate import Admits, Candidate
 from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.policy import Preemption, candidate
+from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.search import choose
 from kant.queueing.preemption.shrinking import lost_work, lost_works
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
@@ -523,3 +527,21 @@ def test_what_stopping_many_jobs_loses_is_what_stopping_each_of_them_loses() -> 
     plan = cast(CyclePlan, SimpleNamespace(state=harness.state, now=100 * SECOND))
     assert lost_works(plan, rows).tolist() == [lost_work(plan, row) for row in rows.tolist()]
     assert lost_works(plan, rows[:3]).tolist() == [100_000, 7, 20_000]
+
+
+def test_quotas_in_columns_admit_whom_the_tree_admits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a run with reclaim and priorities: random sets of the candidates of each search that asks a quota."""
+    in_columns, answers = QuotaRule.condition, set[tuple[bool, bool]]()
+
+    def compared(rule: QuotaRule, candidates: Sequence[Candidate]) -> QuotaCondition | None:
+        found, draw = in_columns(rule, candidates), generator(len(candidates))
+        assert found is not None
+        for which in (draw.random((12, len(candidates))) < draw.random((12, 1))).astype(np.int64):
+            answer = rule([who for who, leaves in zip(candidates, which.tolist(), strict=True) if leaves])
+            assert quotas_admit(found, which) == answer
+            answers.add((answer, rule.level >= 0))
+        return found
+
+    monkeypatch.setattr(QuotaRule, "condition", compared)
+    traces.preempting(3, 32).simulate()
+    assert len(answers) == 4
