@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -360,6 +360,12 @@ def test_nobody_stops_for_a_newcomer_that_fits() -> None:
     assert names(case, case.choose()) == []
 
 
+def test_of_few_candidates_the_heaviest_stay_unless_the_lighter_of_their_rank_do_not_suffice() -> None:
+    harness = run(crowd(4, 4), make_job("c", 4), make_job("a", 2), make_job("b", 2))
+    case = stage(harness, make_job("new", 2), prices=[9, 1, 1], ranks=[1, 0, 0])
+    assert names(case, case.choose()) == ["a"]
+
+
 def test_376_gpus_are_not_evicted_for_48() -> None:
     """KAI-Scheduler PR 1565: a reclaim for 48 GPUs evicted 376 GPUs of running work.
 
@@ -537,9 +543,11 @@ def test_quotas_in_columns_admit_whom_the_tree_admits(monkeypatch: pytest.Monkey
         found, draw = in_columns(rule, candidates), generator(len(candidates))
         assert found is not None
         for which in (draw.random((12, len(candidates))) < draw.random((12, 1))).astype(np.int64):
-            answer = rule([who for who, leaves in zip(candidates, which.tolist(), strict=True) if leaves])
-            assert quotas_admit(found, which) == answer
-            answers.add((answer, rule.level >= 0))
+            left = [who for who, leaves in zip(candidates, which.tolist(), strict=True) if leaves]
+            for level, limited in product(range(-1, 2), (True, False)):
+                answer = replace(rule, level=level, limited=limited)(left)
+                assert quotas_admit(found._replace(level=level, limited=limited), which) == answer
+                answers.add((answer, limited))
         return found
 
     monkeypatch.setattr(QuotaRule, "condition", compared)
