@@ -40,6 +40,7 @@ PROFILES = [
     builtin_profile("kant"), parse_profile(BACKFILLS, "backfills"), parse_profile(LATE, "late"),
     parse_profile(UNGUARDED, "unguarded"), parse_profile(HOLDS, "holds"), builtin_profile("backfill"),
     parse_profile(HOLDS.replace("min_run_s = 0", 'min_run_s = 9\nreclaim = "off"'), "holds-and-keeps"),
+    parse_profile(HOLDS.replace("min_run_s = 0", "min_run_s = 9\nmost = 1.0\nexact = 1"), "few"),
 ]  # fmt: skip
 
 
