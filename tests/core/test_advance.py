@@ -162,9 +162,9 @@ def test_all_is_said_as_if_python_decided_each_instant(
     workload: Workload, profile: Profile, journal: bool, until: int, happens: str, queues: QueueConfig
 ) -> None:
     at = int(workload.submit[len(workload) // 2])
-    external = {
+    events: dict[str, list[Any]] = {
         "": [], "node": [NodeChanged(at, "n0", NodeStatus.FAILED)], "job": [JobCancelled(at, workload.ids[0])],
-    }[happens]  # fmt: skip
+    }  # fmt: skip
     told, passed, results = [], 0, []
     go = Advancer.go
 
@@ -177,7 +177,7 @@ def test_all_is_said_as_if_python_decided_each_instant(
     for may in (Advancer.may_advance, lambda run: False):
         lines: list[bytes] | None = [] if journal else None
         with patch.object(Advancer, "may_advance", may), patch.object(Advancer, "go", count):
-            results.append(run(workload, profile, until * SECOND, list(external), lines, queues))
+            results.append(run(workload, profile, until * SECOND, list(events[happens]), lines, queues))
         told.append(lines)
     assume(passed > 0)
     assert told[0] == told[1]
