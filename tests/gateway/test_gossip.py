@@ -74,16 +74,16 @@ def test_what_peers_have_is_not_counted_again_from_the_metrics() -> None:
     async def run() -> None:
         for _ in range(2):
             chosen.offer(come(chosen, 10))
-        chosen.heard(7, {"http://a": (3, 60, 20), "http://elsewhere": (9, 9, 9)})
+        gossip.count(chosen.backends, 7, {"http://a": (3, 60, 20), "http://elsewhere": (9, 9, 9)})
         said = Scraped(running=9, usage=480 / backend.site.settings.tokens)
         for _ in range(3):
             looked(backend, chosen, said, list(backend.rows.values()), backend.own_load()[:2])
         assert (backend.site.requests, backend.site.tokens()) == (9, 480)
         assert backend.site.pending_prefill() == 2 * 10 + 20
         assert backend.own_load() == (2, 20, 20)
-        chosen.heard(7, None)
+        gossip.count(chosen.backends, 7, None)
         assert (backend.site.requests, backend.site.pending_prefill()) == (6, 20)
-        chosen.heard(7, None)
+        gossip.count(chosen.backends, 7, None)
 
     asyncio.run(run())
 

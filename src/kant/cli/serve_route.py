@@ -15,7 +15,7 @@ from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.gateway.dispatch import Limits
+    from kant.gateway.backend import Limits
     from kant.gateway.outliers import Ejection
     from kant.kube.user.endpoints import ServiceEndpoints
     from kant.kube.user.inference_pool import PoolEndpoints
@@ -89,7 +89,7 @@ def _ejection(after: int, seconds: float) -> Ejection:
 def _limits(in_flight: int, held: int, saturated_s: float) -> Limits:
     from math import inf
 
-    from kant.gateway.dispatch import Limits
+    from kant.gateway.backend import Limits
 
     return Limits(
         _count("--in-flight", in_flight, 1, 1 << 20),

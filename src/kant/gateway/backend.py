@@ -18,6 +18,19 @@ STATE = frozenset({"up", "draining", "leaving", "models"})
 """The fields that say which requests a backend may get."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits: `in_flight`: requests on one backend; `held`: requests waiting here; `at_once`: all requests.
+
+    A backend whose first token is expected after `first_token_s`, or whose KV is full, gets no more.
+    """
+
+    in_flight: int = 1 << 20
+    held: int = 10_000
+    at_once: int = 16_384
+    first_token_s: float = math.inf
+
+
 @dataclass(slots=True)
 class Backend:
     """A real engine: its address, whether it gets requests, and the state of its requests."""

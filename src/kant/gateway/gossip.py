@@ -11,10 +11,11 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from kant.gateway.backend import Backend
 from kant.gateway.dispatch import Dispatcher
 from kant.live.logs import log_event
 from kant.model.errors import InputError
@@ -44,6 +45,20 @@ class Heard(msgspec.Struct, array_like=True):
 
 
 _DECODER, _ENCODER = msgspec.msgpack.Decoder(Heard), msgspec.msgpack.Encoder()
+
+
+def count(backends: Iterable[Backend], peer: int, loads: Mapping[str, Load] | None) -> None:
+    """Note what another router has on some backends, by URL; None: it is not heard any more."""
+    for backend in backends:
+        before = backend.peers.get(peer)
+        load = None if loads is None else loads.get(backend.url, before)
+        if load == before:
+            continue
+        if load is None:
+            del backend.peers[peer]
+        else:
+            backend.peers[peer] = load
+        backend.add_up()
 
 
 class Gossip(asyncio.DatagramProtocol):
@@ -109,7 +124,7 @@ class Gossip(asyncio.DatagramProtocol):
             if heard.peer not in self.latest:
                 log_event(log, "hears a peer", peer=f"{addr[0]}:{addr[1]}")
             self.latest[heard.peer] = time.monotonic()
-            self.dispatcher.heard(heard.peer, heard.loads)
+            count(self.dispatcher.backends, heard.peer, heard.loads)
 
     def error_received(self, exc: Exception) -> None:
         """Ignore that a peer is away: it is forgotten for its silence."""
@@ -118,5 +133,5 @@ class Gossip(asyncio.DatagramProtocol):
         now = time.monotonic()
         for peer in [peer for peer, at in self.latest.items() if now - at > SILENT_S]:
             del self.latest[peer]
-            self.dispatcher.heard(peer, None)
+            count(self.dispatcher.backends, peer, None)
             log_event(log, "hears a peer no more", logging.WARNING)
