@@ -206,7 +206,11 @@ def test_fillers_start_last_and_whoever_waits_is_looked_at_again(fill_profile: k
 def test_a_filler_reclaims_nothing(fill_profile: kant.Profile) -> None:
     """Not even where its queue has quota and the job that runs borrows."""
     state = fill_profile.inner.new_state(read_cluster("1x8"))
-    queues = (Queue("pool"), Queue("fills", parent="pool", quotas=(Quota(nominal=8000),)), Queue("jobs", parent="pool", quotas=(Quota(),)))
+    queues = (
+        Queue("pool"),
+        Queue("fills", parent="pool", quotas=(Quota(nominal=8000),)),
+        Queue("jobs", parent="pool", quotas=(Quota(),)),
+    )
     state.apply(QueuesChanged(0, QueueConfig(queues)))
     scheduler = Scheduler(state, fill_profile.inner)
     state.apply(submitted(Job("a", 0, (PodGroup(1, Demand(8)),), queue="jobs")))
