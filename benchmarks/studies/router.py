@@ -207,34 +207,35 @@ def _apart(differences: NDArray[np.float64]) -> str:
 
 HEAD = """# Which policy acts now
 
-Made by `python -m benchmarks.studies.router --trace philly_jobs.csv`, a table of the jobs of the Philly trace
-(msr-fiddle/philly-traces, CC-BY-4.0) with the columns submit_s, duration_s, gpus and vc. Without it the page has the
-drawn weeks alone.
+Made by `python -m benchmarks.studies.router`, with the traces in `../shared/data` (Philly, RICC, openb); without
+them the page has the drawn weeks alone. `--cache FILE` keeps figures, so that the same command goes on.
 
-Mean bounded slowdown: from submission to end over run time, of at least ten seconds; what is done again after a stop
-counts. Drawn weeks are after published clusters, on 16 nodes of 8 GPUs. Real weeks are those of one virtual cluster
-each, on as many nodes as it fills. Nobody knows run times, but learns them within the week; jobs save their work every
-hour, and to stop one costs what was measured for Helios (7 to 60 s).
+Mean bounded slowdown: from submission to end over run time, of at least ten seconds; what is done again after a
+stop counts. Drawn weeks are after published clusters, on 16 nodes of 8 GPUs. Real weeks are those of one virtual
+cluster each, on as many nodes as it fills. Nobody knows run times, but learns them within the week; jobs save their
+work every hour, and to stop one costs what was measured for Helios (7 to 60 s).
 
-Fixed policies are `stretch` by how long jobs have run (*attained*) or by learned run times (*predicted*), with a factor
-of 10 or 100 and no patience; *after a minute* and *after ten* are *predicted* where a late job waits so long before it
-takes its place back; *las* is least attained service, preemptive. *Router* is
-[`kant-weather`](../profiles.md#router): *predicted* while learned run times hold, else *attained*. *Hourly look-ahead*
-runs both for the next hour from a copy of the run, at each hour, and lets the better one act, as the demonstrations do
-from which the scheduler of SEIHAI (arXiv 2111.08857) learns. The policies and the bounds of the rule were chosen on
-{taught} other weeks, the real ones of them before all that are held out."""
+Fixed policies are `stretch` by how long jobs have run (*attained*) or by learned run times (*predicted*), with a
+factor of 10 or 100 and no patience; *after a minute* and *after ten* are *predicted* where a late job waits so long
+before it takes its place back; *las* is least attained service, preemptive. *Router* is
+[`kant-weather`](../profiles.md#router): *predicted* while learned run times hold, else *attained*. Three looks
+ahead run both policies from a copy of the run, at each hour, as the demonstrations do from which the scheduler of
+SEIHAI (arXiv 2111.08857) learns. *An hour ahead* lets the one act that is better after an hour, with all that
+comes. *To the end* leaves *attained* for an hour if the whole week is then better, so no week is worse. *From now*
+knows only what is known at that hour: run times are drawn from predictions, nobody else comes, and both go on until
+the queue is empty; *attained* is left where the gain is above twice its error and 1 %, with one hour and with six.
+The policies and the bounds of the rule were chosen on {taught} other weeks, the real ones of them before all that
+are held out."""
 END = """## What this says
 
 - *The floor is what counts.* `attained` has the lowest mean before and after, and no catastrophe: a job of a second
-  that was predicted to run for hours waits a day under *predicted*, and gangs starve small jobs under *las*. Ten
-  minutes of patience, which the profile had before, cost half as much again.
+  that was predicted to run for hours waits a day under *predicted*, and gangs starve small jobs under *las*.
 - *On real weeks there is hardly a gap to close.* Where a policy is right, it is right for days: the better one of the
-  next hour is mostly the floor, and the gains of the others come later than an hour looks.
-- *The router does not close 40 % of the gap, and is not within 2 % in every week.* Whether predictions have held
-  lately keeps it from the catastrophes of *predicted*, and in some weeks of many jobs it follows that policy where it
-  is better. But what look-ahead knows is who comes next, which no feature of the past says, and each switch in the
-  middle of a week reorders all that wait. Before, with two policies that were far apart, it was no better: a box of
-  two features, fitted by regret to 405 hours of look-ahead, was worse than its floor by a tenth in its worst week.
+  next hour is mostly the floor.
+- *The router does not close 40 % of the gap, and is not within 2 % in every week.* What look-ahead knows is who comes
+  next, which no feature of the past says, and each switch in the middle of a week reorders all that wait.
+- *From now* keeps within 2 % because it hardly ever leaves the floor: what both policies do with those who wait differs
+  by less than the error of predicted run times.
 - *Pin it* where predictions are known to be good or bad: `kant profiles pin FILE predicted`, or `attained`.
 
 SEIHAI's own figures are of a game and do not compare. Weeks differ by more than policies do, so each is shown.
