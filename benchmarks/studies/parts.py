@@ -14,11 +14,12 @@ def part_of(text: str, study: str) -> str:
 
 def write_part(page: Path, study: str, text: str) -> None:
     """Write a study's text, which begins with its title, in place of its part of a page; the others stay."""
-    before = page.read_text(encoding="utf-8")
-    old = part_of(before, study)
-    if old == before:
-        raise LookupError(f"{page} has no line <!-- study: {study} -->")
-    page.write_text(before.replace(old, f"\n{_lower(text.strip())}\n\n").rstrip() + "\n", encoding="utf-8")
+    before, mark = page.read_text(encoding="utf-8"), f"<!-- study: {study} -->\n"
+    head, found, rest = before.partition(mark)
+    if not found:
+        raise LookupError(f"{page} has no line {mark.strip()}")
+    others = rest[len(part_of(before, study)) :]
+    page.write_text(f"{head}{mark}\n{_lower(text.strip())}\n\n{others}".rstrip() + "\n", encoding="utf-8")
 
 
 def _lower(text: str) -> str:
