@@ -16,8 +16,8 @@ import msgspec
 from benchmarks.measure import Figure
 from benchmarks.prefix import SETTINGS
 from kant.gateway.ask import Ask, read_ask
-from kant.gateway.backend import Placement
-from kant.gateway.dispatch import Dispatcher, Limits
+from kant.gateway.backend import Limits, Placement
+from kant.gateway.dispatch import Dispatcher
 from kant.serving.policies import policy_named
 from kant.serving.router import router_named
 

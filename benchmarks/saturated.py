@@ -49,6 +49,10 @@ def measure(short: bool = False) -> Iterator[Figure]:
     ours = _ours(queues, 2)
     yield Figure("saturated-kant-queues", len(queues.workload) / ours, "jobs per CPU-second", _quotas(queues) / ours,
                  "plain Python, best effort with quotas", PYTHON)  # fmt: skip
+    victims = traces.preempting()
+    ours, fifo = _ours(victims, 2), _ours(victims, 2, "fifo-best-effort")
+    yield Figure("preempting-kant", len(victims.workload) / ours, "jobs per CPU-second", fifo / ours,
+                 "Kant's own profile `fifo-best-effort`", "victims: who may preempt whom, and the search")  # fmt: skip
     many = traces.many_queues(40)
     ours, fifo = _ours(many, 2), _ours(many, 2, "fifo-best-effort")
     yield Figure("saturated-kant-40-queues", len(many.workload) / ours, "jobs per CPU-second", fifo / ours,

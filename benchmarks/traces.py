@@ -78,6 +78,21 @@ def many_queues(queues: int, jobs: int = 1400) -> Trace:
     return Trace(f"{queues}-queues", workload, cluster(32, 8), "kant", QueueConfig((Queue("all"), *shares)))
 
 
+def preempting(days: float = 1.5, nodes: int = 256) -> Trace:
+    """Jobs like those of Helios Venus that ask for 1.5 times the GPUs, in four priorities and queues with quotas.
+
+    Of ten jobs six have priority 0, two have priority 1, one has 2 and one has 3. A fiftieth is preempted.
+    """
+    workload = generate("helios-venus", gpus=8 * nodes, load=1.5, days=days, seed=1)
+    priority = np.array([0, 0, 1, 0, 2, 0, 3, 0, 1, 0], dtype=np.int64)[np.arange(len(workload)) % 10]
+    queues = [
+        Queue(name, DEPARTMENTS[i % len(DEPARTMENTS)], quotas=(Quota(nominal=gpus * GPU * nodes // 32),))
+        for i, (name, gpus) in enumerate(zip(workload.queues, QUOTAS, strict=True))
+    ]
+    queue_config = QueueConfig((*(Queue(name) for name in DEPARTMENTS), *queues))
+    return Trace("preempting", replace(workload, priority=priority), cluster(nodes, 8), "kant", queue_config)
+
+
 def cluster(nodes: int, per_leaf: int) -> ClusterSpec:
     """Nodes of 8 GPUs, `per_leaf` of them below each leaf switch."""
     return ClusterSpec(f"{nodes}x8", tuple(Node(f"n{i}", 8, leaf=f"l{i // per_leaf}") for i in range(nodes)))

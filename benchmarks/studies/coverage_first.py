@@ -137,7 +137,7 @@ def lines(tables: dict[str, list[NDArray[np.int64]]]) -> Iterator[str]:
 
 
 ABOUT = """\
-A node of eight GPUs is new: nobody knows more of jobs than the limits that owners give, as under `kant up --time`.
+A node of eight GPUs is new: nothing is known of jobs but the limits that owners give, as by `kant submit --time`.
 Sixty jobs come, faster than they are served, with limits of 10 minutes to 4 hours; one in three of those that have to
 wait is asked about as it comes. An answer is kept if the job starts no later. *limits* takes a limit for the run time
 until ten jobs of a size have finished: its P50 and P90 are the latest start rather than a median. *P50* and *P90* are

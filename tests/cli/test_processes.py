@@ -132,5 +132,4 @@ def test_a_file_name_that_is_not_utf8(small: Path, tmp_path: Path) -> None:
             file.write(small.read_bytes())
     except OSError:
         pytest.skip("this file system knows UTF-8 only")
-    outcome: Outcome = process("simulate", path, "--cluster", "4x8", "--json")
-    assert "UTF-8" in outcome.refusal()
+    assert "UTF-8" in kant("simulate", os.fsdecode(path), "--cluster", "4x8", "--json").refusal()

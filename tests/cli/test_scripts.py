@@ -158,6 +158,25 @@ def test_what_is_not_understood_is_refused_by_name_and_line(tmp_path: Path, line
     assert f"{path}, line 3: expected" in said and named in said
 
 
+COMMON = """\
+--account=lab --array=0-3 --begin=now+1hour --chdir=/tmp --comment=x --constraint=a100 --cpus-per-task=4
+--cpus-per-gpu=4 --dependency=afterok:1 --error=e --exclude=n1 --exclusive --export=ALL --gpus=4 --gpus-per-node=4
+--gpus-per-task=1 --gres=gpu:2 --hold --input=in --job-name=x --licenses=a --mail-type=END --mail-user=me --mem=16G
+--mem-per-cpu=2G --mem-per-gpu=8G --nice=5 --nodelist=n1 --nodes=2 --ntasks=4 --ntasks-per-node=2 --open-mode=append
+--output=o --partition=gpu --qos=high --requeue --reservation=r --signal=B:USR1@300 --time=UNLIMITED --wait"""
+"""Forty options as the scripts of public clusters have them."""
+
+
+def test_of_forty_common_options_at_most_five_are_refused(tmp_path: Path) -> None:
+    refused = []
+    for option in COMMON.split():
+        try:
+            expanded(["submit", str(script(tmp_path, "#!/bin/bash", f"#SBATCH {option}", "true"))])
+        except InputError:
+            refused.append(option)
+    assert len(COMMON.split()) == 40 and refused == ["--input=in", "--licenses=a"]
+
+
 def test_all_faults_of_a_script_are_said_at_once(tmp_path: Path) -> None:
     path = script(
         tmp_path,

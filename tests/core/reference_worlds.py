@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -266,7 +267,7 @@ def filling_run(seed: int, discipline: str, rights: str = "none") -> Watched:
     No capacity comes free. A node that one job holds for ever keeps the gang from being impossible.
     """
     draw = generator(seed)
-    placement, nodes, gang, small = draw_contrary(draw)
+    placement, nodes, gang, small = contrary(seed)
     profile = make_profile("fifo", DISCIPLINES[discipline], placement, RIGHTS[rights])
     large = Node("large", 40, "large", cpu=40_000, memory=40_000)
     harness = Watched(ClusterSpec("drawn", (*nodes, large)), profile, seed=seed)
@@ -283,8 +284,12 @@ def filling_run(seed: int, discipline: str, rights: str = "none") -> Watched:
     return harness
 
 
-def draw_contrary(draw: np.random.Generator) -> tuple[str, list[Node], tuple[PodGroup, ...], Job]:
-    """A placement, nodes, a gang that finds no place there, and a small job beside which it finds one."""
+@cache
+def contrary(seed: int) -> tuple[str, list[Node], tuple[PodGroup, ...], Job]:
+    """A placement, nodes, a gang that finds no place there, and a small job beside which it finds one.
+
+    Such worlds are rare: it takes a second to draw one."""
+    draw = generator(seed)
     while True:
         placement = str(draw.choice(list(SCORES)))
         nodes = [

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ PROFILES = [
     builtin_profile("kant"), parse_profile(BACKFILLS, "backfills"), parse_profile(LATE, "late"),
     parse_profile(UNGUARDED, "unguarded"), parse_profile(HOLDS, "holds"), builtin_profile("backfill"),
     parse_profile(HOLDS.replace("min_run_s = 0", 'min_run_s = 9\nreclaim = "off"'), "holds-and-keeps"),
+    parse_profile(HOLDS.replace("min_run_s = 0", "min_run_s = 9\nmost = 1.0\nexact = 1"), "few"),
 ]  # fmt: skip
 
 
@@ -160,9 +162,9 @@ def test_all_is_said_as_if_python_decided_each_instant(
     workload: Workload, profile: Profile, journal: bool, until: int, happens: str, queues: QueueConfig
 ) -> None:
     at = int(workload.submit[len(workload) // 2])
-    external = {
+    events: dict[str, list[Any]] = {
         "": [], "node": [NodeChanged(at, "n0", NodeStatus.FAILED)], "job": [JobCancelled(at, workload.ids[0])],
-    }[happens]  # fmt: skip
+    }  # fmt: skip
     told, passed, results = [], 0, []
     go = Advancer.go
 
@@ -175,7 +177,7 @@ def test_all_is_said_as_if_python_decided_each_instant(
     for may in (Advancer.may_advance, lambda run: False):
         lines: list[bytes] | None = [] if journal else None
         with patch.object(Advancer, "may_advance", may), patch.object(Advancer, "go", count):
-            results.append(run(workload, profile, until * SECOND, list(external), lines, queues))
+            results.append(run(workload, profile, until * SECOND, list(events[happens]), lines, queues))
         told.append(lines)
     assume(passed > 0)
     assert told[0] == told[1]
@@ -201,3 +203,25 @@ def test_jobs_end_in_order_of_time_and_row(runs: list[tuple[int, bool]], now: in
     count = take_due(heap, ends, now, due)
     assert due[1 : count + 1].tolist() == [row for end, row in there if end <= now]
     assert due[0] == next((end for end, _ in there if end > now), FOREVER)
+
+
+@pytest.mark.parametrize("seed", [2, 17])
+def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
+    """Jobs of three priorities lend, borrow and reclaim; in such worlds each rule of the compiled instants matters."""
+    draw, n = np.random.Generator(np.random.PCG64(seed)), 60
+    workload = make_workload(
+        "dense", np.cumsum(draw.integers(0, 3, n)) * 5 * SECOND, draw.integers(5, 150, n) * SECOND,
+        draw.choice([1, 1, 2, 4, 4, 8], n), priority=draw.integers(0, 3, n), queue=draw.integers(0, 3, n),
+        queues=("a", "b", "own"), preemptible=(draw.random(n) < 0.9).astype(int),
+    )  # fmt: skip
+    shares = [
+        Queue(name, "all", quotas=(Quota(nominal=gpus * GPU),)) for name, gpus in (("a", 6), ("b", 6), ("own", 4))
+    ]
+    profile = next(one for one in PROFILES if one.name == ["holds", "few", "late"][seed % 3])
+    written = []
+    for may in (Advancer.may_advance, lambda run: False):
+        lines: list[bytes] = []
+        with patch.object(Advancer, "may_advance", may):
+            run(workload, profile, 0, [], lines, QueueConfig((Queue("all"), *shares)))
+        written.append(lines)
+    assert written[0] == written[1]

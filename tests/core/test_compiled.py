@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
 from tests.core.small_runs import all_outcomes
 
 from kant.compiled.kept import KeptCode
-from kant.queueing.due_dates import descent
 
 pytestmark = pytest.mark.long
 
@@ -89,9 +91,22 @@ def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Pa
     assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
 
 
-def test_the_kernel_with_the_most_below_it_is_kept() -> None:
-    """One with a function of the standard library was compiled in every process."""
-    assert KeptCode(descent.mdd_vnd.py_func)._depends_on is not None
+def test_every_kernel_is_kept() -> None:
+    """One with something below it whose changes are not known would be compiled in every process."""
+    kept = []
+    for file in (ROOT / "src" / "kant").rglob("*.py"):
+        if re.search("^@compiled", file.read_text(encoding="utf-8"), re.MULTILINE):
+            module = importlib.import_module(".".join(file.relative_to(ROOT / "src").with_suffix("").parts))
+            kept += [each._cache for each in vars(module).values() if isinstance(getattr(each, "_cache", 0), KeptCode)]
+    assert len(kept) > 100 and [each._stem for each in kept if each._depends_on is None] == []
+
+
+def test_code_depends_on_the_fields_of_the_tuples_that_it_makes() -> None:
+    def depends_on(fields: str) -> bytes | None:
+        pair = namedtuple("pair", fields)
+        return KeptCode(lambda a, b: pair(a, b))._depends_on
+
+    assert depends_on("x y") == depends_on("x y") != depends_on("y x")
 
 
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from benchmarks import traces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.quota_condition import QuotaCondition
+from kant.cluster.quota_condition import admits as quotas_admit
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import NoFit, Preempt, Start
@@ -30,6 +33,7 @@ from kant.queueing.preemption import policy
 from kant.queueing.preemption.candidate import Admits, Candidate
 from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.policy import Preemption, candidate
+from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.search import choose
 from kant.queueing.preemption.shrinking import lost_work, lost_works
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
@@ -227,6 +231,18 @@ def who_may_leave(case: Case) -> tuple[NDArray[np.bool_], Table]:
     return np.ones(len(case.candidates), dtype=np.bool_), np.array([who.rank[0] for who in case.candidates])
 
 
+@given(cases(groups=1), st.sampled_from((0, 10)))
+@settings(max_examples=examples(15))
+def test_a_count_of_free_places_finds_whom_placing_the_gang_finds(case: Case, exact: int) -> None:
+    """The search that counts, and the one that asks the placer, are the same functions around two questions."""
+    case.cap = NO_CAP
+    found = case.choose(exact=exact)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Placer, "counted_domains", lambda *_: None)
+        again = case.choose(exact=exact)
+    assert (found and key(found[0])) == (again and key(again[0]))
+
+
 def test_of_pods_that_are_alike_the_first_leave_however_many_there_are() -> None:
     """A hundred on each node: more sets than anybody could look at, but for those who weigh and hold the same."""
     harness = Harness(make_cluster(0, 0, cpu=100_000), make_profile(placement="worst-fit"), check=False)
@@ -342,6 +358,12 @@ def test_nobody_stops_for_a_newcomer_that_fits() -> None:
     harness = run(crowd(4), make_job("a", 2))
     case = stage(harness, make_job("new", 2))
     assert names(case, case.choose()) == []
+
+
+def test_of_few_candidates_the_heaviest_stay_unless_the_lighter_of_their_rank_do_not_suffice() -> None:
+    harness = run(crowd(4, 4), make_job("c", 4), make_job("a", 2), make_job("b", 2))
+    case = stage(harness, make_job("new", 2), prices=[9, 1, 1], ranks=[1, 0, 0])
+    assert names(case, case.choose()) == ["a"]
 
 
 def test_376_gpus_are_not_evicted_for_48() -> None:
@@ -511,3 +533,23 @@ def test_what_stopping_many_jobs_loses_is_what_stopping_each_of_them_loses() -> 
     plan = cast(CyclePlan, SimpleNamespace(state=harness.state, now=100 * SECOND))
     assert lost_works(plan, rows).tolist() == [lost_work(plan, row) for row in rows.tolist()]
     assert lost_works(plan, rows[:3]).tolist() == [100_000, 7, 20_000]
+
+
+def test_quotas_in_columns_admit_whom_the_tree_admits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a run with reclaim and priorities: random sets of the candidates of each search that asks a quota."""
+    in_columns, answers = QuotaRule.condition, set[tuple[bool, bool]]()
+
+    def compared(rule: QuotaRule, candidates: Sequence[Candidate]) -> QuotaCondition | None:
+        found, draw = in_columns(rule, candidates), generator(len(candidates))
+        assert found is not None
+        for which in (draw.random((12, len(candidates))) < draw.random((12, 1))).astype(np.int64):
+            left = [who for who, leaves in zip(candidates, which.tolist(), strict=True) if leaves]
+            for level, limited in product(range(-1, 2), (True, False)):
+                answer = replace(rule, level=level, limited=limited)(left)
+                assert quotas_admit(found._replace(level=level, limited=limited), which) == answer
+                answers.add((answer, limited))
+        return found
+
+    monkeypatch.setattr(QuotaRule, "condition", compared)
+    traces.preempting(3, 32).simulate()
+    assert len(answers) == 4

@@ -33,6 +33,13 @@ def _modules_by_class() -> dict[str, list[Path]]:
     return found
 
 
+@cache
+def words() -> frozenset[str]:
+    """Every word in the sources of Kant that is written like the name of a class."""
+    text = "\n".join(path.read_text(encoding="utf-8") for kind in ("py", "yaml") for path in SOURCE.rglob(f"*.{kind}"))
+    return frozenset(re.findall(r"\b[A-Z][a-z]+[A-Z]\w*", text))
+
+
 def classes(name: str) -> list[ast.ClassDef]:
     """The classes of Kant of this name; there may be several."""
     nodes = (node for path in _modules_by_class().get(name, ()) for node in ast.walk(_tree(path)))

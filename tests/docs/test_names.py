@@ -13,6 +13,7 @@ from tests.docs.pages import PAGES, blocks, name_of, words_in_backticks
 TODAY = [page for page in PAGES if page.name != "CHANGELOG.md"]
 """The pages that speak of Kant as it is."""
 
+CLASS = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)+")
 ATTRIBUTE = re.compile(r"([A-Z]\w+)\.([a-z_]\w*)(?:\(.*\))?")
 MODULE = re.compile(r"(?:python -m )?((?:kant|benchmarks|tests)(?:\.\w+)+)(?:\(.*\)|\[.*\])?(?: .*)?")
 COMMAND = re.compile(r"(?:kant|kubectl kant) [a-z-].*")
@@ -20,6 +21,14 @@ IN_LINE = re.compile(r"(?:^|[|;&(] *)((?:kant|kubectl kant) [a-z-][^|;&)]*)")
 OPTION = re.compile(r"(--[a-z][\w-]+)(?:[ =].*)?")
 FILES = {"kant.db", "kant.policies", "kant.readers", "kant.json", "kant.log", "kant.log.1", "kant.sock", "kant.toml"}
 """What else is written like a module: files, and groups of entry points."""
+
+FOREIGN = {
+    "AdmissionCheck", "BindRequest", "GangScheduling", "GenericWorkload", "InferenceModelRewrite", "InferencePool",
+    "LocalQueue", "MultiKueue", "OneLine", "PreemptionAsync", "ResourceQuota", "SchedulingBasic", "SchedulingDaemonset",
+    "SchedulingGatedPodsWithPodAffinityImpactForThroughput", "SchedulingWhileGated", "SchedulingWithExtendedResource",
+    "SchedulingWithResourceClaimTemplate", "SteadyStateClusterResourceClaimTemplate", "TopologyAwareWorkloadScheduling",
+}  # fmt: skip
+"""Names of other projects, and of examples in pages, that the sources do not have."""
 
 OTHERS = {
     "--build-arg": "docker",
@@ -35,6 +44,8 @@ OTHERS = {
 def faults(text: str) -> list[str]:
     """What a text in backticks names that is not there."""
     found = []
+    if CLASS.fullmatch(text) and text not in FOREIGN:
+        found += [text] if text not in names.words() else []
     if match := ATTRIBUTE.fullmatch(text):
         name, attribute = match.groups()
         found += [text] if attribute not in names.attributes(name) else []
@@ -74,7 +85,7 @@ def faults_of(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     "text",
     [
-        "CyclePlan.review", "Nobody.knows", "kant.scheduler.cycles", "kant.scheduler.cycle.run_cycles",
+        "CyclePlan.review", "CyclePlanner", "Nobody.knows", "kant.scheduler.cycles", "kant.scheduler.cycle.run_cycles",
         "kant generate x",
         "python -m benchmarks.studies.nothing 3", "kant.Workload.generated()", "kant submit --gpu 1",
         "--no-such-option",
@@ -88,7 +99,8 @@ def test_a_wrong_name_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "CyclePlan.lowest", "kant.scheduler.cycle.run_cycle", "kant.simulate(jobs)", "kant trace generate philly",
+        "CyclePlan", "LocalQueue", "CyclePlan.lowest", "kant.scheduler.cycle.run_cycle", "kant.simulate(jobs)",
+        "kant trace generate philly",
         "python -m benchmarks.studies.turns 3", "kant.Workload.generate(...)", "kant submit --gpus 1 -- x --gpu 3",
         "kubectl kant why POD", "--gpus 2", "kant check x.csv", "Kant.", "kant", "Pods.",
     ],

@@ -163,7 +163,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished(cluster: Any, here: Path, t
 
     with meanwhile(interrupt):
         found = on_ray(cluster, here, tmp_path / "out")
-    assert found.code == 130 and "the same command goes on" in found.out, found
+    assert found.code == 130 and "the same command continues" in found.out, found
     before = kept(tmp_path / "out")
     assert 1 <= len(before) < 8
     assert kant("sweep", here / "sweep.toml", "--out", tmp_path / "out").code == 0  # on this machine, as well

@@ -157,7 +157,7 @@ def test_an_interrupted_sweep_keeps_what_is_finished(
     with monkeypatch.context() as patch:
         once_of(patch, interrupt)
         found = kant("sweep", write(tmp_path), "--out", tmp_path / "out", "--jobs", "1")
-    assert found.code == 130 and "the same command goes on" in found.out and "of 8 runs are kept" in found.out
+    assert found.code == 130 and "the same command continues" in found.out and "of 8 runs are kept" in found.out
     assert table(tmp_path / "out").height == 2  # both of the first seed had ended
     finished_like(tmp_path, tmp_path / "out", whole)
 

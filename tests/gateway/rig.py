@@ -18,8 +18,9 @@ from typing import Any
 import aiohttp
 from tests.patience import PATIENCE_S
 
+from kant.gateway.backend import Limits
 from kant.gateway.backends import Source
-from kant.gateway.dispatch import Dispatcher, Limits
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.proxy import TIMEOUTS, ProxyOptions
 from kant.gateway.record import Record
 from kant.gateway.server import RouterServer, ServerOptions

@@ -15,8 +15,8 @@ from tests.examples import examples
 from tests.gateway.rig import SETTINGS, dispatcher
 
 from kant.gateway.ask import RefusedError, read_ask
-from kant.gateway.backend import Placement
-from kant.gateway.dispatch import MOST_BACKENDS, Dispatcher, Limits
+from kant.gateway.backend import Limits, Placement
+from kant.gateway.dispatch import MOST_BACKENDS, Dispatcher
 from kant.gateway.looks import looked
 from kant.gateway.scrape import Scraped
 from kant.serving.policies import POLICIES, policy_named

@@ -10,8 +10,8 @@ from tests.examples import examples
 from tests.gateway.rig import SETTINGS
 from tests.gateway.test_dispatch import come
 
-from kant.gateway.backend import Placement
-from kant.gateway.dispatch import Dispatcher, Limits
+from kant.gateway.backend import Limits, Placement
+from kant.gateway.dispatch import Dispatcher
 from kant.gateway.outliers import Ejection, Health, judged
 from kant.serving.policies import policy_named
 from kant.serving.router import router_named

@@ -64,8 +64,8 @@ async def test_whole_gpus_and_their_parts_never_take_more_than_there_is(api: Api
         await until(
             api,
             lambda pods: (
-                says(pods, "more", "are taken on the nodes that would do")
-                and says(pods, "either", "are taken on the nodes that would do")
+                says(pods, "more", "are taken on the suitable nodes")
+                and says(pods, "either", "are taken on the suitable nodes")
             ),
         )
         found = await allocated(api)
@@ -101,7 +101,7 @@ async def test_claims_share_a_device_by_its_capacity_and_count_in_quotas(api: Ap
         assert {first["device"], second["device"]} == {"gpu-0"} and first["shareID"] != second["shareID"]
         assert [one["consumedCapacity"] for one in (first, second)] == [{"memory": "40Gi"}] * 2
         await api.create_all([claiming_pod(name, name, labels=of_queue("open")) for name in "de"])
-        full = "are taken on the nodes that would do"
+        full = "are taken on the suitable nodes"
         await until(api, lambda pods: says(pods, "d", full) and says(pods, "e", full))
         await api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
         await until(api, lambda pods: "c" in bound(pods) and "e" in bound(pods))  # 40, 10 and 10 of 80 Gi

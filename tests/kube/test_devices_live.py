@@ -64,7 +64,7 @@ async def test_pods_get_the_devices_that_their_claims_ask_for(api: Api, kant: Ka
             api,
             lambda pods: (
                 bound(pods) == ["any", "plain", "two"]
-                and says(pods, "none", "no node that would do has the devices that its claims ask for (none)")
+                and says(pods, "none", "no suitable node has the devices that its claims ask for (none)")
                 and says(pods, "late", "its claim late is not there")
             ),
         )

@@ -93,7 +93,7 @@ async def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from
     await api.create(other | {"metadata": {key: other["metadata"][key] for key in ("name", "namespace")}})
     await api.create(cards("n1", 1))
     async with kant(user="deputy"):
-        await until(api, lambda pods: says(pods, "taken", "which would be made for it, is there already"))
+        await until(api, lambda pods: says(pods, "taken", "which would be created for it, exists already"))
         await gone(api, "taken")
         await api.delete(f"{CLAIMS}/{other['metadata']['name']}")
         await api.delete("/apis/resource.k8s.io/v1/resourceslices/n1-cards-example-com")
@@ -122,7 +122,7 @@ async def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from
             devices.append(result["device"])
         assert sorted(devices) == [f"card-{at}" for at in range(3)]
         await api.create(asking("late", {CARD: 1}))
-        await until(api, lambda pods: says(pods, "late", f"no node that would do has 1 of {CARD} left"))
+        await until(api, lambda pods: says(pods, "late", f"no suitable node has 1 of {CARD} left"))
         left = sorted(claims)[0]
         await gone(api, left)
         pods = await until(api, lambda pods: "late" in bound(pods))

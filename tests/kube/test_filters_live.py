@@ -48,7 +48,7 @@ async def test_devices_and_storage_that_the_core_does_not_count_are_never_overco
         found = where(pods)
         assert sorted(found.values()) == ["n0", "n0", "n1", "n1"]
         (left,) = {f"h{number}" for number in range(4)} - found.keys()
-        await until(api, lambda pods: says(pods, left, f"no node that would do has 1 of {HCA} left"))
+        await until(api, lambda pods: says(pods, left, f"no suitable node has 1 of {HCA} left"))
         await gone(api, "theirs")
         pods = await until(api, lambda pods: left in bound(pods))
         assert where(pods)[left] == "n0"
@@ -57,7 +57,7 @@ async def test_devices_and_storage_that_the_core_does_not_count_are_never_overco
         found = where(pods)
         assert {found.get(f"s{number}", "") for number in range(3)} == {"n0", "n1", ""}
         (left,) = {f"s{number}" for number in range(3)} - found.keys()
-        await until(api, lambda pods: says(pods, left, f"no node that would do has 6144 MiB of {SCRATCH} left"))
+        await until(api, lambda pods: says(pods, left, f"no suitable node has 6144 MiB of {SCRATCH} left"))
 
 
 def cut(name: str, memory: int, **devices: int) -> Object:
@@ -93,7 +93,7 @@ async def test_mig_devices_are_counted_by_node_and_as_their_part_of_a_gpu_in_quo
         pods = await until(api, lambda pods: len(bound(pods)) == 7 and says(pods, "l1", "quota"))
         assert await used(api, "team", 5) == "1" and await used(api, "other", 2) == "500m"
         (late,) = {"o0", "o1", "o2"} - where(pods).keys()
-        await until(api, lambda pods: says(pods, late, f"no node that would do has 1 of {PROFILES['small']} left"))
+        await until(api, lambda pods: says(pods, late, f"no suitable node has 1 of {PROFILES['small']} left"))
         await api.create_all([device("both", "small", "team", gpus=1), device("part", "shared", "team")])
         await until(api, lambda pods: says(pods, "both", "no MIG device beside whole GPUs in queue team, whose quota"))
         await until(api, lambda pods: says(pods, "part", "whole GPUs in queue team, whose quota does not count"))
@@ -191,7 +191,7 @@ async def test_nobody_is_evicted_for_a_pod_that_could_not_start_even_then(api: A
         await api.create(make_pod("low", 8, annotations={"scheduling.kant.dev/preemptible": "true"}))
         await until(api, lambda pods: "low" in bound(pods))
         await api.create(asks(make_pod("high", 8, priority_class="high"), HCA, "1"))
-        await until(api, lambda pods: says(pods, "high", f"no node that would do has 1 of {HCA} left"))
+        await until(api, lambda pods: says(pods, "high", f"no suitable node has 1 of {HCA} left"))
         assert driver.counts.evicted == 0 and "low" in bound(await api.list("pods"))
         await gone(api, "theirs")
         await until(api, lambda pods: "high" in bound(pods))
@@ -257,7 +257,7 @@ async def test_a_port_of_a_host_is_taken_once(api: Api, kant: Kant) -> None:
         pods = await until(api, lambda pods: len(bound(pods)) == 7)
         assert len({"writes-0", "writes-1"} & {*bound(pods)}) == 1 and "reads-1" in bound(pods)
         await api.create(other)
-        await until(api, lambda pods: says(pods, "writes-too", "disk rbd/data is taken on the nodes that would do"))
+        await until(api, lambda pods: says(pods, "writes-too", "disk rbd/data is taken on the suitable nodes"))
 
 
 async def test_replicas_are_spread_over_zones_and_a_pod_comes_beside_those_that_it_needs(api: Api, kant: Kant) -> None:

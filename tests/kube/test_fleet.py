@@ -117,6 +117,7 @@ def test_what_is_said_of_nodes_are_their_own_events() -> None:
     change(leader, None, "n0")
     kinds = [kind for kind in said if kind in (NodesJoined, NodeDescribed, NodesLeft)]
     assert kinds == [NodesJoined, NodeDescribed, NodesLeft]
+    assert not leader.core.state.layout, "the table has had rows for nodes that join from the start"
 
 
 def test_a_node_event_translates_that_node_alone_and_no_pod_that_runs() -> None:

@@ -85,7 +85,7 @@ def browse(url: str, tenant: str, operator: str) -> None:
         page.locator("#order-hold").click()
         page.get_by_role("button", name="Yes, hold").click()
         expect(page.locator(".jobhead .phase")).to_contain_text("held")
-        expect(page.locator("#why")).to_have_text("it is held until somebody releases it")
+        expect(page.locator("#why")).to_have_text("it is held until a user releases it")
         picture(page, "kube-held")
         page.locator("#order-release").click()
         expect(page.locator(".jobhead .phase")).to_contain_text("waiting")

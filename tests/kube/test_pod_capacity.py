@@ -12,6 +12,12 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.reconcile.node_remarks import node_remarks
+from kant.kube.translate.pod_rules import PODS
+from kant.model.node import ClusterSpec, Node
+from kant.model.rules import PodRules
+from kant.scheduler.profile import builtin_profile
+from kant.testing import Harness, make_job
 
 WHEN = "2026-11-22T10:00:00Z"
 
@@ -62,3 +68,12 @@ def test_a_gang_goes_to_as_many_nodes_as_its_pods_need(limits: list[int], size: 
     counts = Counter(slot.node for slot in Leader(mirror).turn())
     assert counts.total() == (size if sum(limits) >= size else 0)
     assert all(counts[f"n{i}"] <= limit for i, limit in enumerate(limits))
+
+
+def test_a_remark_counts_the_nodes_that_are_full_of_pods_and_no_row_without_a_node() -> None:
+    spec = ClusterSpec("grows", tuple(Node(name, 2, amounts=((PODS, 1),)) for name in ("a", "b")), grows=True)
+    harness = Harness(spec, builtin_profile("kant"))
+    harness.submit(make_job("one", 1, rules=(PodRules(amounts=((PODS, 1),)),)))
+    harness.cycle()
+    (node,) = harness.nodes_of("one")
+    assert node_remarks((), ("a", "b"), harness.state) == [f"node {node} has as many pods as it may (1)"]

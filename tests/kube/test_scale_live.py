@@ -127,7 +127,7 @@ async def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_t
         await api.delete(f"{DEPLOYMENTS}/chat-burst")
         follower.due = 0
         await asyncio.to_thread(follower.turn, NOON + 13 * 3600)
-        assert "a workload that is there and has a scale subresource" in follower.trouble
+        assert "an existing workload with a scale subresource" in follower.trouble
 
 
 def test_what_can_be_scaled_is_named_in_full_or_is_of_apps() -> None:

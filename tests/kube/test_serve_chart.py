@@ -45,7 +45,7 @@ def test_envoy_takes_what_the_chart_gives_it_and_the_picker_has_the_rights_of_th
     helm_program: str, envoy: str, tmp_path: Path, pool: bool
 ) -> None:
     values = ["limits.requests=700", "timeouts.idle=60s", "ejection.after=4", "failOpen=false", "saturatedS=2.5"]
-    objects = rendered(helm_program, *values, *(["pool=llama"] if pool else ["direct.enabled=true"]))
+    objects = rendered(helm_program, *values, *(["pool=llama", "pickers=3"] if pool else ["direct.enabled=true"]))
     text = find(objects, "ConfigMap", "chat-envoy")["data"]["envoy.yaml"]
     (tmp_path / "envoy.yaml").write_text(text)
     done = subprocess.run(
@@ -78,6 +78,7 @@ def test_envoy_takes_what_the_chart_gives_it_and_the_picker_has_the_rights_of_th
 
     said = arguments(objects, "chat-picker")
     assert ("--pool=llama" in said) == pool and ("--service=chat" in said) != pool
+    assert ("--peers=chat-picker:9003" in said) == ("--gossip=0.0.0.0:9003" in said) == pool
     assert "--saturated-s=2.5" in said and "--namespace=models" in said
     role = find(objects, "Role", "chat")["rules"]
     assert role == (of_picker() if pool else of_router())[0]["rules"]

@@ -12,7 +12,7 @@ from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.objects import make_gang, make_node, make_pod
 from tests.kube.running import warm_once
-from tests.kube.test_driver import bound, play, until
+from tests.kube.test_driver import bound, until
 
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import load
@@ -92,40 +92,37 @@ async def standing_by(
                 await task
 
 
-def test_a_state_that_was_made_ready_is_led_with_and_takes_in_what_has_changed_since(
-    plane: ControlPlane, tmp_path: Any
+async def test_a_state_that_was_made_ready_is_led_with_and_takes_in_what_has_changed_since(
+    api: Api, plane: ControlPlane, tmp_path: Any
 ) -> None:
     async def bind(api: Api, pod: str, node: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await api.call("POST", f"/api/v1/namespaces/default/pods/{pod}/binding", body)
 
-    async def story(api: Api) -> None:
-        led = asyncio.Event()
-        await api.create_all([make_node("n0"), make_node("n2"), make_pod("ends", 8, node="n0")])
-        await api.create_all([make_pod("first", 8), make_pod("second", 1), *make_gang("gang", 2, 8)])
-        await bind(api, "gang-0", "n2")  # by the last leader, as of a gang one pod of two
-        async with standing_by(plane, led, Journals(tmp_path)) as driver:
-            assert driver.counts.builds == 1 and not list(tmp_path.glob("*.jsonl"))
-            await asyncio.sleep(1.5)  # longer than a gang may be in part
-            await api.create_all([make_node(f"n{i}") for i in (1, 3)])
-            await api.delete("/api/v1/namespaces/default/pods/ends", grace_s=0)
-            take, held = driver.informers.pods._take, list[bytes]()
-            driver.informers.pods._take = held.append  # type: ignore[method-assign]
-            await bind(api, "first", "n0")
-            led.set()
-            await asyncio.sleep(1.0)
-            assert not driver.counts.cycles, "the watch has not said yet what the last leader bound"
-            driver.informers.pods._take = take  # type: ignore[method-assign]
-            for line in held:
-                take(line)
-            pods = await api.until(lambda pods: len(bound(pods)) == 4)
-            where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
-            assert where["first"] == "n0" and where["gang-0"] == "n2" and len(set(where.values())) == 4
-            assert driver.counts.builds == 1, "the state that there was goes on"
-            driver.take_profile(driver.settings.profile)
-            await until(lambda: driver.counts.builds == 2)
-        journals = list(tmp_path.glob("*.jsonl"))
-        assert len(journals) == 2 and all(replay(journal).equal for journal in journals)
-
-    play(plane, story)
+    led = asyncio.Event()
+    await api.create_all([make_node("n0"), make_node("n2"), make_pod("ends", 8, node="n0")])
+    await api.create_all([make_pod("first", 8), make_pod("second", 1), *make_gang("gang", 2, 8)])
+    await bind(api, "gang-0", "n2")  # by the last leader, as of a gang one pod of two
+    async with standing_by(plane, led, Journals(tmp_path)) as driver:
+        assert driver.counts.builds == 1 and not list(tmp_path.glob("*.jsonl"))
+        await asyncio.sleep(1.5)  # longer than a gang may be in part
+        await api.create_all([make_node(f"n{i}") for i in (1, 3)])
+        await api.delete("/api/v1/namespaces/default/pods/ends", grace_s=0)
+        take, held = driver.informers.pods._take, list[bytes]()
+        driver.informers.pods._take = held.append  # type: ignore[method-assign]
+        await bind(api, "first", "n0")
+        led.set()
+        await asyncio.sleep(1.0)
+        assert not driver.counts.cycles, "the watch has not said yet what the last leader bound"
+        driver.informers.pods._take = take  # type: ignore[method-assign]
+        for line in held:
+            take(line)
+        pods = await api.until(lambda pods: len(bound(pods)) == 4)
+        where = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+        assert where["first"] == "n0" and where["gang-0"] == "n2" and len(set(where.values())) == 4
+        assert driver.counts.builds == 1, "the state that there was goes on"
+        driver.take_profile(driver.settings.profile)
+        await until(lambda: driver.counts.builds == 2)
+    journals = list(tmp_path.glob("*.jsonl"))
+    assert len(journals) == 2 and all(replay(journal).equal for journal in journals)

@@ -131,7 +131,7 @@ async def test_no_node_attaches_more_volumes_than_it_may(api: Api, kant: Kant) -
         assert sorted(where(seen).values()) == ["n0", "n1"]
         (alone,) = [name for name, node in where(seen).items() if node == "n0"]
         await api.create_all([make_pod("beside", **uses(alone)), *pods[2:]])
-        what = f"no node that would do may attach 1 more volumes of {disk}"
+        what = f"no suitable node may attach 1 more volumes of {disk}"
         seen = await until(api, lambda pods: "beside" in bound(pods) and says(pods, "h-0", what))
         assert where(seen)["beside"] == "n0" and len(bound(seen)) == 3
         await api.delete("/apis/storage.k8s.io/v1/volumeattachments/at-pv-old")
@@ -164,7 +164,7 @@ async def test_storage_is_enough_for_all_claims_of_a_gang_or_it_goes_elsewhere(a
         await api.create(make_pod("p0", 0, **uses("p0")))  # zone b is all spoken for, though nothing is made yet
         await at(api, {"n0", "n1"}, "p0")
         await api.create(make_pod("p1", 0, **uses("p1")))
-        what = "no node that would do reaches storage enough for its claims (p1)"
+        what = "no suitable node reaches storage enough for its claims (p1)"
         await until(api, lambda pods: says(pods, "p1", what))
         await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "0"})
         await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/b", {"capacity": "0"})
@@ -227,7 +227,7 @@ async def test_local_volumes_are_chosen_for_a_whole_gang_and_kept_for_its_claims
         assert kept["tiny"] == kept["big"] == "" and not bound(await api.list("pods"))
         await api.delete("/api/v1/persistentvolumes/big")
         await api.create(make_pod("late", **uses("late")))
-        words = "no node that would do has free volumes that fit its claims (late)"
+        words = "no suitable node has free volumes that fit its claims (late)"
         await until(api, lambda pods: says(pods, "late", words))
         for name, of in kept.items():
             if of:

@@ -72,11 +72,11 @@ def joined(tmp_path: Path, *names: str, lease_s: float = 60.0, gpus: int = 4) ->
 
 def test_a_job_runs_on_a_machine_that_has_joined(tmp_path: Path) -> None:
     with joined(tmp_path, "gpu2") as (kant, (machine,)):
-        job = kant.submit("echo $KANT_DEVICES $CUDA_VISIBLE_DEVICES; sleep 0.3; echo more", gpus=4)
+        job = kant.submit("echo $KANT_DEVICES $CUDA_VISIBLE_DEVICES $KANT_HOME; sleep 0.3; echo more", gpus=4)
         ends = kant.submit("exec sleep 600", gpus=2, name="ends")
         long = kant.submit("echo begins; exec sleep 600", gpus=4)
         assert kant.over(job) == ["finished"]
-        assert kant.log(job) == "gpu2:0,1,2,3 0,1,2,3\nmore\n"
+        assert kant.log(job) == f"gpu2:0,1,2,3 0,1,2,3 {machine.home}\nmore\n"
         assert eventually(lambda: kant.phase(long) == "running" and "begins" in kant.log(long))
         assert kant.job(long)["job"]["nodes"] == {"gpu2": "0,1,2,3"}
         kant.client.post(kant.client.job(long, "cancel"))

@@ -23,6 +23,8 @@ def test_the_amount_is_exactly_the_cap(gpus: int, cap: int, watts: int, takes: l
     """Jobs keep to the amount if and only if they keep to the watts, and to the GPUs that there are."""
     node = capped(Node("n", gpus), cap, watts)
     assert (sum(takes) <= powered(node)) == (sum(takes) * watts <= cap * 1000 and sum(takes) <= gpus * 1000)
+    most = powered(node)
+    assert most * watts <= cap * 1000 and (most == gpus * 1000 or (most + 1) * watts > cap * 1000), "and not one less"
     (wide,) = usable([node])
     assert wide.gpus * watts <= cap and (wide.gpus == gpus or (wide.gpus + 1) * watts > cap)
 

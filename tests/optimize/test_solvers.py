@@ -7,13 +7,14 @@ import re
 import signal
 import sys
 import time
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.studies.calendar import week
-from tests.cli.command import kant
+from tests.cli.command import Outcome, kant
 from tests.kube.processes import Forked
 
 from kant.cli.app import run
@@ -103,35 +104,9 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> list[list[str | Path]
     ]
 
 
-def test_an_answer_does_not_depend_on_the_clock(
-    questions: list[list[str | Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A clock that leaps by an hour at each look changes no answer."""
-    first = [kant(*question) for question in questions]
-    ticks = count(0, 3600)
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    assert [kant(*question) for question in questions] == first
-
-
-def test_a_slow_machine_gives_the_same_answers(questions: list[list[str | Path]], tmp_path: Path) -> None:
-    """Plans of a calendar and of capacity, by a process that stands still nine tenths of the time."""
-    for question in (questions[0], questions[2]):
-        log = tmp_path / "slow"
-        log.write_text("")
-        slow = Forked(lambda asked=[str(word) for word in question]: run(asked), log)  # type: ignore[misc]
-        stops = 0
-        while slow.poll() is None:
-            slow.send_signal(signal.SIGSTOP)
-            time.sleep(0.045)
-            slow.send_signal(signal.SIGCONT)
-            time.sleep(0.005)
-            stops += 1
-        assert slow.returncode == 0 and stops > 2 and log.read_text() == kant(*question).out
-
-
-def test_every_call_of_a_solver_has_a_deterministic_limit(
-    questions: list[list[str | Path]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def answered(questions: list[list[str | Path]]) -> tuple[list[Outcome], list[float]]:
+    """The answers, and the deterministic limit of each call of a solver on the way."""
     solver = type(deterministic(1.0))
     solve, limits = solver.solve, []
 
@@ -140,7 +115,40 @@ def test_every_call_of_a_solver_has_a_deterministic_limit(
         assert self.parameters.max_time_in_seconds == math.inf and self.parameters.num_workers == 1
         return solve(self, *given, **options)
 
-    monkeypatch.setattr(solver, "solve", looked_at)
-    for question in questions:
-        kant(*question).is_civil()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solver, "solve", looked_at)
+        return [kant(*question) for question in questions], limits
+
+
+def test_every_call_of_a_solver_has_a_deterministic_limit(answered: tuple[list[Outcome], list[float]]) -> None:
+    answers, limits = answered
+    for answer in answers:
+        answer.is_civil()
     assert len(limits) >= 5 and all(0 < limit < math.inf for limit in limits)
+
+
+def test_an_answer_does_not_depend_on_the_clock(
+    questions: list[list[str | Path]], answered: tuple[list[Outcome], list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that leaps by an hour at each look changes no answer."""
+    ticks = count(0, 3600)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    assert [kant(*question) for question in questions] == answered[0]
+
+
+def test_a_slow_machine_gives_the_same_answers(
+    questions: list[list[str | Path]], answered: tuple[list[Outcome], list[float]], tmp_path: Path
+) -> None:
+    """Plans of a calendar and of capacity, by a process that stands still nine tenths of the time."""
+    for number in (0, 2):
+        log = tmp_path / f"slow-{number}"
+        log.touch()
+        slow = Forked(partial(run, [str(word) for word in questions[number]]), log)
+        stops = 0
+        while slow.poll() is None:
+            slow.send_signal(signal.SIGSTOP)
+            time.sleep(0.045)
+            slow.send_signal(signal.SIGCONT)
+            time.sleep(0.005)
+            stops += 1
+        assert slow.returncode == 0 and stops > 2 and log.read_text() == answered[0][number].out

@@ -15,7 +15,7 @@ from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.gateway.dispatch import Limits
+    from kant.gateway.backend import Limits
     from kant.gateway.outliers import Ejection
     from kant.kube.user.endpoints import ServiceEndpoints
     from kant.kube.user.inference_pool import PoolEndpoints
@@ -49,6 +49,12 @@ EventsPort = Annotated[
         converter=whole,
     ),
 ]  # fmt: skip
+GossipAt = Annotated[
+    str | None, Parameter("--gossip", help="Where other pickers of the same engines are heard, HOST:PORT, over UDP.")
+]
+Peers = Annotated[
+    str, Parameter(help="The other pickers, HOST:PORT,…, or one name of all, such as a headless Service.")
+]
 Certificate = Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")]
 CertificateKey = Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")]
 TieSeed = Annotated[
@@ -83,7 +89,7 @@ def _ejection(after: int, seconds: float) -> Ejection:
 def _limits(in_flight: int, held: int, saturated_s: float) -> Limits:
     from math import inf
 
-    from kant.gateway.dispatch import Limits
+    from kant.gateway.backend import Limits
 
     return Limits(
         _count("--in-flight", in_flight, 1, 1 << 20),
@@ -247,6 +253,8 @@ def pick(
     kv_events: EventsPort = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
+    gossip_at: GossipAt = None,
+    peers: Peers = "",
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
@@ -258,6 +266,7 @@ def pick(
         del grpc
     from kant.cli.show import console
     from kant.gateway.dispatch import Dispatcher
+    from kant.gateway.gossip import Gossip
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
     from kant.serving.policies import policy_named
@@ -272,11 +281,16 @@ def pick(
     _seconds("--scrape-s", scrape_s, 0.05)
     events, tls = _events(kv_events, router), _tls(tls_cert, tls_key)
     host = address(listen, "--listen")[0]
+    if (gossip_at is None) != (not peers):
+        raise InputError("--gossip and --peers", "both, or none")
+    heard_at = None if gossip_at is None else address(gossip_at, "--gossip")
+    others = [address(peer, "--peers") for peer in peers.split(",") if peer]
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
 
     def make() -> PickerServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives)
+        gossip = None if heard_at is None else Gossip(dispatcher, heard_at, others)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)

@@ -6,15 +6,16 @@ A slot is one key at one queue (`cluster/quota_limits.py`). `cluster/quota_tree.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
 
 # Limits of a slot.
-Q_GUARANTEED, Q_LIMIT, Q_CEILING, Q_PART, Q_UP = range(5)
+Q_QUOTA, Q_GUARANTEED, Q_LIMIT, Q_CEILING, Q_PART, Q_UP = range(6)
 """Q_PART: the part of the nominal quota for the queue's own jobs. Q_UP: the slot of the parent; -1 at a root."""
-LIMIT_WIDTH = 5
+LIMIT_WIDTH = 6
 
 # Usage of a slot.
 U_USAGE, U_OWN = range(2)  # with what queues below take beyond their guaranteed parts; of the queue's own jobs alone
@@ -126,6 +127,13 @@ def refund_all(limits: Table, used: Table, first: int, amounts: Table) -> None:
         refund(limits, used, first + key, amounts[key])
 
 
+@compiled
+def refund_rows(limits: Table, used: Table, rows: Table) -> None:
+    """Refund jobs: each row has the first slot of a queue, and the amounts."""
+    for i in range(rows.shape[0]):
+        refund_all(limits, used, rows[i, 0], rows[i, 1:])
+
+
 @inlined
 def could_ever(limits: Table, first: int, amounts: Table) -> bool:
     """Return whether `amounts` would fit if no quota were used."""
@@ -133,3 +141,41 @@ def could_ever(limits: Table, first: int, amounts: Table) -> bool:
         if amounts[key] > max(0, limits[first + key, Q_CEILING]):
             return False
     return True
+
+
+@compiled
+def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int, wanted: Table) -> bool:
+    """Return whether a queue and all above it borrow of what is wanted, up to where its path meets that of another.
+
+    `first` and `own` are the first slots of both; `entitled` has an amount for each slot.
+    """
+    while first >= 0:
+        above = own
+        while above >= 0 and above != first:
+            above = limits[above, Q_UP]
+        if above == first:
+            return True
+        borrows = False
+        for key in range(wanted.shape[0]):
+            borrows = borrows or (wanted[key] > 0 and used[first + key, U_USAGE] > entitled[first + key])
+        if not borrows:
+            return False
+        first = limits[first, Q_UP]
+    return True
+
+
+@compiled
+def weigh(held: Table, first: Table, runs: NDArray[np.bool_], parts: Table, borrows: NDArray[np.bool_]) -> None:
+    """Write which running jobs borrow, by key. Those of one queue are counted in the order in which they started.
+
+    `held` is what they hold, `first` the first slots of their queues (below 0: in no tree), and `parts` has by slot
+    what the own jobs of a queue are entitled to. Jobs without `runs` are not counted, and keep what is written.
+    """
+    counted = np.zeros_like(parts)
+    for i in range(held.shape[0]):
+        for key in range(held.shape[1] if runs[i] else 0):
+            beyond = first[i] < 0
+            if not beyond:
+                counted[first[i] + key] += held[i, key]
+                beyond = counted[first[i] + key] > parts[first[i] + key]
+            borrows[i, key] = held[i, key] > 0 and beyond

@@ -53,7 +53,7 @@ def admits(quota: QuotaCondition, which: np.ndarray) -> bool:
             return False
     if quota.level < 0:
         return True
-    used[:] = quota.used
+    used = quota.used.copy()
     for i in range(which.shape[0]):
         if which[i] == 1 and quota.home[i] == quota.first:
             refund_all(quota.limits, used, quota.home[i], quota.amounts[i])

@@ -29,6 +29,7 @@ from kant.cluster.quota_columns import (
     charge,
     is_short,
     refund,
+    refund_rows,
 )
 from kant.cluster.quota_limits import Amounts, Key, QuotaLimits
 from kant.model.errors import StateError
@@ -61,7 +62,7 @@ class QuotaTree(QuotaLimits):
 
     def __init__(self, queue_config: QueueConfig) -> None:
         super().__init__(queue_config)
-        columns = [self._guaranteed, self._limit, self._ceiling, self.nominal_parts, self._up]
+        columns = [self._quota, self._guaranteed, self._limit, self._ceiling, self.nominal_parts, self._up]
         self.limits: Table = np.array(columns, dtype=np.int64).T.copy()
         self.used: Table = np.zeros((len(self.limits), USED_WIDTH), dtype=np.int64)
         self._held: dict[int, dict[int, int]] = {}  # by user, including queues below, in slots with a user limit
@@ -230,6 +231,17 @@ class QuotaTree(QuotaLimits):
         other.__dict__.update(self.__dict__)
         other.used = self.used.copy()
         other._held = {slot: held.copy() for slot, held in self._held.items()}
+        return other
+
+    def without(self, gone: Sequence[Held]) -> QuotaTree:
+        """Return a copy of the tree in which these jobs have left."""
+        other = self.copy()
+        if self._user_limit:
+            for queue, user, amounts in gone:
+                other.refund(queue, user, amounts)
+        elif gone:
+            rows = [(queue * len(self.keys), *amounts) for queue, _, amounts in gone]
+            refund_rows(self.limits, other.used, np.array(rows, dtype=np.int64))
         return other
 
     def check(self, held: Iterable[Held] | None = None) -> None:

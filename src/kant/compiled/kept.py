@@ -35,7 +35,7 @@ KEPT = 128
 """The most files per kernel name, the last used ones: there is one for each policy and version of Kant."""
 
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
-_FOREIGN = ("numba.", "numpy.", "builtins.", "_heapq.")
+_FOREIGN = ("numba.", "numpy.", "builtins.", "math.", "_heapq.")
 """Functions of these modules are identified by name: their machine code depends on Numba's version alone."""
 
 
@@ -149,6 +149,9 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
             yield part
         elif isinstance(part, np.ndarray):
             yield str(part.dtype), part.shape, part.tobytes()
+        elif isinstance(part, type) and issubclass(part, tuple) and hasattr(part, "_fields"):
+            yield part.__qualname__, part._fields
+            rest += getattr(part, "_field_defaults", {}).values()
         elif not isinstance(part, FunctionType):
             name = f"{getattr(part, '__module__', None)}.{getattr(part, '__qualname__', None)}"
             if not name.startswith(_FOREIGN):

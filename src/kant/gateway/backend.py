@@ -18,6 +18,19 @@ STATE = frozenset({"up", "draining", "leaving", "models"})
 """The fields that say which requests a backend may get."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits: `in_flight`: requests on one backend; `held`: requests waiting here; `at_once`: all requests.
+
+    A backend whose first token is expected after `first_token_s`, or whose KV is full, gets no more.
+    """
+
+    in_flight: int = 1 << 20
+    held: int = 10_000
+    at_once: int = 16_384
+    first_token_s: float = math.inf
+
+
 @dataclass(slots=True)
 class Backend:
     """A real engine: its address, whether it gets requests, and the state of its requests."""
@@ -40,6 +53,10 @@ class Backend:
     rows: dict[int, Placement] = field(default_factory=dict)
     """Its requests, by row."""
     excess: list[tuple[int, int]] = field(default_factory=list)
+    clients: tuple[int, int] = (0, 0)
+    """The requests and tokens of clients that are no peers, as estimated from its metrics."""
+    peers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """What each other router has there: requests, tokens, and those still to prefill."""
     health: Health = field(default_factory=Health)
     """Its health, judged by its responses."""
 
@@ -75,6 +92,22 @@ class Backend:
             for placed in running:
                 self.site.said(placed.row, max(1, rest // len(running)))
 
+    def own_load(self) -> tuple[int, int, int]:
+        """Return what this router has there: requests, tokens, and those still to prefill."""
+        site = self.site
+        pending = site.pending_prefill() - site.other_pending
+        return len(self.rows), site.tokens() - site.other_tokens, pending
+
+    def _of_peers(self) -> tuple[int, int, int]:
+        """Return what all other routers have there."""
+        requests, tokens, pending = (sum(column) for column in zip((0, 0, 0), *self.peers.values(), strict=True))
+        return requests, tokens, pending
+
+    def add_up(self) -> None:
+        """Let the router count what peers and other clients have there."""
+        requests, tokens, pending = self._of_peers()
+        self.site.beside(requests + self.clients[0], tokens + self.clients[1], pending)
+
     def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
         """Estimate the load from other routers: the minimum of three scrapes, as some requests are always in flight."""
         self.scraped, self.measured = scraped, True
@@ -85,12 +118,14 @@ class Backend:
                 settings.max_num_batched_tokens,
             )  # fmt: skip
             self.site.resize(known)
+        peers = self._of_peers()
         used = round(scraped.usage * self.site.settings.tokens)
         self._share_out(used, scraped.waiting)
-        self.excess = [*self.excess, (scraped.requests - own_requests, used - own_tokens)][-3:]
+        self.excess = [*self.excess, (scraped.requests - own_requests - peers[0], used - own_tokens - peers[1])][-3:]
         if len(self.excess) == 3:
             requests, tokens = (max(0, min(column)) for column in zip(*self.excess, strict=True))
-            self.site.beside(requests, tokens if requests else 0)
+            self.clients = requests, tokens if requests else 0
+            self.add_up()
 
 
 @dataclass(slots=True, eq=False)

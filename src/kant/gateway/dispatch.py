@@ -13,12 +13,11 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from kant.gateway.ask import PRIORITIES, Ask, RefusedError
-from kant.gateway.backend import Backend, Placement
+from kant.gateway.backend import Backend, Limits, Placement
 from kant.gateway.held import Held, held_for
 from kant.gateway.outliers import Ejection
 from kant.gateway.scrape import Scraped
@@ -40,11 +39,9 @@ EJECTION = Ejection()
 MOST_AGAIN_S = 60
 """The maximum of `Retry-After`, in seconds."""
 
-MOST_BACKENDS = 1 << 14
-MOST_KNOWN = 64
-"""The most models for which the backends are kept: the names come from clients."""
+MOST_BACKENDS, MOST_KNOWN = 1 << 14, 64
+"""The most backends, and models for which those are kept: the names of models come from clients."""
 
-NONE: frozenset[int] = frozenset()
 NO_PROGRAM = -1
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
@@ -54,19 +51,6 @@ FORGETS = 0.02
 
 RANKS, MIDDLE = 128.0, 256.0
 """Scale and offset of a trained ranker's small scores around 0; priorities are whole, and those of tokens positive."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits: `in_flight`: requests on one backend; `held`: requests waiting here; `at_once`: all requests.
-
-    A backend whose first token is expected after `first_token_s`, or whose KV is full, gets no more.
-    """
-
-    in_flight: int = 1 << 20
-    held: int = 10_000
-    at_once: int = 16_384
-    first_token_s: float = math.inf
 
 
 class Dispatcher:
@@ -238,7 +222,7 @@ class Dispatcher:
         """Return the backends that may get any request for a model; kept until one changes."""
         known = self._known.get(model)
         if known is None:
-            known = self._with_loads(self.in_service(model, NONE))
+            known = self._with_loads(self.in_service(model, frozenset()))
             if not any(b.health.ejected for b in self.backends):  # else it depends on the time, too
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
@@ -251,13 +235,13 @@ class Dispatcher:
 
     def _open(self, placed: Placement) -> tuple[list[Backend], Sites]:
         """Return the backends that may get a request now."""
-        model, limits = placed.ask.model, self.limits
+        model, limits, out = placed.ask.model, self.limits, self._out
         backends, sites = (
             self._with_loads(self.in_service(model, placed.without)) if placed.without else self.usual(model)
         )
         latency, budget = self.settings.latency.row(), self.settings.max_num_batched_tokens
-        most_ms, out = 1e3 * limits.first_token_s, self._out
-        count = with_room(*sites.loads(), limits.in_flight, most_ms, latency, budget, placed.prompt, out)
+        most = limits.in_flight, 1e3 * limits.first_token_s
+        count = with_room(*sites.loads(), *most, latency, budget, placed.prompt, out)
         if not count or (count == len(backends) and not self.policy.limits):
             return backends[:count], sites
         open_now = [backends[k] for k in out[:count].tolist()]

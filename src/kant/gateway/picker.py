@@ -28,6 +28,7 @@ from kant.gateway.backend import Backend, Placement
 from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
+from kant.gateway.gossip import Gossip
 from kant.gateway.outliers import judged
 from kant.gateway.proxy import DEADLINE, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens, seconds_of
 from kant.gateway.server import tls_context
@@ -330,8 +331,9 @@ class PickerServer:
         events_port: int | None = None,
         tls: tuple[Path, Path] | None = None,
         objectives: Mapping[str, int] | None = None,
+        gossip: Gossip | None = None,
     ) -> None:
-        self.tls = tls
+        self.tls, self.gossip = tls, gossip
         self.certificate = None if tls is None else _certificate(tls)
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.events_port = events_port
@@ -365,6 +367,8 @@ class PickerServer:
         self.backends = Backends(self.dispatcher, self.session, self.scrape_s, self.source, self.events_port)
         try:
             await self.backends.open()
+            if self.gossip is not None:
+                await self.gossip.open()
         except BaseException:
             await self.server.stop(0)
             await self.session.close()
@@ -391,5 +395,7 @@ class PickerServer:
     async def __aexit__(self, *error: object) -> None:
         self.ticking.cancel()
         self.backends.close()
+        if self.gossip is not None:
+            self.gossip.close()
         await self.server.stop(0)
         await self.session.close()

@@ -48,9 +48,9 @@ def slurm_env(
 ) -> dict[str, str]:
     """The variables of a run at its place; `slots` has the node of the cluster and the devices of each of its nodes.
 
-    Where these are on several machines they have the names of those (`hosts`). Nodes that a job asks for by their
-    number may be one machine: they have addresses of that for names, so that processes find each other whatever the
-    names of the cluster's file are."""
+    On several machines the nodes have the names of these (`hosts`). If a job requests nodes by number, several may be
+    on one machine: then their names are addresses of it, so that processes can reach each other.
+    """
     submission = record.submission
     names, parts = [cluster.nodes[node].name for node, _ in slots], list(dict.fromkeys(hosts))
     if len(parts) > 1:

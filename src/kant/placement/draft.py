@@ -9,7 +9,8 @@ from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates, Holders, Weights
 from kant.cluster.quota_condition import QuotaCondition
 from kant.placement.clearing import TOO_MANY, cheapest_node
-from kant.placement.victims import ASKING, COUNTING, Asked, Counted, Newcomer, counting
+from kant.placement.guesses import Newcomer
+from kant.placement.victims import ASKING, COUNTING, Asked, Counted, counting
 
 
 class Draft:

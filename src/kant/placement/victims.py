@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
-from kant.cluster.holders import LIMB, Candidates, Weights, divided
+from kant.cluster.holders import LIMB, Candidates, Weights
 from kant.cluster.quota_condition import QuotaCondition, admits
 from kant.compiled import compiled, inlined
-from kant.model.placement import WIDTH
-from kant.placement.clearing import LEVELS, branch_and_bound, clear, move_entry
-from kant.placement.fits import capacity, tightest
-from kant.placement.pieces import put
+from kant.placement.clearing import branch_and_bound, move_entry
+from kant.placement.fits import capacity
+from kant.placement.guesses import OPTION_WIDTH, Newcomer, find_options, guess
 
 GUESS = 32
 """A guess by node counts as one trial placement for every 32 candidates."""
@@ -31,24 +30,6 @@ GUESS = 32
 TRIALS_SO_FAR, KNOWN_SO_FAR = range(2)  # of `counts`
 KNOWN = 1 << 12
 """Sets of which it is remembered whether they suffice."""
-
-# Columns of an option: a node has room for so many more pods once some candidates leave.
-O_PODS = 0  # 0: no option
-O_VERSION = 1  # of the node, for which the option holds
-O_UPPER = 2  # weight per pod, in three parts
-O_LOWER = 3
-O_REST = 4
-OPTION_WIDTH = 5
-
-MASK = (1 << LIMB) - 1
-
-
-class Newcomer(NamedTuple):
-    """A gang, and the nodes with all candidates in place. `groups`: pods and demand of each, the largest pods first."""
-
-    table: Table
-    demands: Table
-    groups: Table
 
 
 class Counted(NamedTuple):
@@ -77,8 +58,8 @@ class Counted(NamedTuple):
     quota: QuotaCondition
 
 
-@inlined
-def _suffices(view: Counted, which: Table) -> bool:
+@compiled
+def count_without(view: Counted, which: Table) -> bool:
     """Return whether the gang fits once a set has left, from memory if it was asked before."""
     key = 1
     for i in range(which.shape[0]):
@@ -119,8 +100,19 @@ def _let_leave(view: Counted, which: Table) -> None:
 
 
 @inlined
-def _admitted(view: Counted, which: Table) -> bool:
+def _suffices(view: Counted, which: Table) -> bool:
+    return count_without(view, which)  # a kernel of its own: each kernel that inlines it takes seconds to compile
+
+
+@compiled
+def is_admitted(view: Counted, which: Table) -> bool:
+    """Return whether the quota admits the newcomer once a set has left."""
     return admits(view.quota, which)
+
+
+@inlined
+def _admitted(view: Counted, which: Table) -> bool:
+    return is_admitted(view, which)
 
 
 @inlined
@@ -135,6 +127,19 @@ def _held(which: Table, amounts: Table) -> int:
         if which[i] == 1:
             total += amounts[i]
     return total
+
+
+@inlined
+def no_one(count: int) -> Table:
+    """Return an empty set."""
+    return np.zeros(count, dtype=np.int64)
+
+
+@inlined
+def copy_set(source: Table, target: Table) -> None:
+    """Copy a set. A slice would do, but Numba takes seconds to compile its error for unequal shapes."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
 
 
 @inlined
@@ -155,143 +160,6 @@ def is_better(candidates: Candidates, one: Table, other: Table) -> bool:
         if one[i] != other[i]:
             return bool(one[i] == 1)
     return False
-
-
-# --- a guess: which nodes are the cheapest to clear --------------------------------------------------------------
-
-
-@compiled
-def put_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
-    """Place `pods` pods of demand `d`, which must fit, on the tightest devices of the node."""
-    pieces = np.zeros((pods + 1, WIDTH), dtype=np.int64)
-    used = 0
-    for _ in range(pods):
-        used = put(table, node, tightest(table, node, demands, d), demands, d, pieces, 0, used)
-
-
-@compiled
-def find_options(
-    table: Table, demands: Table, d: int, left: int, places: Table, candidates: Candidates, heavy: Table,
-    weights: Weights, cap: int, versions: Table, options: Table, leaves: NDArray[np.bool_],
-) -> None:  # fmt: skip
-    """Find for each of these nodes the option of least weight per pod among those for 1, 2, 4, … up to `left` pods.
-
-    `leaves` marks the entries of the node that leave for it. For the last pod only the best node matters, so a node no
-    better than those before it has no option.
-    """
-    levels, holders = 1, candidates.holders
-    while levels < LEVELS and left >> (levels - 1) > 0:
-        levels += 1
-    pods = np.zeros((places.shape[0], levels), dtype=np.int64)
-    leaving = np.zeros((places.shape[0], levels, leaves.shape[1]), dtype=np.bool_)
-    clear(table, demands, d, left, places, holders, heavy, weights, cap, pods, leaving)
-    for k in range(places.shape[0]):
-        place = places[k]
-        option, first = options[place], holders.first[place]
-        option[O_PODS] = 0
-        for level in range(levels):
-            count = pods[k, level]
-            if count == 0:
-                break
-            upper, lower = 0, 0
-            for e in range(holders.first[place + 1] - first):
-                if leaving[k, level, e]:
-                    total = lower + weights.lower[holders.who[first + e]]
-                    upper, lower = upper + weights.upper[holders.who[first + e]] + (total >> LIMB), total & MASK
-            upper, lower, rest = divided(upper, lower, count)
-            rest = (rest << 20) // count
-            if option[O_PODS] == 0 or (upper, lower, rest) < (option[O_UPPER], option[O_LOWER], option[O_REST]):
-                option[O_PODS], option[O_VERSION] = count, versions[place]
-                option[O_UPPER], option[O_LOWER], option[O_REST] = upper, lower, rest
-                for e in range(leaves.shape[1]):
-                    leaves[place, e] = leaving[k, level, e]
-
-
-@compiled
-def guess(
-    newcomer: Newcomer, candidates: Candidates, upper: Table, lower: Table, heavy: Table, among: int, start: Table,
-    cap: int, kept: int, options: Table, leaves: NDArray[np.bool_], chosen: Table,
-) -> bool:  # fmt: skip
-    """Write to `chosen` the set `start` and those of the first `among` candidates that should leave so that it fits.
-
-    Returns False where it finds none. `kept` is a candidate that may not leave, -1 for none. The node with the least
-    weight per pod comes first. After each node the others are weighed again, since a job that leaves one node leaves
-    all of its nodes. At most `cap` milli-GPUs leave. `options` and `leaves` are the options of the untouched nodes for
-    the first group.
-    """
-    table, holders = newcomer.table.copy(), candidates.holders
-    nodes, options, leaves = holders.nodes.shape[0], options.copy(), leaves.copy()
-    versions, changed = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.bool_)
-    weights = Weights(upper, lower, candidates.capped, np.arange(chosen.shape[0]) < among)
-    victims, first_guess = np.zeros(chosen.shape[0], dtype=np.int64), True
-    for i in range(chosen.shape[0]):
-        chosen[i], victims[i] = 0, start[i]
-        first_guess = first_guess and start[i] == 0
-    cap = _evict(table, newcomer, candidates, weights, victims, chosen, cap, versions, changed)
-    changed[:] = False
-    if cap < 0:
-        return False
-    for group in range(newcomer.groups.shape[0]):
-        left, d = newcomer.groups[group]
-        if group > 0 or not first_guess:
-            changed[:] = True
-        elif kept >= 0:
-            weights.may_leave[kept] = False
-            for k in range(candidates.first_of[kept], candidates.first_of[kept + 1]):
-                changed[candidates.place_of[candidates.entries_of[k]]] = True
-        while left > 0:
-            again = np.flatnonzero(changed)
-            if again.shape[0] > 0:
-                find_options(
-                    table, newcomer.demands, d, left, again, candidates, heavy, weights, cap, versions, options, leaves
-                )
-                changed[:] = False
-            place = -1
-            for k in range(nodes):
-                one, best = options[k], options[max(place, 0)]
-                if one[O_PODS] > 0 and (
-                    place < 0
-                    or one[O_UPPER] < best[O_UPPER]
-                    or (one[O_UPPER] == best[O_UPPER] and (one[O_LOWER], one[O_REST]) < (best[O_LOWER], best[O_REST]))
-                ):
-                    place = k
-            if place < 0:
-                return False
-            victims[:] = 0
-            held, first = 0, holders.first[place]
-            for e in range(holders.first[place + 1] - first):
-                if leaves[place, e]:
-                    victims[holders.who[first + e]] = 1
-                    held += candidates.capped[holders.who[first + e]]
-            changed[place] = True
-            if options[place, O_VERSION] == versions[place] and options[place, O_PODS] <= left and held <= cap:
-                cap = _evict(table, newcomer, candidates, weights, victims, chosen, cap, versions, changed)
-                put_pods(table, holders.nodes[place], newcomer.demands, d, options[place, O_PODS])
-                versions[place] += 1
-                left -= options[place, O_PODS]
-    return True
-
-
-@inlined
-def _evict(
-    table: Table, newcomer: Newcomer, candidates: Candidates, weights: Weights, victims: Table, chosen: Table, cap: int,
-    versions: Table, changed: NDArray[np.bool_],
-) -> int:  # fmt: skip
-    """Evict a set from all its nodes. Returns the milli-GPUs that may still leave."""
-    touched = np.zeros(versions.shape[0], dtype=np.bool_)
-    for i in range(victims.shape[0]):
-        if victims[i] == 1:
-            chosen[i], weights.may_leave[i] = 1, False
-            cap -= candidates.capped[i]
-            for k in range(candidates.first_of[i], candidates.first_of[i + 1]):
-                entry = candidates.entries_of[k]
-                move_entry(table, candidates.holders, newcomer.demands, entry, False)
-                touched[candidates.place_of[entry]] = True
-    for place in range(versions.shape[0]):
-        if touched[place]:
-            versions[place] += 1
-            changed[place] = True
-    return cap
 
 
 # --- the search --------------------------------------------------------------------------------------------------
@@ -339,7 +207,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
                 fewer[own[k]] = 0
             enough = admitted(view, fewer) if by_quota else suffices(view, fewer)
             if enough:
-                which[:] = fewer
+                copy_set(fewer, which)
                 place, batch = place + batch, 2 * batch
             elif batch > 1:
                 batch //= 2
@@ -358,7 +226,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
         more = which.copy()
         while low < high:
             middle = (low + high) // 2
-            more[:] = which
+            copy_set(which, more)
             for k in range(middle):
                 more[others[k]] = 1
             if suffices(view, more):
@@ -417,7 +285,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
         heavy: Table, options: Table, leaves: NDArray[np.bool_], best: Table,
     ) -> None:  # fmt: skip
         """Replace `best` by a better set found by keeping one of its members in place, the heaviest first."""
-        found, nobody, before = np.zeros_like(best), np.zeros_like(best), best.copy()
+        found, nobody, before = no_one(best.shape[0]), no_one(best.shape[0]), best.copy()
         upper, lower = candidates.upper[weighting], candidates.lower[weighting]
         for kept in heavy:
             if before[kept] == 0:
@@ -431,7 +299,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
             ) and suffices(view, found):  # fmt: skip
                 without_unneeded(view, found, heavy, False)
                 if is_better(candidates, found, best):
-                    best[:] = found
+                    copy_set(found, best)
 
     @inline
     def up_to(
@@ -439,7 +307,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     ) -> bool:
         """Find the best set among the first `end` candidates: the cheapest, or the smallest if over the cap."""
         count, nodes = best.shape[0], candidates.holders.nodes.shape[0]
-        everyone, start, which = np.zeros((3, count), dtype=np.int64)
+        everyone, start, which = no_one(count), no_one(count), no_one(count)
         set_first(everyone, end)
         left, d = newcomer.groups[0]
         places, versions = np.arange(nodes), np.zeros(nodes, dtype=np.int64)
@@ -457,12 +325,12 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
                 if step < 4:
                     own = weighting + step // 2
                     if step == 1:
-                        start[:] = everyone
+                        copy_set(everyone, start)
                         without_unneeded(view, start, heavy, True)
                     skipped = (step % 2 == 1 and _held(start, everyone) == 0) or (step >= 2 and not candidates.shared)
                     which[:] = 0
                     if step % 2 == 1:
-                        which[:] = start
+                        copy_set(start, which)
                     if not skipped and step % 2 == 0:
                         weights = Weights(
                             candidates.upper[own], candidates.lower[own], candidates.capped, np.arange(count) < end
@@ -475,21 +343,21 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
                         began = which.copy()
                         skipped = not guess(
                             newcomer, candidates, candidates.upper[own], candidates.lower[own], candidates.heavy[own],
-                            end, began, cap, -1, options[step // 2], leaves[step // 2], which,
+                            end, began, cap, np.int64(-1), options[step // 2], leaves[step // 2], which,
                         )  # fmt: skip
                     if not skipped:
                         extend(view, which, light)
-                        without_unneeded(view, which, heavy, False)
                 else:
                     skipped = False
-                    which[:] = everyone
-                    without_unneeded(view, which, heavy if step == 4 else dense, False)
+                    copy_set(everyone, which)
+                if not skipped:
+                    without_unneeded(view, which, dense if step == 5 else heavy, False)
                 step += 1
                 done = step == 6
                 if not skipped:
                     if _held(which, candidates.capped) <= cap and suffices(view, which):
                         if not found or is_better(candidates, which, best):
-                            best[:] = which
+                            copy_set(which, best)
                         found = True
                     done = done or (found and view.counts[TRIALS_SO_FAR] >= limit)
             if found:
@@ -503,7 +371,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     ) -> bool:
         """Write to `best` the best set found in the lowest rank class in which one is found."""
         count = best.shape[0]
-        which, found = np.zeros((2, count), dtype=np.int64)
+        which, found = no_one(count), no_one(count)
         best[:] = 0
         if suffices(view, best):
             return True
@@ -527,18 +395,21 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
                 high = middle
             else:
                 low = middle + 1
-        if up_to(view, newcomer, candidates, ends[low], cap, limit, best):
-            return True
-        if low == top or not up_to(view, newcomer, candidates, ends[top], cap, limit, best):
-            return False
-        high = top
-        while high - low > 1 and view.counts[TRIALS_SO_FAR] < limit:
-            middle = (low + high) // 2
-            if up_to(view, newcomer, candidates, ends[middle], cap, limit, found):
-                best[:], high = found, middle
+        at, high = low, -1  # the class to try, and the lowest one in which a set is found
+        while True:
+            if up_to(view, newcomer, candidates, ends[at], cap, limit, found):
+                copy_set(found, best)
+                high = at
+            elif high < 0 and at == top:
+                return False
             else:
-                low = middle
-        return True
+                low = at
+            if high < 0:
+                at = top
+            elif high - low <= 1 or view.counts[TRIALS_SO_FAR] >= limit:
+                return True
+            else:
+                at = (low + high) // 2
 
     def cheapest_of_many(
         view: Any, newcomer: Newcomer, candidates: Candidates, cap: int, limit: int, monotone: bool, best: Table
@@ -550,10 +421,10 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
         """
         if not lowest_ranks(view, newcomer, candidates, cap, limit, monotone, best):
             return False
-        before = np.zeros_like(best)
+        before = no_one(best.shape[0])
         while _held(before, before) != _held(best, best):
-            before[:] = best
-            without_unneeded(view, best, np.arange(best.shape[0])[::-1], False)
+            copy_set(best, before)
+            without_unneeded(view, best, np.arange(best.shape[0])[::-1].copy(), False)
         return True
 
     return Search(kernel(cheapest_of_few), kernel(cheapest_of_many), without_unneeded)

@@ -206,7 +206,7 @@ class ObservedSite:
     """An engine seen from outside: the requests sent there, by keys of the caller, and the tokens received.
 
     Requests with a token are assumed to run, in the order in which they were sent; those without are assumed to wait.
-    `other_requests` and `other_tokens` are what the engine reports beyond these, from other clients.
+    `other_requests` and `other_tokens` are what others have there, and `other_pending` the tokens of these to prefill.
     """
 
     settings: EngineSettings
@@ -216,6 +216,7 @@ class ObservedSite:
     live: dict[int, Sent] = field(default_factory=dict)
     other_requests: int = 0
     other_tokens: int = 0
+    other_pending: int = 0
     row: int = field(init=False)
     _begun: int = 0
     _blocks: int = 0
@@ -234,10 +235,10 @@ class ObservedSite:
         self.settings = settings
         self.table.cells[ROOM][self.row] = settings.tokens
 
-    def beside(self, requests: int, tokens: int) -> None:
-        """Set the requests and tokens of other clients."""
-        self._add(0, requests - self.other_requests, tokens - self.other_tokens, 0)
-        self.other_requests, self.other_tokens = requests, tokens
+    def beside(self, requests: int, tokens: int, pending: int = 0) -> None:
+        """Set what others have there: requests, their tokens, and those of them still to prefill, if known."""
+        self._add(0, requests - self.other_requests, tokens - self.other_tokens, pending - self.other_pending)
+        self.other_requests, self.other_tokens, self.other_pending = requests, tokens, pending
 
     def _add(self, own: int, requests: int, tokens: int, pending: int) -> None:
         """Change the numbers of its row by so much."""
@@ -261,7 +262,7 @@ class ObservedSite:
         return 0.0  # a request counts as pending here until its first token is seen
 
     def freeness(self) -> float:
-        pending = self.pending_prefill()
+        pending = self.pending_prefill() - self.other_pending  # theirs are among their tokens
         free = self.settings.tokens - self._blocks * self.settings.block_size - pending - self.other_tokens
         return free / max(1, self._begun + self.other_requests)
 

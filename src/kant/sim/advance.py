@@ -42,6 +42,8 @@ from kant.queueing.claims import may_evict
 from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 from kant.sim.blocked import (
     HOME_SLOT,
+    MAY_BE,
+    NONE_PROVEN,
     S_ALONE,
     S_FIRST,
     S_GROUPS,
@@ -51,7 +53,10 @@ from kant.sim.blocked import (
     S_PREEMPTS,
     Quotas,
     Rights,
+    borrowing_of,
+    finds_victims,
     holder_of,
+    running_jobs,
 )
 from kant.sim.ends import first_end, push_end, take_end
 from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
@@ -167,6 +172,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
         stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
+        running, borrows = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
         while code == 0 and wakes < MOST_WAKES:
             due = first_end(heap, ends)
             comes = arrivals[at, A_TIME] if at < arrivals.shape[0] else FOREVER
@@ -235,7 +241,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                         if outgrown:
                             verdicts[come[A_KNOWN], w.V_STATE] = w.AWAKE
                 least, beyond = lowest(quotas.counts), any_beyond_nominal(quotas.limits, quotas.used)
-                started_least, above, above_of = FOREVER, 0, FOREVER
+                started_least, above, above_of, knows_running = FOREVER, 0, FOREVER, False
                 if verdicts[0, w.V_ROW] > 0:
                     changed = changes_of(happened, stands[FOLLOWED], said)
                     if log[0] != stands[LOG]:
@@ -316,20 +322,35 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                     priority, least if rights.by_priority else FOREVER, rights.reclaims, quotas.limits,
                                     quotas.used, home, amounts, beyond,
                                 )  # fmt: skip
-                                if may or shapes[s, S_ALONE] == 1:
+                                victims, retry, wakes_on = NONE_PROVEN, -1, rights.wakes_on
+                                if may:
+                                    if not knows_running:
+                                        running, knows_running = running_jobs(jobs, heap, ends), True
+                                        borrows = borrowing_of(running, quotas, jobs)
+                                    victims, retry = finds_victims(
+                                        now, row, running, borrows, rights, quotas, jobs, shapes
+                                    )
+                                    wakes_on = wakes_on & QUOTA
+                                    if retry >= 0:
+                                        wakes_on |= LIVE
+                                    elif wakes_on != 0:
+                                        wakes_on |= JOBS
+                                if victims == MAY_BE or shapes[s, S_ALONE] == 1:
                                     code = WAITS
                                     break
+                                stands[RETRY] = max(stands[RETRY], retry)
                                 if verdicts[0, w.V_ROW] == 0:
                                     freed(pools, watched)
                                     stands[LOG], stands[WAKES_ON] = log[0], 0
-                                stands[WAKES_ON] |= rights.wakes_on
+                                stands[WAKES_ON] |= wakes_on
                                 proven = priority <= started_least or not rights.evicts or shapes[s, S_PREEMPTS] == 0
+                                proven = proven and victims == NONE_PROVEN
                                 if not proven:
                                     stands[DOUBTS] = stands[MAY_TRY] = 1
                                 w.learn(
                                     entries, verdicts, entry, w.ASLEEP if proven else w.UNPROVEN,
-                                    0 if what == SHORT else shapes[s, S_POOL_BITS], rights.wakes_on, -1, True,
-                                    what == SHORT, now,
+                                    0 if what == SHORT and not may else shapes[s, S_POOL_BITS], wakes_on, retry,
+                                    not may, what == SHORT, now,
                                 )  # fmt: skip
                             if places[row, w.P_RECORDED] == 0:
                                 places[row, w.P_RECORDED] = 1

@@ -19,17 +19,17 @@ from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER, GPU, SECOND
-from kant.placement.capacity import NodeScores
-from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains, Scores
-from kant.placement.policy import NodePolicy
+from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains
 from kant.queueing.admission import over_quota
 from kant.queueing.discipline import Discipline
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.preemption.policy import Preemption
+from kant.queueing.rejection import never_starts
 from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
 from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
+from kant.sim.advance_columns import Names, kept, node_policies
 from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
 from kant.sim.jobs import Arrivals
 from kant.sim.serve_heads import KNOWN, Rules
@@ -53,13 +53,14 @@ class Advancer:
         self.state = run.state
         self.coming = coming
         self._table, self._simple = coming.columns()
-        self._queues, self._users = _Names(coming.workload.queues), _Names(coming.workload.users)
+        self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
-        self._policies = _node_policies(run.profile.placement)[:2]
+        self._policies = node_policies(run.profile.placement)[:2]
         self._backfills = isinstance(run.profile.discipline, Backfill)
         self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
+        self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
         self._work = np.zeros(0, dtype=np.int64)
@@ -89,7 +90,7 @@ class Advancer:
             and not (followed or options.recheck_s or run.execution.placed or state.history or state.followers)
             and isinstance(run.execution.speed, Steady)
             and not profile.placement.spreads
-            and not any(one.fresh for one in _node_policies(profile.placement))
+            and not any(one.fresh for one in node_policies(profile.placement))
         )
 
     def _may_now(self) -> bool:
@@ -127,8 +128,10 @@ class Advancer:
     def _meet_waiting(self) -> bool:
         """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
-        scheduler.begin(state.now)
+        cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, list(state.pending)
+        if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
+            pending.arrived.clear()
         waits = pending.retry_until > state.now and not self._backfills
         if pending.arrived or pending.released or pending.back_offs.ends or waits:
             return False
@@ -258,13 +261,13 @@ class Advancer:
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
                 by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
-        quotas = self._quotas_in_columns(arrivals)
+        quotas = self._quotas_in_columns()
         a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
             until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
-            state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, _kept(one),
-            _kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
+            state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
+            kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
             pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas,
         )  # fmt: skip
@@ -397,12 +400,12 @@ class Advancer:
 
     # --- quotas and rights -----------------------------------------------------------------------------------
 
-    def _quotas_in_columns(self, arrivals: np.ndarray) -> Quotas:
+    def _quotas_in_columns(self) -> Quotas:
         """Return the quotas as the compiled call needs them."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         state.lowest_preemptible()
         assert state.preemptible is not None
-        state.preemptible.reserve(len(np.unique(arrivals[:, a.A_PRIORITY])))
+        state.preemptible.reserve(self._priorities)
         shapes, names = state.shapes.shapes, self.coming.workload.queues
         known, width = len(self._amounts), len(tree.keys) if tree is not None else 0
         if known < len(shapes):
@@ -437,8 +440,9 @@ class Advancer:
         own = by if isinstance(by, Preemption) else None
         return Rights(
             own is not None, own is not None and (own.priority or pending.mixed),
-            own is not None and own.reclaim != "off" and tree is not None, pending.mixed, hold, fixed, wakes_on,
-            self._kinds[1], pending.sorted,
+            own is not None and own.reclaim != "off" and tree is not None,
+            own.min_run_s * SECOND if own is not None else 0, own.most if own is not None else 0.0,
+            own.exact if own is not None else 0, pending.mixed, hold, fixed, wakes_on, self._kinds[1], pending.sorted,
         )  # fmt: skip
 
     # --- how jobs are placed ---------------------------------------------------------------------------------
@@ -492,39 +496,3 @@ class Advancer:
             shape.ask.preempts,
         )  # fmt: skip
         self._groups = np.concatenate([self._groups, np.array(rows, dtype=np.int64)])
-
-
-class _Names:
-    """The numbers that the state gives to the names of a workload, by their codes; -1: not in the state yet."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-        self._codes = {name: code for code, name in reversed(list(enumerate(names)))}
-        self._known = 0
-        self.numbers = np.full(len(names), -1, dtype=np.int64)
-
-    def meet(self, state: dict[str, int]) -> None:
-        """Copy the numbers of names that are new in the state."""
-        for name in list(state)[self._known :] if len(state) > self._known else ():
-            if name in self._codes:
-                self.numbers[self._codes[name]] = state[name]
-        self._known = len(state)
-
-    def new(self, state: dict[str, int]) -> list[str]:
-        """Add to the state the names that a compiled call has numbered, and return them in order."""
-        codes = np.flatnonzero(self.numbers >= len(state))
-        names = [self._names[code] for code in codes[np.argsort(self.numbers[codes])].tolist()]
-        for name in names:
-            state[name] = len(state)
-        self._known = len(state)
-        return names
-
-
-def _kept(nodes: NodeScores) -> Scores:
-    return Scores(nodes.params, nodes.order, nodes.index, nodes.marks)
-
-
-def _node_policies(placement: NodePolicy) -> list[NodePolicy]:
-    """Return the policies that score nodes for single-pod jobs, for gangs and for the remaining pods of gangs."""
-    asked = (0, 1, 1), (0, 1, 2), (0, 2, 2), (1, 2, 1)
-    return list(dict.fromkeys(placement.policy_for(*one)[0] for one in asked))

@@ -7,13 +7,26 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.quota_columns import first_short, would_borrow
+from kant.cluster.quota_columns import (
+    Q_PART,
+    Q_QUOTA,
+    all_borrow,
+    charge_all,
+    first_short,
+    refund_all,
+    weigh,
+    would_borrow,
+)
 from kant.compiled import compiled
 from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
 from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, takes_pod
+from kant.sim.ends import ENDS, JOB
 
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS = range(7)
@@ -42,14 +55,18 @@ class Rights(NamedTuple):
     """What a job may do that does not fit, and what it does to others.
 
     With `evicts` some evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota (`reclaims`).
-    `keeps`: a job holds jobs of lower priority for `hold` µs, those that are not taken back at once for `hold_fixed`
-    µs. `wakes_on`: what wakes its key. `kinds`: one empty node of each kind. `heads` has room for the first jobs of the
-    buckets.
+    Their victims have run for `min_run` µs, and hold at most `most` times what they ask for; among up to `exact`
+    candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, those that are not taken
+    back at once for `hold_fixed` µs. `wakes_on`: what wakes its key. `kinds`: one empty node of each kind. `heads` has
+    room for the first jobs of the buckets.
     """
 
     evicts: bool
     by_priority: bool
     reclaims: bool
+    min_run: int
+    most: float
+    exact: int
     keeps: bool
     hold: int
     hold_fixed: int
@@ -107,6 +124,114 @@ def holder_of(
                     break
             beside = beside or useful
     return int(holder), int(until), int(soonest), bool(beside)
+
+
+@compiled
+def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
+    """Return the rows of the running jobs in the order in which they started."""
+    found, count = np.empty(heap[0, ENDS], dtype=np.int64), 0
+    for k in range(1, heap[0, ENDS] + 1):
+        row = heap[k, JOB]
+        if ends[row] == heap[k, ENDS] and jobs[row, c.J_PIECES] > 0:
+            found[count] = row
+            count += 1
+            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # the heap may have it twice
+    places = np.empty(count, dtype=np.int64)
+    for i in range(count):
+        jobs[found[i], c.J_PIECES] = -jobs[found[i], c.J_PIECES]
+        places[i] = jobs[found[i], c.J_PIECE]  # pieces are laid out as jobs start
+    return found[:count][np.argsort(places)]
+
+
+@compiled
+def borrowing_of(running: Table, quotas: Quotas, jobs: Table) -> NDArray[np.bool_]:
+    """Return which running jobs borrow, by key."""
+    held = quotas.amounts[jobs[running, c.J_SHAPE]]
+    borrows = np.zeros(held.shape, dtype=np.bool_)
+    parts, first = quotas.limits[:, Q_PART].copy(), quotas.homes[jobs[running, c.J_QUEUE], HOME_SLOT]
+    weigh(held, first, np.ones(running.shape[0], dtype=np.bool_), parts, borrows)
+    return borrows
+
+
+NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
+"""Whether a job finds victims: surely not, not by a search that is not exact, or perhaps."""
+
+
+@compiled
+def finds_victims(
+    now: int, row: int, running: Table, borrows: NDArray[np.bool_], rights: Rights, quotas: Quotas, jobs: Table,
+    shapes: Table,
+) -> tuple[int, int]:  # fmt: skip
+    """Return whether an eviction may let a job start, and when time alone may change that, µs; -1: never.
+
+    None may where it may evict nobody, or where it lacks quota even without all that it may evict. That is what
+    `Preemption.free_capacity` finds then; where it would have to look further the result is MAY_BE.
+    """
+    job, s = jobs[row], jobs[row, c.J_SHAPE]
+    limits, used, wanted = quotas.limits, quotas.used, quotas.amounts[s]
+    own, cap, asks = quotas.homes[job[c.J_QUEUE], HOME_SLOT], int(rights.most * shapes[s, S_MILLI]), False
+    for key in range(wanted.shape[0]):
+        asks = asks or wanted[key] > 0
+    lower, leave = np.zeros(running.shape[0], dtype=np.int64), np.zeros(running.shape[0], dtype=np.bool_)
+    for i in range(running.shape[0]):  # 1: it is of lower priority; 2: it also passed the job
+        other = jobs[running[i]]
+        if other[c.J_PREEMPTIBLE] == 1 and other[c.J_PRIORITY] < job[c.J_PRIORITY]:
+            free = quotas.homes[other[c.J_QUEUE], HOME_MIN_RUN] == 0
+            lower[i] = 2 if rights.keeps and free and other[c.J_STARTED] > job[c.J_SINCE] else rights.by_priority
+            leave[i] = lower[i] > 0 and other[c.J_QUEUE] == job[c.J_QUEUE]
+    in_quota = asks and own >= 0 and not would_borrow(limits, used, own, wanted)
+    if asks and own >= 0 and not in_quota:  # it may be, without the jobs of its queue that it may evict
+        charge_running(running, leave, quotas, jobs, False)
+        in_quota = not would_borrow(limits, used, own, wanted)
+        charge_running(running, leave, quotas, jobs, True)
+    entitled, found, milli, until = limits[:, Q_QUOTA].copy(), 0, 0, FOREVER
+    for i in range(running.shape[0]):
+        other, leave[i] = jobs[running[i]], False
+        holds, wants = False, False
+        for key in range(wanted.shape[0]):
+            holds = holds or quotas.amounts[other[c.J_SHAPE], key] > 0
+            wants = wants or (borrows[i, key] and wanted[key] > 0)
+        may = lower[i] > 0
+        if other[c.J_QUEUE] == job[c.J_QUEUE]:
+            may = may and (in_quota or not holds or borrows[i].any())
+        elif holds:
+            reclaims = rights.reclaims and in_quota and wants and other[c.J_PREEMPTIBLE] == 1
+            may = (may and borrows[i].any()) or reclaims
+            home = quotas.homes[other[c.J_QUEUE], HOME_SLOT]
+            may = may and (not asks or all_borrow(limits, used, entitled, home, own, wanted))
+        if may:
+            milli += 0 if lower[i] == 2 else other[c.J_MILLI]
+            least = other[c.J_STARTED] + max(rights.min_run, quotas.homes[other[c.J_QUEUE], HOME_MIN_RUN])
+            if lower[i] < 2 and least > now:
+                until = min(until, least)
+            else:
+                found += 1
+                leave[i] = lower[i] == 2 or other[c.J_MILLI] <= cap
+    exactly = not in_quota  # then there is one level, and these are its candidates
+    if until < FOREVER and (not exactly or milli > cap or own < 0):
+        return MAY_BE, -1
+    if found > 0:
+        if first_short(limits, used, own, wanted) < 0 or (found > rights.exact and not exactly):
+            return MAY_BE, -1
+        charge_running(running, leave, quotas, jobs, False)
+        short = first_short(limits, used, own, wanted)
+        charge_running(running, leave, quotas, jobs, True)
+        if short < 0:
+            return MAY_BE, -1
+    return NONE_PROVEN if found <= rights.exact else NONE_FOUND, until if until < FOREVER else -1
+
+
+@compiled
+def charge_running(running: Table, which: NDArray[np.bool_], quotas: Quotas, jobs: Table, charges: bool) -> None:
+    """Refund those of the running jobs that `which` marks, or charge them again."""
+    for i in range(running.shape[0]):
+        if which[i]:
+            other = jobs[running[i]]
+            home, amounts = quotas.homes[other[c.J_QUEUE], HOME_SLOT], quotas.amounts[other[c.J_SHAPE]]
+            if charges:
+                charge_all(quotas.limits, quotas.used, home, amounts)
+            else:
+                refund_all(quotas.limits, quotas.used, home, amounts)
 
 
 @compiled

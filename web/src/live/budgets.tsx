@@ -20,7 +20,7 @@ export function Budgets({ rows, zero }: { rows: Budget[]; zero: number }) {
   return (
     <section aria-labelledby="budgets-title" id="budgets">
       <h3 className="listed" id="budgets-title">Budgets <small>GPU-hours until {when(zero + rows[0]!.until_us)}</small></h3>
-      <div className="scroll" tabIndex={0} role="region" aria-label="Budgets">
+      <div className="scroll" tabIndex={0} role="region" aria-label="Table of budgets">
         <table className="rows now">
           <thead>
             <tr>

@@ -50,8 +50,7 @@ function Lists() {
   useStore(source);
   const [kind, setKind] = useState("now");
   const [queue, setQueue] = useState("");
-  const own = source.may.includes("submit") && !source.may.includes("audit"); // one of several people: their jobs first
-  const [user, setUser] = useState(own ? source.user : "");
+  const [user, setUser] = useState("");
   const [name, setName] = useState("");
   const shown = kind === "now" ? ["ahead", "runs"] : [kind];
   return (

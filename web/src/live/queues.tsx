@@ -32,7 +32,7 @@ function Now() {
               <span className="key"><i className="lent" />lent to others</span> <span className="key"><i className="free" />free</span>
             </p>
           )}
-          <div className="scroll" tabIndex={0} role="region" aria-label="Queues">
+          <div className="scroll" tabIndex={0} role="region" aria-label="Table of queues">
             <table className="rows now">
               <thead>
                 <tr>

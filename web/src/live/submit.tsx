@@ -44,7 +44,7 @@ export function Submit() {
         <label>Limit, minutes <input type="number" min={1} step="any" {...field("minutes")} /></label>
         <label>Into queue <input type="text" size={10} list="queue-names" {...field("queue")} /></label>
         <datalist id="queue-names">{(source.runs[0]?.queues ?? []).map((name) => <option key={name} value={name} />)}</datalist>
-        <label>Job name <input type="text" size={10} {...field("name")} /></label>
+        <label>Title <input type="text" size={10} {...field("name")} /></label>
         <button type="submit">Submit</button>
         <span className="hint" role="status">{job ? <>Queued as job <a href={addressOf(job)}>{job}</a>.</> : said}</span>
       </form>

@@ -80,7 +80,7 @@ class ClaimBinder:
             if why := self.step.refusals.pop(key, ""):
                 raise RefusedError(slot, f"its claim {key[1]} cannot be allocated: {why}", "claim")
             if key not in self.mirror.devices.claims:
-                raise RefusedError(slot, f"its claim {key[1]} is not there any more", "claim")
+                raise RefusedError(slot, f"its claim {key[1]} no longer exists", "claim")
         slots = {slot.pod for slot in workload.slots}
         if not missing and not unneeded:
             self._since = {uid: at for uid, at in self._since.items() if uid not in slots}
@@ -161,7 +161,7 @@ class ClaimBinder:
             if needed is None or claim is None or not is_made(claim):
                 continue
             if identity(claim) != pod.metadata.uid:
-                why = f"the claim {key[1]}, which would be made for it, is there already"
+                why = f"the claim {key[1]}, which would be created for it, exists already"
                 raise RefusedError(slot, why, "claim")
             is_same = bool(needed) and asks_alike(claim, devices.extended[key].claim(needed))
             if not is_same or claim.metadata.deletion_timestamp is not None:

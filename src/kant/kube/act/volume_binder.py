@@ -58,7 +58,7 @@ class VolumeBinder:
                 assert pod is not None
                 claim = self.mirror.claims.get((pod.metadata.namespace, name))
                 if claim is None:
-                    raise RefusedError(slot, f"its claim {name} is not there any more", "volume")
+                    raise RefusedError(slot, f"its claim {name} no longer exists", "volume")
                 ready = self._is_ready(claim, slot) and ready
         return ready
 

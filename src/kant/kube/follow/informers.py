@@ -65,7 +65,7 @@ ABSENT = 5.0  # seconds until a missing group is read again
 
 BEHIND = 5.0  # seconds for which a new leader waits for the watch
 
-NO_BUDGETS = "disruption budgets are asked only when somebody is to be evicted"
+NO_BUDGETS = "disruption budgets are checked only by the Eviction API"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
 NO_STORAGE = "pods with volume claims are not scheduled"
 NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers say"

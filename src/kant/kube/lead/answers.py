@@ -114,7 +114,7 @@ class Answers:
         keys = dict[str, None]()
         self.notifier.may_not_go(eviction)
         if eviction.by:
-            self.executor.unplace(eviction.by, f"it may not evict whom it would replace: {eviction.refused}")
+            self.executor.unplace(eviction.by, f"it may not evict the pods that it would replace: {eviction.refused}")
         for workload, pods in eviction.victims:
             for pod in pods:
                 self.steps.binder.left(pod.metadata.uid)

@@ -204,8 +204,10 @@ class KubeDriver:
             if not self.build():
                 return IDLE
             state = self.state
+        if self.rebuilding.is_look_due():
+            state.look_at_filters()
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
-        if fresh and state.workloads.reading.may_lack_places():
+        if fresh and state.workloads.reading.unread and state.workloads.reading.may_lack_places():
             return IDLE  # woken on news; no other job may get what they need
         if state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
@@ -222,7 +224,7 @@ class KubeDriver:
                 state.reasons.ask()
             state.hand_over()
         core.attribute()
-        if self.reports.look_at_journals():
+        if self.settings.journals is not None and self.reports.look_at_journals():
             self.translation.stale = True
         core.observe()
         if not steps.is_binding():

@@ -53,7 +53,8 @@ class Rebuilding:
         filters, now = self.translation.filters, time.monotonic()
         if now < self._look_at:
             return False
-        return filters.outdated or self._improved_at <= now or filters.limits.waited() > PATIENCE
+        limits = filters.limits
+        return filters.outdated or self._improved_at <= now or (bool(limits.since) and limits.waited() > PATIENCE)
 
     def looked(self, began: float) -> None:
         """Note that the filters have been looked at, from `began` until now."""

@@ -251,7 +251,7 @@ class Replica:
             LeaseThread(self.config, self._lease, self.trouble) as candidate,
             Standby(lambda: self._driver(client, term)) as standby,
         ):
-            log_event(log, "stands for election")
+            log_event(log, "waits for the Lease")
             term.token = token = await standby.until(candidate.elected())
             if self.options.shadow:  # it binds nothing, so no claim is needed
                 log_event(log, "leads", token=token)
@@ -352,7 +352,9 @@ class Replica:
             log_event(log, "the Lease is lost: it was not renewed in time, or another replica has it", logging.WARNING)
         except* BehindError:
             log_event(
-                log, "the watch has not said in time what the last leader bound: all is read anew", logging.WARNING
+                log,
+                "the watch did not show in time what the last leader bound: everything is read again",
+                logging.WARNING,
             )
         finally:
             await ready.drop()

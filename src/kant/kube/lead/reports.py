@@ -32,9 +32,9 @@ class Reports:
         """Report an object that cannot be decoded, and is left out."""
         known = {"pods": "Pod", "nodes": "Node"}.get(kind)
         if known is not None and meta.uid:
-            self.notifier.malformed(known, meta, f"it is not as the API has it: {sentence}", not self.settings.shadow)
+            self.notifier.malformed(known, meta, f"it does not match the API: {sentence}", not self.settings.shadow)
         else:
-            log_event(log, f"{kind} {meta.name} is not as the API has it: {sentence}", logging.WARNING)
+            log_event(log, f"{kind} {meta.name} does not match the API: {sentence}", logging.WARNING)
 
     def built(self, core: Core) -> None:
         """Report a state that has been built, and what is wrong with objects."""

@@ -158,15 +158,15 @@ class Notifier:
         """Report that the journal is not written, because of `trouble`; or, where that is empty, that it is again."""
         lease = Meta(name="kant", namespace=namespace)
         if trouble:
-            text = f"{trouble}; nothing is recorded until it can be written, and scheduling goes on"
+            text = f"{trouble}; nothing is recorded until it can be written, and scheduling continues"
             self.recorder.event(lease, "Warning", "JournalStopped", text, "Recording", "Lease")
         else:
-            logs.log_event(log, "the journal goes on in a new file")
-            self.recorder.event(lease, "Normal", "JournalResumed", "it goes on in a new file", "Recording", "Lease")
+            logs.log_event(log, "the journal continues in a new file")
+            self.recorder.event(lease, "Normal", "JournalResumed", "it continues in a new file", "Recording", "Lease")
 
     def queues(self, namespace: str, trouble: str, post: bool = True) -> None:
         """Report by `trouble` that no Queue is left; or, where that is empty, that there is one, or none is meant."""
-        text = trouble or "there is a Queue again, or none is meant: pods start"
+        text = trouble or "a Queue exists again, or none is expected: pods start"
         logs.log_event(log, text, logging.WARNING if trouble else logging.INFO)
         if post:
             kind, reason = ("Warning", "QueuesGone") if trouble else ("Normal", "QueuesBack")

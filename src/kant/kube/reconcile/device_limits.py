@@ -26,12 +26,12 @@ class DeviceLimits:
 
     def __init__(self, mirror: Mirror, requests: DeviceRequests) -> None:
         self.mirror, self.requests = mirror, requests
-        self._since: dict[str, float] = {}  # by uid, in the order in which they were limited
+        self.since: dict[str, float] = {}  # by uid, in the order in which they were limited
         self._most: dict[str, int] = {}
 
     def begin(self) -> None:
         """Begin a new state."""
-        self._since.clear()
+        self.since.clear()
         self._most.clear()
 
     def of(self, pod: Pod) -> PodAntiAffinity | None:
@@ -44,16 +44,16 @@ class DeviceLimits:
             self._most[kind] = self.requests.most_at_one_node(pod)
         if not self._most[kind]:
             return None
-        self._since.setdefault(pod.metadata.uid, monotonic())
+        self.since.setdefault(pod.metadata.uid, monotonic())
         users = (list(self.mirror.devices.users.get((pod.metadata.namespace, name), ())) for name in known_names(pod))
         rank = max([own.index(pod.metadata.uid) for own in users if pod.metadata.uid in own], default=0)
         return PodAntiAffinity(f"{CLAIMED}{kind} {rank}", most=self._most[kind] - 1)
 
     def waited(self) -> float:
         """Return for how many seconds the first pod that still waits has had its limit."""
-        for uid, when in list(self._since.items()):
+        for uid, when in list(self.since.items()):
             pod = self.mirror.pods.get(uid)
             if pod is not None and not pod.spec.node_name:
                 return monotonic() - when
-            del self._since[uid]
+            del self.since[uid]
         return 0.0

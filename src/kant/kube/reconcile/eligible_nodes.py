@@ -118,7 +118,7 @@ class EligibleNodes:
             said = why_out_of_reach(pod, storage)
             bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
             if said and not would and any(self._admits(selection(bare), view) for view in nodes):
-                return f"no node that would do reaches its volumes: {said}"
+                return f"no suitable node reaches its volumes: {said}"
         if self._nowhere[0] != self.mirror.version:
             self._nowhere = self.mirror.version, {}
         known, asked = self._nowhere[1], tuple(selection(pod, storage) for pod in pods)

@@ -19,7 +19,7 @@ class GroupReading:
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
         self.awaited: dict[GroupRef, None] = {}
-        self._unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
+        self.unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
 
     def spec(self, workload: Workload) -> GroupSpec | None:
         """Return what the group of a workload says; None while that has not been read. Raises InputError."""
@@ -45,10 +45,10 @@ class GroupReading:
             self.transitions.adopt(workload, bound, known=False)
             if workload.phase is Phase.PLACED:
                 workload.unread = True
-                self._unread[workload] = None
+                self.unread[workload] = None
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def may_lack_places(self) -> bool:
         """Whether some gang has bound pods while it has not been read yet whether further pods are to come."""
-        self._unread = {one: None for one in self._unread if one.unread and one.phase is Phase.PLACED}
-        return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self._unread)
+        self.unread = {one: None for one in self.unread if one.unread and one.phase is Phase.PLACED}
+        return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self.unread)

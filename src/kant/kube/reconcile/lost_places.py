@@ -43,7 +43,7 @@ class LostPlaces:
             if workload.phase is not Phase.PLACED or self.transitions.is_in_flight(workload):
                 continue
             if any(slot.node in gone and slot.pod and not slot.bound for slot in workload.slots):
-                self.refused(workload, "its node was taken by somebody else", blameless=True)
+                self.refused(workload, "another pod has taken its node", blameless=True)
         self.has_more(gone)
 
     def has_more(self, nodes: Iterable[str]) -> None:

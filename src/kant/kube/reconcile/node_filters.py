@@ -10,13 +10,14 @@ The term is kube-scheduler's (filter plugins DynamicResources, VolumeBinding and
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import cached_property
 from hashlib import blake2s
+from typing import TYPE_CHECKING
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.chosen_volumes import ChosenVolumes
-from kant.kube.reconcile.csi_volumes import CsiVolumes
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_limits import DeviceLimits
 from kant.kube.reconcile.device_requests import has_plugin
@@ -26,6 +27,9 @@ from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
 from kant.model.job import Demand
 from kant.model.rules import PodAntiAffinity
+
+if TYPE_CHECKING:
+    from kant.kube.reconcile.csi_volumes import CsiVolumes
 
 FILTER = f"{OWN}/filter:"
 """Prefix of the names of filters, which are kept with the labels of the nodes that fail them. No label has a colon."""
@@ -47,7 +51,6 @@ class NodeFilters:
         self.promises = Promises(mirror)
         self.limits = DeviceLimits(mirror, self.devices.requests)
         self.chosen_volumes = ChosenVolumes(self.promises)
-        self.csi_volumes = CsiVolumes(self.promises)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # that need each filter, by uid, in order of request
         self.apart: set[str] = set()
@@ -57,6 +60,13 @@ class NodeFilters:
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
         self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by what they ask for
         self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
+
+    @cached_property
+    def csi_volumes(self) -> CsiVolumes:
+        """Volumes that drivers attach or provision; imported with the first pod that has volumes."""
+        from kant.kube.reconcile.csi_volumes import CsiVolumes
+
+        return CsiVolumes(self.promises)
 
     @property
     def chooses_volumes(self) -> bool:
@@ -134,19 +144,19 @@ class NodeFilters:
     def _words(self, name: str, pod: Pod) -> str:
         kind, _, what = name.removeprefix(FILTER).partition(" ")
         if kind == "plugin":
-            return "the nodes that would do give out their GPUs only for claims (dynamic resource allocation)"
+            return "the suitable nodes give out their GPUs only for claims (dynamic resource allocation)"
         if kind == "devices":
-            return f"no node that would do has the devices that its claims ask for ({_claims(pod)})"
+            return f"no suitable node has the devices that its claims ask for ({_claims(pod)})"
         if kind == "free-devices":
-            return f"the devices that its claims ask for ({_claims(pod)}) are taken on the nodes that would do"
+            return f"the devices that its claims ask for ({_claims(pod)}) are taken on the suitable nodes"
         if kind == "volumes":
             names = ", ".join(claim.metadata.name for claim in chosen_claims(pod, self.mirror.storage))
-            return f"no node that would do has free volumes that fit its claims ({names})"
+            return f"no suitable node has free volumes that fit its claims ({names})"
         if kind == "storage":
             names = ", ".join(claim.metadata.name for claim in unbound_claims(pod, self.mirror.storage))
-            return f"no node that would do reaches storage enough for its claims ({names})"
+            return f"no suitable node reaches storage enough for its claims ({names})"
         driver, number, *_ = what.split(" ")
-        return f"no node that would do may attach {number} more volumes of {driver}"
+        return f"no suitable node may attach {number} more volumes of {driver}"
 
     def _names(self, pod: Pod) -> list[str]:
         names = list[str]()
@@ -155,7 +165,9 @@ class NodeFilters:
             names += [f"{FREE_DEVICES}{digest}"] if digest in self._short_devices else []
         if self.mirror.devices.slices and used_of(pod.spec).gpus and not gives_gpus(pod.spec.by_claim):
             names.append(PLUGIN)
-        if pod.spec.volumes and (claims := chosen_claims(pod, self.mirror.storage)):
+        if not pod.spec.volumes:
+            return names
+        if claims := chosen_claims(pod, self.mirror.storage):
             names.append(f"{FILTER}volumes {_digest([repr((*key_of(one), one.spec)) for one in claims])}")
         if asks := self.csi_volumes.asks(pod):
             names.append(f"{STORAGE}{_digest([asks])}")
@@ -232,14 +244,15 @@ class NodeFilters:
 
     def _short(self, placed: Placed, going: Collection[str]) -> str:
         """Return what is short for these pods there, in one sentence; "" for nothing."""
-        for node, pods in _by_node(placed).items():
+        has_volumes = any(pod.spec.volumes for _, pod in placed)
+        for node, pods in _by_node(placed).items() if has_volumes else ():
             if why := self.csi_volumes.too_many(node, pods, going):
                 return why
         if why := self._devices(placed, going):
             return why
         if self.chosen_volumes.match(placed) is None:
-            return "the nodes that it was to go to have not the free volumes that its claims ask for"
-        lacking = self.csi_volumes.lacks_storage(placed)
+            return "the nodes chosen for it lack free volumes that fit its claims"
+        lacking = self.csi_volumes.lacks_storage(placed) if has_volumes else None
         if lacking is not None:
             self.csi_volumes.overdraw(placed, lacking)
             where = lacking.node.metadata.name
@@ -266,7 +279,7 @@ class NodeFilters:
         """Whether these pods conflict with each other, and might not if each had a node of its own."""
         for node, pods in _by_node(placed).items():
             alone = len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods)
-            if alone and not self.csi_volumes.spreads(node, pods):
+            if alone and not (any(pod.spec.volumes for pod in pods) and self.csi_volumes.spreads(node, pods)):
                 return True
         return False
 

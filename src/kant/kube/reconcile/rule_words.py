@@ -70,20 +70,20 @@ def _words(
             key = named_topology(rule.topology)
             return f"where it would fit there are too many like it already (topologySpreadConstraints by {key})"
     name, amount = rule
-    return f"no node that would do has {amount}{' MiB' if is_bytes(name) else ''} of {name} left"
+    return f"no suitable node has {amount}{' MiB' if is_bytes(name) else ''} of {name} left"
 
 
 def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, example: Example) -> str:
     what = named_class(anti.pod_class)
     if what:
-        return f"{what} is taken on the nodes that would do"
+        return f"{what} is taken on the suitable nodes"
     tables, rows = state.counter_tables, np.flatnonzero(closed).tolist()
     if anti.topology != HOST:
         domains = {tables.domain(anti.topology, row) for row in rows}
         rows = [row for row in range(len(state.table)) if tables.domain(anti.topology, row) in domains]
     other = example(anti.pod_class, rows)
     such = f", such as pod {other}" if other else ""
-    return f"on the nodes that would do are pods beside which it must not run{such}"
+    return f"on the suitable nodes are pods beside which it must not run{such}"
 
 
 def _kinds(rules: PodRules) -> Iterator[str]:

@@ -44,7 +44,7 @@ from kant.kube.translate.pods import ranked
 from kant.live.core import Core
 from kant.model.errors import InputError, StateError
 
-HELD = "it is held until somebody releases it"
+HELD = "it is held until a user releases it"
 
 
 @dataclass(eq=False)
@@ -232,7 +232,7 @@ class Workloads:
         elif len(free) < lacking <= len(waiting) and any(map(is_held, waiting)):
             self._withhold(workload, waiting[:lacking])
         elif len(free) < lacking <= len(waiting):
-            self.messages.say(workload, "a scheduling gate of somebody else holds it", QUEUED)
+            self.messages.say(workload, "a scheduling gate of another controller holds it", QUEUED)
         elif len(free) < lacking:
             self.messages.say_when_still(workload, f"{len(made)} of the {least} pods of its gang exist")
         elif short := lacking_task(tasks, [*there, *free]):

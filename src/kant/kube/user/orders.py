@@ -136,7 +136,7 @@ class Orders:
         target = target_of(text)
         pods = [pod for pod in await self._pods(target) if pod.spec.node_name]
         if not pods or not all(any(one.controller for one in pod.metadata.owner_references) for pod in pods):
-            raise InputError("TARGET", "a job that runs and whose pods are made anew by their owner", text)
+            raise InputError("TARGET", "a running job whose pods are re-created by their owner", text)
         await self._each(
             pods, lambda _, pod: self.client.evict(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
         )

@@ -79,7 +79,7 @@ class ScaledWorkload:
 
     def _sentence(self, error: ApiError) -> InputError:
         if error.code == 404:
-            return InputError(self.where, "a workload that is there and has a scale subresource", error.message)
+            return InputError(self.where, "an existing workload with a scale subresource", error.message)
         if error.code == 403:
             return InputError(self.where, "the right to get and patch its scale (docs/serving.md)", error.message)
         return InputError(self.where, "an API server that answers", str(error))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from kant.cluster.columns import J_BASE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, J_USER, Table
 from kant.cluster.elastic import above_floor
+from kant.cluster.quota_columns import weigh
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import S_POOLS
@@ -83,12 +84,6 @@ class Entitlements:
                 self._count_floors()
             self.borrows: Mask = self.held > 0  # by key: borrows of it
             self.unlimited = self.held.max(axis=1) == 0
-            # Sorted by queue, and within a queue in the order in which the jobs started.
-            self._together = np.argsort(self.home, kind="stable")
-            self._first = np.searchsorted(self.home[self._together], self.home[self._together])
-            parts = np.array(self.own_part, dtype=np.int64).reshape(-1, width)
-            self._part = parts[self.home]
-            self._part[self.home < 0] = -1
             self._weigh()
         self.follow()
 
@@ -168,13 +163,8 @@ class Entitlements:
 
     def _weigh(self) -> None:
         """Compute which running jobs borrow. The columns of jobs that the plan has stopped do not change."""
-        held = np.where(self.runs[:, None], self.held, 0)[self._together]
-        before: Table = np.zeros((len(held) + 1, held.shape[1]), dtype=np.int64)
-        held.cumsum(axis=0, out=before[1:])
-        counted = np.empty_like(held)
-        counted[self._together] = before[1:] - before[self._first]
-        borrows = (self.held > 0) & (counted > self._part)
-        self.borrows[self.runs] = borrows[self.runs]
+        parts = np.array(self.own_part, dtype=np.int64)
+        weigh(self.held, self.home * self.held.shape[1], self.runs, parts, self.borrows)
         self.borrowing = self.borrows.any(axis=1) | self.unlimited
 
     def reach(self, node: int, amounts: Amounts, gone: Collection[Gone] = ()) -> int:
@@ -185,16 +175,12 @@ class Entitlements:
         """
         assert self.tree is not None
         tree, first = self.cycle.admission.quota_tree, node * len(amounts)
-        for user, held in gone:
-            tree.refund(node, user, held)
-        over = [
-            key for key, amount in enumerate(amounts)
-            if amount and tree.own(node, key) + amount > self.own_part[first + key]
-        ]  # fmt: skip
-        reach = tree.paths[node].index(tree.reclaim_scope(node, amounts, self.entitled)) if not over else BORROWING
-        for user, held in gone:
-            tree.charge(node, user, held)
-        return reach
+        if gone:
+            tree = tree.without([(node, user, held) for user, held in gone])
+        for key, amount in enumerate(amounts):
+            if amount and tree.own(node, key) + amount > self.own_part[first + key]:
+                return BORROWING
+        return tree.paths[node].index(tree.reclaim_scope(node, amounts, self.entitled))
 
     def gone(self, mask: Mask) -> list[Gone]:
         """Return what these jobs, all of one queue, give back when they leave, by user."""
@@ -210,13 +196,6 @@ class Entitlements:
             return allowed
         kept = {*self.base[self.runs & ~allowed].tolist(), *self.cycle.bases} - {-1}
         return allowed & ~np.isin(self.rows, list(kept))
-
-    def is_borrowing(self, node: int, amounts: Amounts) -> bool:
-        """Return whether a subtree of the quota tree borrows a resource of which `amounts` asks for more."""
-        tree, first = self.cycle.admission.quota_tree, node * len(amounts)
-        return any(
-            amount > 0 and tree.usage(node, key) > self.entitled[first + key] for key, amount in enumerate(amounts)
-        )
 
 
 def is_above_floor(state: ClusterState, row: int) -> bool:

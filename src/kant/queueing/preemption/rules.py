@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_USER, Table
+from kant.cluster.quota_columns import all_borrow
 from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
@@ -92,7 +93,8 @@ class PreemptionRules:
         self.queue, self.user, base, priority = state.jobs[row, [J_QUEUE, J_USER, J_BASE, J_PRIORITY]].tolist()
         self.node = state.quota_usage.node_of[self.queue] if self.tree is not None else -1
         self.amounts: Amounts = state.quota_usage.amounts(shape) if self.node >= 0 else ()
-        self.wanted = np.array(self.amounts, dtype=np.int64) > 0
+        self._amounts = np.array(self.amounts, dtype=np.int64)
+        self.wanted = self._amounts > 0
         self.short = self.node >= 0 and cycle.admission.shortage(row, shape) is not None
         preemptible, self._near = entitlements.preemptible, entitlements.runs
         if not self.short:
@@ -179,7 +181,9 @@ class PreemptionRules:
         meets = ([place for place, node in enumerate(path) if node in own] or [len(path)])[0]
         if level != BORROWING and (meets == len(path) or own.index(path[meets]) > level):
             return False
-        return all(self.entitlements.is_borrowing(node, self.amounts) for node in path[:meets])
+        tree, width = self.entitlements.cycle.admission.quota_tree, len(self.amounts)
+        entitled = np.array(self.entitlements.entitled, dtype=np.int64)
+        return bool(all_borrow(tree.limits, tree.used, entitled, home * width, self.node * width, self._amounts))
 
     def quota(self, level: int) -> QuotaRule | None:
         """Return whether the quota admits the job at a level; None if no quota is about it."""

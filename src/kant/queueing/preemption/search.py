@@ -52,8 +52,10 @@ def choose(
     On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
     the order in which they are to be stopped.
     """
-    if admits is not None and admits(()):
-        admits = None  # more victims never make it false
+    if admits is not None and admits(()):  # more victims never make it false
+        admits = None
+    if admits is not None and not admits(candidates):
+        return None
     table = placer.trial.table
     own = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL] & 1 == 1)
     if shape.ask.node_sets:
@@ -71,8 +73,6 @@ def choose(
     monotone = len(shape.parts) == 1 and not shape.wide
     if few and len(shape.parts) == 1:  # a job over the cap is in no set, and one group needs no other
         ordered = [who for who in ordered if who.capped <= cap_milli]
-    if admits is not None and not admits(ordered):
-        return None
     proof = Proof(placer, shape, job_row, ordered, admits)
     quota = admits.condition(ordered) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
     domains = None if quota is None else placer.counted_domains(shape)

@@ -1,0 +1,166 @@
+"""Several routers before the same engines: `python -m benchmarks.studies.serving_replicas`, a minute or two.
+
+Each request comes to one of them at random. Each knows what it has sent, and of the others what engines' metrics show,
+or what they tell it. Writes its part of docs/studies/serving-routers.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.prefix import SETTINGS, conversation, documents
+from benchmarks.studies.parts import write_part
+from benchmarks.studies.topology import interval
+from kant.gateway.backend import Backend
+from kant.gateway.gossip import EVERY_S
+from kant.gateway.scrape import Scraped
+from kant.serving import columns as c
+from kant.serving.engine import FOREVER
+from kant.serving.fleet import Fleet, new_fleet
+from kant.serving.prefix import PrefixAware
+from kant.serving.requests import Requests
+from kant.serving.routing import decide
+from kant.serving.site import ObservedSite, Sites
+
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-routers.md"
+COUNT, SEEDS, SCRAPE_S = 1500, range(3), 1.0
+SEEN: Any = SimpleNamespace(unseen=False)
+"""Stands for each request of a backend: only their number counts here."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How many routers there are, whether engines tell them of prefixes, and whether they tell each other of loads."""
+
+    routers: int
+    events: bool = True
+    gossip: bool = False
+
+    def __str__(self) -> str:
+        loads = "gossip" if self.gossip else "metrics"
+        return "one" if self.routers == 1 else f"{self.routers}, {loads}{', KV events' if self.events else ''}"
+
+
+WAYS = (Way(1), Way(4, False), Way(4), Way(4, False, True), Way(2, True, True), Way(4, True, True))
+
+
+def observe(fleet: Fleet, backends: list[Backend]) -> None:
+    """Let a router see the tokens of its own requests."""
+    for backend in backends:
+        rows = fleet.engines[backend.number].requests
+        for i in list(backend.site.live):
+            row = rows[fleet.number[i]]
+            if row[c.STATE] == c.FINISHED:
+                backend.site.end(i)
+                del backend.rows[i]
+            else:
+                backend.site.said(i, int(row[c.DONE]))
+
+
+def tell(views: list[list[Backend]]) -> None:
+    """Let each router hear what the others have."""
+    for k in range(len(views[0])):
+        loads = {j: view[k].own_load() for j, view in enumerate(views)}
+        for j, view in enumerate(views):
+            view[k].peers = {other: load for other, load in loads.items() if other != j}
+            view[k].add_up()
+
+
+def scrape(fleet: Fleet, backends: list[Backend]) -> None:
+    """Let a router read the metrics of each engine."""
+    for backend in backends:
+        state = fleet.engines[backend.number].state
+        usage = 1 - int(state[c.FREE]) / (SETTINGS.num_blocks - 1)
+        said = Scraped(int(state[c.RUNS]), int(state[c.WAITS]), usage)
+        backend.compare(said, *backend.own_load()[:2])
+
+
+def waits(requests: Requests, engines: int, way: Way, seed: int) -> tuple[float, float]:
+    """Mean and P99 of the time to first token, in seconds."""
+    routers = [PrefixAware() for _ in range(way.routers)]
+    fleet = new_fleet(requests, SETTINGS, engines, None, routers[0], seed)
+    draw = np.random.Generator(np.random.PCG64(seed + 1))
+    for router in routers if way.events else ():
+        router.index = routers[0].index
+    views = [[Backend(k, f"http://{k}", ObservedSite(SETTINGS, k)) for k in range(engines)] for _ in routers]
+    due = {"scrape": 0.0, "tell": 0.0 if way.gossip else FOREVER} if way.routers > 1 else {}
+
+    def reach(until: float) -> None:
+        for engine in fleet.engines:
+            fleet.drive(engine, until)
+
+    for i, now in enumerate(requests.arrival.tolist()):
+        while due and min(due.values()) <= now:
+            what = min(due, key=due.__getitem__)
+            reach(due[what])
+            for view in views:
+                observe(fleet, view)
+            if what == "tell":
+                tell(views)
+                due[what] += EVERY_S
+            else:
+                for view in views:
+                    scrape(fleet, view)
+                due[what] += SCRAPE_S
+        reach(now)
+        j = int(draw.integers(way.routers))
+        observe(fleet, views[j])
+        request, sites = fleet.incoming(i, now), [backend.site for backend in views[j]]
+        k = decide(routers[j], request, Sites(sites), fleet.draw)
+        cached = routers[j].sent(request, sites[k])
+        fleet.add(i, now, k, cached)
+        sites[k].send(i, request.prompt, request.predicted, cached)
+        views[j][k].rows[i] = SEEN
+    reach(FOREVER)
+    first = [fleet.engines[fleet.where[i]].times[fleet.number[i], c.FIRST] for i in range(len(requests))]
+    wait = np.array(first) - requests.arrival
+    return float(wait.mean()), float(np.quantile(wait, 0.99))
+
+
+def page() -> Iterator[str]:
+    yield "# Several routers before the same engines\n"
+    yield "Made by `python -m benchmarks.studies.serving_replicas`.\n"
+    yield f"""\
+`prefix` before the engines of `python -m benchmarks.prefix`, {COUNT:,} requests, each of which comes to one of the
+routers at random. A router sees its own requests. Of the others' it sees the engines' metrics, once a second, the least
+of three looks; with gossip what each has on each engine, every {1e3 * EVERY_S:.0f} ms. With KV events all know which
+prompts an engine has. {len(SEEDS)} seeds, 95 % intervals.
+"""
+    yield "| load | routers | mean to first token, s | of one router's | P99, s |"
+    yield "|---|---|---:|---:|---:|"
+    for load, engines in ((documents, 8), (conversation, 4)):
+        name = load.__name__
+        alone: list[float] = []
+        for way in WAYS:
+            rows = []
+            for seed in SEEDS:
+                draw = np.random.Generator(np.random.PCG64(seed))
+                rows.append(waits(load(draw, COUNT), engines, way, seed))
+            means, tails = zip(*rows, strict=True)
+            alone = alone or list(means)
+            ratios = [mean / one for mean, one in zip(means, alone, strict=True)]
+            mean, tail, over = (interval(list(values)) for values in (means, tails, ratios))
+            yield (
+                f"| {name} | {way} | {mean.mean:.3f} ± {mean.half:.3f} | {over.mean:.2f} ± {over.half:.2f}"
+                f" | {tail.mean:.2f} ± {tail.half:.2f} |"
+            )
+    yield """
+Metrics are up to three seconds old and say nothing of prompts that wait, so four routers send to the same engine at
+once. With both, four routers are nearly as one: what is left is what they send within the same twentieth of a second.
+"""
+
+
+def main() -> None:
+    text = "\n".join(page())
+    write_part(PAGE, "serving_replicas", text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Tells other routers before the same engines what this one has sent there, and hears what they have, over UDP.
+
+Each says its whole load of each engine, twenty times a second, so a datagram that is lost or comes late does no harm. A
+peer that has not been heard for a while counts no more; what it has sent then shows in the engines' metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kant.gateway.backend import Backend
+from kant.gateway.dispatch import Dispatcher
+from kant.live.logs import log_event
+from kant.model.errors import InputError
+
+log = logging.getLogger("kant.gateway")
+
+EVERY_S = 0.05
+SILENT_S = 1.0
+"""Seconds without a datagram after which a peer counts no more."""
+
+RESOLVE_S = 5.0
+"""Seconds between two look-ups of the peers' names: behind one may be many addresses, which come and go."""
+
+AT_ONCE = 500
+"""The most engines in a datagram, which may have 64 KiB."""
+
+Address = tuple[str, int]
+Load = tuple[int, int, int]
+"""Requests, their tokens, and those of them still to prefill."""
+
+
+class Heard(msgspec.Struct, array_like=True):
+    """A datagram: who says it, and its load of some engines, by URL."""
+
+    peer: int
+    loads: dict[str, Load]
+
+
+_DECODER, _ENCODER = msgspec.msgpack.Decoder(Heard), msgspec.msgpack.Encoder()
+
+
+def count(backends: Iterable[Backend], peer: int, loads: Mapping[str, Load] | None) -> None:
+    """Note what another router has on some backends, by URL; None: it is not heard any more."""
+    for backend in backends:
+        before = backend.peers.get(peer)
+        load = None if loads is None else loads.get(backend.url, before)
+        if load == before:
+            continue
+        if load is None:
+            del backend.peers[peer]
+        else:
+            backend.peers[peer] = load
+        backend.add_up()
+
+
+class Gossip(asyncio.DatagramProtocol):
+    """The exchange of one router with its peers; `port` is the opened one."""
+
+    def __init__(self, dispatcher: Dispatcher, listen: Address, peers: Sequence[Address]) -> None:
+        self.dispatcher, self.listen, self.peers = dispatcher, listen, peers
+        self.me = random.getrandbits(63)
+        self.port = 0
+        self.addresses: frozenset[Address] = frozenset()
+        self.latest: dict[int, float] = {}
+        """When each peer was last heard."""
+        self.resolved = 0.0
+
+    async def open(self) -> None:
+        """Start to tell and to hear; raises InputError if the address is taken."""
+        try:
+            found = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, local_addr=self.listen)
+        except OSError:
+            raise InputError("--gossip", "an address that is free", f"{self.listen[0]}:{self.listen[1]}") from None
+        self.transport: asyncio.DatagramTransport = found[0]
+        self.port = self.transport.get_extra_info("sockname")[1]
+        self.telling = asyncio.create_task(self._tell())
+
+    def close(self) -> None:
+        """Stop, and forget the peers."""
+        self.telling.cancel()
+        self.transport.close()
+
+    async def _tell(self) -> None:
+        while True:
+            if time.monotonic() - self.resolved >= RESOLVE_S:
+                await self._resolve()
+            loads = [(b.url, b.own_load()) for b in self.dispatcher.backends]
+            for first in range(0, max(len(loads), 1), AT_ONCE):
+                message = _ENCODER.encode(Heard(self.me, dict(loads[first : first + AT_ONCE])))
+                for address in self.addresses:
+                    self.transport.sendto(message, address)
+            self._forget_silent()
+            await asyncio.sleep(EVERY_S)
+
+    async def _resolve(self) -> None:
+        """Look up the peers' names; where that fails, what was known stays."""
+        found: set[Address] = set()
+        for host, port in self.peers:
+            try:
+                infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+                found |= {(str(info[4][0]), int(info[4][1])) for info in infos}
+            except OSError as error:
+                log_event(log, "a peer is not found", logging.WARNING, peer=f"{host}:{port}", error=str(error))
+        self.addresses = frozenset(found) or self.addresses
+        self.resolved = time.monotonic()
+
+    def datagram_received(self, data: bytes, addr: Address) -> None:
+        """Take what a peer says; whatever comes from elsewhere, or is nothing that a peer says, is ignored."""
+        if not any(addr[0] == host for host, _ in self.addresses):
+            return
+        try:
+            heard = _DECODER.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        if heard.peer != self.me and all(0 <= number < 1 << 40 for load in heard.loads.values() for number in load):
+            if heard.peer not in self.latest:
+                log_event(log, "hears a peer", peer=f"{addr[0]}:{addr[1]}")
+            self.latest[heard.peer] = time.monotonic()
+            count(self.dispatcher.backends, heard.peer, heard.loads)
+
+    def error_received(self, exc: Exception) -> None:
+        """Ignore that a peer is away: it is forgotten for its silence."""
+
+    def _forget_silent(self) -> None:
+        now = time.monotonic()
+        for peer in [peer for peer, at in self.latest.items() if now - at > SILENT_S]:
+            del self.latest[peer]
+            count(self.dispatcher.backends, peer, None)
+            log_event(log, "hears a peer no more", logging.WARNING)

@@ -1,0 +1,45 @@
+"""Small columns of the compiled instants (`advance.py`): the numbers of names, and the cached scores of nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.placement.capacity import NodeScores
+from kant.placement.group_kernel import Scores
+from kant.placement.policy import NodePolicy
+
+
+class Names:
+    """The numbers that the state gives to the names of a workload, by their codes; -1: not in the state yet."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._codes = {name: code for code, name in reversed(list(enumerate(names)))}
+        self._known = 0
+        self.numbers = np.full(len(names), -1, dtype=np.int64)
+
+    def meet(self, state: dict[str, int]) -> None:
+        """Copy the numbers of names that are new in the state."""
+        for name in list(state)[self._known :] if len(state) > self._known else ():
+            if name in self._codes:
+                self.numbers[self._codes[name]] = state[name]
+        self._known = len(state)
+
+    def new(self, state: dict[str, int]) -> list[str]:
+        """Add to the state the names that a compiled call has numbered, and return them in order."""
+        codes = np.flatnonzero(self.numbers >= len(state))
+        names = [self._names[code] for code in codes[np.argsort(self.numbers[codes])].tolist()]
+        for name in names:
+            state[name] = len(state)
+        self._known = len(state)
+        return names
+
+
+def kept(nodes: NodeScores) -> Scores:
+    return Scores(nodes.params, nodes.order, nodes.index, nodes.marks)
+
+
+def node_policies(placement: NodePolicy) -> list[NodePolicy]:
+    """Return the policies that score nodes for single-pod jobs, for gangs and for the remaining pods of gangs."""
+    asked = (0, 1, 1), (0, 1, 2), (0, 2, 2), (1, 2, 1)
+    return list(dict.fromkeys(placement.policy_for(*one)[0] for one in asked))
