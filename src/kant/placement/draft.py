@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from kant.cluster import columns as c
@@ -9,8 +11,9 @@ from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates, Holders, Weights
 from kant.cluster.quota_condition import QuotaCondition
 from kant.placement.clearing import TOO_MANY, cheapest_node
-from kant.placement.guesses import Newcomer
-from kant.placement.victims import ASKING, COUNTING, Asked, Counted, counting
+
+if TYPE_CHECKING:  # loaded with the first search for victims
+    from kant.placement.victims import Asked, Counted
 
 
 class Draft:
@@ -30,6 +33,9 @@ class Draft:
         With `few`, which wants a `monotone` newcomer, it is the best of all. `view` is the domain of each node and the
         quota condition, if a count of free places in one domain decides whether the newcomer fits; else it is asked.
         """
+        from kant.placement.guesses import Newcomer
+        from kant.placement.victims import ASKING, COUNTING, counting
+
         best: Table = np.zeros(len(candidates.rank), dtype=np.int64)
         newcomer, search = Newcomer(self.table, self._demands, groups), ASKING
         own: Counted | tuple[Table, QuotaCondition] | Asked = view

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.live_state import LiveState
 from kant.kube.notify.status import Status
-from kant.live.rounds import LiveRounds
-from kant.live.solver import Solver
 
 if TYPE_CHECKING:
     from kant.kube.lead.defragmentations import Defragmentations
+    from kant.live.rounds import LiveRounds
+    from kant.live.solver import Solver
 
 
 class Proposals:
@@ -25,7 +25,11 @@ class Proposals:
         self.solver = solver
         self.wake = wake
         self.state = state
-        self.rounds = LiveRounds(solver, wake, lambda core: self._movable(), most_starts=1) if solver else None
+        self.rounds: LiveRounds | None = None
+        if solver is not None:
+            from kant.live.rounds import LiveRounds
+
+            self.rounds = LiveRounds(solver, wake, lambda core: self._movable(), most_starts=1)
         self._defragmentations: Defragmentations | None = None
 
     def _movable(self) -> frozenset[str]:
