@@ -70,6 +70,8 @@ def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Pat
         assert eventually(lambda: kant.phase(first) == kant.phase(second) == "running")
         why = verb("why", third, "--home", home).out
         assert "1 node with room: too little power" in why and f"job {second} ends" in why
+        waited = kant.client.get(f"/v1/jobs/{third}/why")["waited_us"]
+        assert waited["rules"] > 0 and "fragmentation" not in waited
 
         def ahead() -> float:
             found = kant.client.get(f"/v1/eta?job={third}")

@@ -264,7 +264,7 @@ class Whoami(Shown, frozen=True):
     https:// in front if it does.
 
     `may`: what the caller may request, by the names (`operationId`) of the routes of this schema. `page`: a token for
-    the caller's page, if requested.
+    the caller's page, if requested. `home`: the home folder of the user as whom the caller's jobs run ("": not known).
     """
 
     user: str
@@ -273,6 +273,7 @@ class Whoami(Shown, frozen=True):
     address: str
     may: tuple[str, ...] = ()
     page: str = ""
+    home: str = ""
 
 
 class AuditEntry(Shown, frozen=True):
