@@ -86,6 +86,7 @@ class LocalQuestions(Questions):
         self.recorded = recorded
         self.complaint: Callable[[], str] = lambda: ""
         self.starting = ""
+        self.here = ""
 
     def present(self) -> tuple[Core, RunRecord]:
         assert self.recorded.run is not None, "asked once the state has been built"
@@ -439,6 +440,7 @@ class LocalQuestions(Questions):
             len(cluster.nodes) - sum(each.is_gone for each in driver.machines.known), cluster.gpus,
             len(driver.jobs.records), len(driver.core.state.running), driver.clock.micros(), driver.trouble,
             str(journals.path or "") if journals is not None else "", self.complaint(), self.starting,
+            self.here,
         )  # fmt: skip
         return msgspec.to_builtins(found)  # type: ignore[no-any-return]
 

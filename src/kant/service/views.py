@@ -241,7 +241,8 @@ class ServiceHealth(Shown, frozen=True):
     """Whether Kant can write (`trouble` is the reason if not), what it has, its clock, and its journal ("": not
     written).
 
-    `complaint`: why a changed profile or queue file was rejected. `starting`: kernels are still compiling.
+    `complaint`: why a changed profile or queue file was rejected. `starting`: kernels are still compiling. `here`: the
+    hardware of this machine, in a sentence ("": the cluster is virtual).
     """
 
     version: str
@@ -257,6 +258,7 @@ class ServiceHealth(Shown, frozen=True):
     journal: str
     complaint: str = ""
     starting: str = ""
+    here: str = ""
 
 
 class Whoami(Shown, frozen=True):
