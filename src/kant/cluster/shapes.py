@@ -352,6 +352,10 @@ class Shapes:
         groups = tuple(PodGroup(group.count, group.demand) for group in shape.groups)
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
 
+    def unruled(self, shape: Shape) -> Shape:
+        """Return `shape` without rules among pods and exact amounts; itself if it has none."""
+        return self._planned(shape.ask._replace(rules=())) if shape.ask.rules else shape
+
     def alone(self, shape: Shape) -> Shape:
         """Return `shape` without rules that look beyond one node: what these wait for may still appear."""
         if not shape.wide:

@@ -48,6 +48,7 @@ class Cause(StrEnum):
     QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
     CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it requests
     FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
+    RULES = "rules"  # it would fit, but not by the rules among pods, or by amounts of nodes such as their power cap
     TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
     RESERVATION = "reservation"  # it would fit, but the place is reserved for others
     PRIORITY = "priority"  # jobs of higher priority are ahead of it, or hold the GPUs that it lacks
@@ -200,8 +201,13 @@ class WaitClassifier:
             kept = None
             if not self._fits(shape, waiter.row):
                 anywhere = state.shapes.anywhere(shape)
-                far = anywhere is not shape and self._fits(anywhere, waiter.row)
-                kept = Cause.TOPOLOGY if far else Cause.FRAGMENTATION
+                unruled = state.shapes.unruled(anywhere)
+                if anywhere is not shape and self._fits(anywhere, waiter.row):
+                    kept = Cause.TOPOLOGY
+                elif unruled is not anywhere and self._fits(unruled, waiter.row):
+                    kept = Cause.RULES
+                else:
+                    kept = Cause.FRAGMENTATION
             waiter.tried = (freed, kept)
         return kept
 
