@@ -17,6 +17,7 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.gateway.backend import Limits
     from kant.gateway.outliers import Ejection
+    from kant.gateway.spans import RequestSpans
     from kant.kube.user.endpoints import ServiceEndpoints
     from kant.kube.user.inference_pool import PoolEndpoints
 
@@ -57,6 +58,13 @@ Peers = Annotated[
 ]
 Certificate = Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")]
 CertificateKey = Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")]
+Otlp = Annotated[
+    str | None,
+    Parameter(
+        help="Send a span of each request to this OpenTelemetry collector, such as http://localhost:4318. Default: none"
+        " is."
+    ),
+]
 TieSeed = Annotated[
     int | None,
     Parameter(
@@ -120,6 +128,16 @@ def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None
     return certificate, key
 
 
+def _spans(url: str | None, service: str) -> RequestSpans | None:
+    """Return the exporter of spans, if there is a collector; raises InputError for no address."""
+    if url is None:
+        return None
+    from kant.gateway.spans import RequestSpans
+    from kant.live.otlp import traces_url
+
+    return RequestSpans(traces_url(url, "--otlp"), service)
+
+
 def _log() -> logging.Logger:
     """Return a log on standard error of the events of backends."""
     from kant.live.logs import set_up
@@ -175,6 +193,7 @@ def route(
     ] = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
+    otlp: Otlp = None,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
@@ -212,6 +231,7 @@ def route(
         _tls(tls_cert, tls_key),
     )
     address(listen, "--listen")
+    spans = _spans(otlp, "kant-router")
     chosen, choice = policy_named(policy), router_named(router)
     settings = engine_settings(engine)
     read = single_tenant if tenants is None else partial(read_tenants, tenants)
@@ -221,7 +241,7 @@ def route(
     def make() -> RouterServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model, ejection)
         kept = None if record is None else Record(record, router, policy)
-        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read)
+        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read, spans)
 
     def ready(server: RouterServer) -> None:
         host = address(listen, "--listen")[0]
@@ -253,6 +273,7 @@ def pick(
     kv_events: EventsPort = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
+    otlp: Otlp = None,
     gossip_at: GossipAt = None,
     peers: Peers = "",
     engine: EngineOptions = ENGINE,
@@ -279,7 +300,7 @@ def pick(
     limits = _limits(in_flight, held, saturated_s)
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
-    events, tls = _events(kv_events, router), _tls(tls_cert, tls_key)
+    events, tls, spans = _events(kv_events, router), _tls(tls_cert, tls_key), _spans(otlp, "kant-picker")
     host = address(listen, "--listen")[0]
     if (gossip_at is None) != (not peers):
         raise InputError("--gossip and --peers", "both, or none")
@@ -290,7 +311,7 @@ def pick(
     def make() -> PickerServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
         gossip = None if heard_at is None else Gossip(dispatcher, heard_at, others)
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip, spans)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)

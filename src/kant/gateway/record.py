@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from kant.gateway.backend import Placement
+from kant.gateway.spans import LONGEST_NAME, Span
 from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.serving.prefix_index import BLOCK_TOKENS
@@ -31,8 +32,6 @@ FLUSH_S = 1.0
 
 KNOWN = 1 << 20
 """The most blocks whose numbers are remembered; one that returns later counts as new."""
-
-LONGEST_NAME = 128
 
 
 @dataclass(slots=True)
@@ -53,6 +52,7 @@ class RequestRecord:
     backend: int | None = None
     """The last backend that it was sent to."""
     attempts: int = 0
+    span: Span | None = None
 
 
 class Record:
