@@ -231,7 +231,7 @@ class Dispatcher:
 
     def _with_loads(self, backends: list[Backend]) -> tuple[list[Backend], Sites]:
         sites = [backend.site for backend in backends]
-        return backends, Sites(sites, self.loads.array, np.array([site.row for site in sites], dtype=np.int64))
+        return backends, Sites(sites, self.loads, np.array([site.row for site in sites], dtype=np.int64))
 
     def _open(self, placed: Placement) -> tuple[list[Backend], Sites]:
         """Return the backends that may get a request now."""
