@@ -14,6 +14,7 @@ from tests.collector import Collector, collecting
 from tests.gateway.engines import STREAM, TOKEN, FakeEngine, answer, chunk, engines
 from tests.gateway.rig import dispatcher, routing
 from tests.gateway.test_picker import ENDPOINTS, URLS, Envoy, body_of, picked
+from tests.gateway.test_shadow import shadowed
 from tests.patience import PATIENCE_S
 
 from kant.gateway.dispatch import Dispatcher
@@ -120,10 +121,12 @@ def test_an_envoy_without_an_engine_fails_its_span() -> None:
         await Envoy(channel).request(body_of(10))
         await until(lambda: len(spans.waiting) == 2)
 
-    picked(play, dispatcher(URLS), spans=spans)
+    picked(play, shadowed(URLS, "round-robin", "least-tokens"), spans=spans)
     served, failed = spans.waiting
     assert events(served) == ["decided", "first token"] and events(failed) == []
-    assert values(served["events"][0])["kant.endpoints"].split(",")[0] == ENDPOINTS[0]
+    decided = values(served["events"][0])
+    assert decided["kant.endpoints"].split(",")[0] == ENDPOINTS[0] and decided["kant.shadow.later_s"] == 0.0
+    assert decided["kant.shadow.backend"] in ("0", "1", "2")
     said = values(served)
     assert said["http.response.status_code"] == "200" and served["status"] == {}
     assert (said["gen_ai.request.model"], said["kant.tenant"]) == ("m", "ann")

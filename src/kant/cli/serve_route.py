@@ -65,6 +65,10 @@ Otlp = Annotated[
         " is."
     ),
 ]
+Shadow = Annotated[
+    str | None,
+    Parameter(help="Another router, which is asked what it would have decided, and moves nothing. Default: none is."),
+]
 TieSeed = Annotated[
     int | None,
     Parameter(
@@ -155,6 +159,7 @@ def route(
     port: ServicePort = "",
     policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
+    shadow: Shadow = None,
     listen: Annotated[str, Parameter(help="The address for clients, HOST:PORT.")] = "127.0.0.1:8080",
     operators: Annotated[
         str | None, Parameter(help="The address for operators, who drain backends there, HOST:PORT. Default: none.")
@@ -206,6 +211,7 @@ def route(
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
+    from kant.gateway.shadow import ShadowedDispatcher
     from kant.gateway.tenants import read_tenants, single_tenant
     from kant.gateway.timeouts import Timeouts
     from kant.serving.policies import policy_named
@@ -233,14 +239,16 @@ def route(
     address(listen, "--listen")
     spans = _spans(otlp, "kant-router")
     chosen, choice = policy_named(policy), router_named(router)
+    other = None if shadow is None else router_named(shadow)
     settings = engine_settings(engine)
     read = single_tenant if tenants is None else partial(read_tenants, tenants)
     allowed = read()
     model = None if ranker is None else LengthRanker.load(ranker)
 
     def make() -> RouterServer:
-        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model, ejection)
-        kept = None if record is None else Record(record, router, policy)
+        given = urls, settings, chosen, choice, limits, seed, model, ejection
+        dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
+        kept = None if record is None else Record(record, router, policy, shadow or "")
         return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read, spans)
 
     def ready(server: RouterServer) -> None:
@@ -262,6 +270,7 @@ def pick(
     pool: PoolName = None,
     policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
+    shadow: Shadow = None,
     listen: Annotated[str, Parameter(help="The address for Envoy, HOST:PORT.")] = "127.0.0.1:9002",
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
@@ -290,6 +299,7 @@ def pick(
     from kant.gateway.gossip import Gossip
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
+    from kant.gateway.shadow import ShadowedDispatcher
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
 
@@ -307,9 +317,13 @@ def pick(
     heard_at = None if gossip_at is None else address(gossip_at, "--gossip")
     others = [address(peer, "--peers") for peer in peers.split(",") if peer]
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
+    other, ejection = None if shadow is None else router_named(shadow), _ejection(eject_after, eject_s)
+    if shadow is not None and otlp is None:
+        raise InputError("--shadow", "--otlp as well: a picker tells it in its spans", shadow)
 
     def make() -> PickerServer:
-        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
+        given = urls, settings, chosen, choice, limits, seed, None, ejection
+        dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
         gossip = None if heard_at is None else Gossip(dispatcher, heard_at, others)
         return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip, spans)
 

@@ -215,7 +215,7 @@ class _Exchange:
         """Return the answer with the endpoints, then the body in pieces."""
         where = ",".join(map(endpoint, chosen))
         if self.span is not None:
-            self.span.note("decided", {"kant.backend": chosen[0].number, "kant.endpoints": where})
+            self.span.decided(self.placed, chosen[0].number, {"kant.endpoints": where})
         changed = [(DESTINATION, where)]
         if body is not None and len(body) != len(self.body):
             changed.append(("content-length", str(len(body))))

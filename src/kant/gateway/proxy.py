@@ -196,9 +196,11 @@ class Proxy:
                 await self._place(placed, entry)
                 backend = placed.backend
                 assert backend is not None
+                if entry.attempts == 0:
+                    self.meters.opinion(placed)
                 entry.backend, entry.attempts = backend.number, entry.attempts + 1
                 if entry.span is not None:
-                    entry.span.note("decided", {"kant.backend": backend.number, "url.full": backend.url})
+                    entry.span.decided(placed, backend.number, {"url.full": backend.url})
                 attempt = Attempt(self, request, placed, entry, retries)
                 try:
                     return await attempt.run()

@@ -58,8 +58,8 @@ class RequestRecord:
 class Record:
     """The file, open for appending. Raises InputError if it cannot be written or is another kind of file."""
 
-    def __init__(self, path: Path, router: str, policy: str) -> None:
-        self.path, self.router, self.policy = path, router, policy
+    def __init__(self, path: Path, router: str, policy: str, shadow: str = "") -> None:
+        self.path, self.router, self.policy, self.shadow = path, router, policy, shadow
         self.lines: list[bytes] = []
         self.flushing: asyncio.TimerHandle | None = None
         self.numbers: OrderedDict[int, int] = OrderedDict()
@@ -138,6 +138,10 @@ class Record:
                 "program": placed.program,
                 "level": placed.level,
             }
+            if placed.opinion is not None:
+                other, later_s, agrees = placed.opinion
+                line |= {"shadow": self.shadow, "shadow_backend": other, "shadow_later_s": round(later_s, 6)}
+                line["shadow_agrees"] = agrees
         return msgspec.json.encode(line) + b"\n"
 
     def _named(self, blocks: list[int], prompt: int) -> list[int]:

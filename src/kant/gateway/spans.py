@@ -37,6 +37,14 @@ class Span:
         """Return the header with which the engine's spans are children of this one."""
         return f"00-{self.trace}-{self.id}-01"
 
+    def decided(self, placed: Placement | None, backend: int, what: Mapping[str, Value]) -> None:
+        """Note that a request has a backend, and what a shadow says of that."""
+        of: dict[str, Value] = {"kant.backend": backend}
+        if placed is not None and placed.opinion is not None:
+            other, later_s, _ = placed.opinion
+            of |= {"kant.shadow.backend": -1 if other is None else other, "kant.shadow.later_s": later_s}
+        self.note("decided", of | dict(what))
+
     def note(self, name: str, what: Mapping[str, Value] | None = None) -> None:
         """Add an event that happens now."""
         self.events.append((name, time.monotonic(), dict(what or {})))
