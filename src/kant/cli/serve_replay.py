@@ -124,6 +124,7 @@ def _judged(path: Path, change: Change, allowed: float, confidence: float, seed:
             "mean": float(seen.mean()) if len(seen) else None,
             "p99": float(np.quantile(seen, 0.99)) if len(seen) else None,
         },
+        "shadow": day.shadow,
     } | engine_about(change)
     return about, Verdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
 
@@ -175,4 +176,10 @@ def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> Non
         console.print(
             f"{said} compare it with the simulated ones to see the error of the engine's model", soft_wrap=True
         )
+    if (told := about["shadow"]) is not None:
+        when = f"{milliseconds(abs(told['later_s']))} {'later' if told['later_s'] > 0 else 'earlier'}"
+        console.print(
+            f"shadow {told['router']}: the same decision for {told['agrees'] / told['requests']:.1%} of"
+            f" {told['requests']:,} requests; first tokens {when} by prediction", soft_wrap=True,
+        )  # fmt: skip
     console.print(f"latency: {about['latency']}", soft_wrap=True, markup=False, style="dim")

@@ -120,12 +120,12 @@ def up(
     if detach:
         return _detach(place)
     from kant.cli.page import tell
+    from kant.live.otlp import traces_url
     from kant.model.tenant import QueueConfig
     from kant.model.units import SECOND, parse_duration
     from kant.service.daemon import DaemonOptions, serve
     from kant.service.notices import NONE, read_notices
     from kant.service.reload import Files
-    from kant.service.traces import traces_url
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
