@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +50,22 @@ Reservations = Annotated[
     Path | None,
     Parameter(help="A CSV file of bookings, whose GPUs no other job uses meanwhile (docs/reservations.md)."),
 ]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a workload is simulated with, as options of `kant simulate` and `kant compare`."""
+
+    format: Format = None
+    slice: Slice = None
+    cluster: ClusterOption = None
+    queues: Queues = None
+    faults: FaultsFile = None
+    services: Services = None
+
+
+SETTING = Setting()
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
 
