@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,6 +232,17 @@ def check_out(out: Path | None) -> None:
         raise InputError(f"--out {out}", "a folder that can be made")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}", "a folder that may be written")
+
+
+def write_text(text: str, out: Path | None) -> None:
+    """Write to the file of `--out`, or to standard output without one. Raises InputError if it cannot be written."""
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
 
 
 def parse_at(text: str | None) -> int | None:

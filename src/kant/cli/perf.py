@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, whole
+from kant.cli.inputs import Json, whole, write_text
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -90,10 +90,7 @@ def fit(
 
     found = fitted(read_samples(measured))
     if out is not None:
-        try:
-            out.write_text(costs_text(found), encoding="utf-8")
-        except OSError as error:
-            raise InputError(str(out), f"a file that can be written ({error.strerror})") from None
+        write_text(costs_text(found), out)
     return Reply(fit_json(found), lambda: _show_fit(found, out)).print(json)
 
 

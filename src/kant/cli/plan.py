@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from kant.cli.booked import booked_calendar
-from kant.cli.inputs import At, Json, Limit, Seed, effort, whole
+from kant.cli.inputs import At, Json, Limit, Seed, effort, whole, write_text
 from kant.cli.output import Reply
 from kant.cli.plan_dispatch import dispatch
 from kant.cli.plan_residency import residency
@@ -191,10 +191,7 @@ def generate(
         drawn = draw(500 if tasks is None else tasks, resources, seed)
         count = sum(len(process.tasks) for process in drawn.processes)
         text, what = instance_json(drawn), f"{count:,} tasks in {len(drawn.processes):,} processes"
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(out), f"a file that can be written ({error})") from None
+    write_text(text, out)
     console.print(f"{what} written to {out}", soft_wrap=True)
 
 

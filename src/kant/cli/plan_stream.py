@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, Seed, whole
+from kant.cli.inputs import Json, Seed, whole, write_text
 from kant.cli.output import Reply
 from kant.cli.plan_workflow import ClusterNodes, WorkflowPath, load_graph, policy_named
 from kant.model.errors import InputError
@@ -101,10 +101,7 @@ def train(
         if not json:
             console.print(f"generation {made.number + 1}: latency {made.ratio:.4f} of ETF's")
     assert made is not None
-    try:
-        out.write_text(weights_toml(made.policy), encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(out), f"a file that can be written ({error})") from None
+    write_text(weights_toml(made.policy), out)
     answer = {"generations": generations, "ratio": made.ratio, "weights": str(out)}
     return Reply(answer, lambda: console.print(f"weights written to {out}", soft_wrap=True)).print(json)
 
