@@ -190,24 +190,18 @@ class WaitClassifier:
         return self.scheduler.profile.discipline.held_by(self._diagnosis.cycle, row) is not None
 
     def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
-        """Return why there is no place, ignoring reservations; None where there is one.
-
-        A negative result holds until something is freed.
-        """
+        """Return why there is no place, ignoring reservations; None where there is one. A negative result holds until
+        something is freed."""
         state, shape = self.state, waiter.shape
         freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
         stamp, kept = waiter.tried
         if kept is None or stamp != freed:
             kept = None
             if not self._fits(shape, waiter.row):
-                anywhere = state.shapes.anywhere(shape)
-                unruled = state.shapes.unruled(anywhere)
-                if anywhere is not shape and self._fits(anywhere, waiter.row):
-                    kept = Cause.TOPOLOGY
-                elif unruled is not anywhere and self._fits(unruled, waiter.row):
-                    kept = Cause.RULES
-                else:
-                    kept = Cause.FRAGMENTATION
+                anywhere, unruled = state.shapes.anywhere(shape), state.shapes.anywhere(shape, ruled=False)
+                far = anywhere is not shape and self._fits(anywhere, waiter.row)
+                ruled = not far and unruled is not anywhere and self._fits(unruled, waiter.row)
+                kept = Cause.TOPOLOGY if far else Cause.RULES if ruled else Cause.FRAGMENTATION
             waiter.tried = (freed, kept)
         return kept
 
