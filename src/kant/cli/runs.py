@@ -26,7 +26,8 @@ from kant.cli.inputs import (
     load_workload,
 )  # fmt: skip
 from kant.cli.progress import shown, span_of
-from kant.cli.side_by_side import cores, run_side_by_side
+from kant.cli.side_by_side import run_side_by_side
+from kant.experiments.pool import cores
 from kant.model.node import ClusterSpec
 
 if TYPE_CHECKING:
