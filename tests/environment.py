@@ -21,5 +21,4 @@ def fresh_environment(home: Path) -> dict[str, str]:
     return os.environ | {
         "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0",
         "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": "", "PYTEST_ADDOPTS": "-p no:cacheprovider",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }  # fmt: skip
