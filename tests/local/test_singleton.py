@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
 from kant.cli.scripts import expanded
+from kant.local.jobs import LocalJobs
+from kant.local.record import JobPhase, JobRecord
+from kant.model.submission import Submission
 
 
 @pytest.fixture
@@ -67,3 +72,32 @@ def test_slurms_word_for_it_is_understood(tmp_path: Path) -> None:
     script.write_text("#!/bin/sh\n#SBATCH --dependency=afterok:7,singleton\ntrue\n")
     assert expanded(["submit", str(script)])[1:4] == ["--after-ok", "7", "--singleton"]
     assert expanded(["submit", "--singleton", "--", "true"]) == ["submit", "--singleton", "--", "true"]
+
+
+def test_the_jobs_of_an_array_look_once_for_earlier_ones_and_again_after_a_new_name() -> None:
+    nothing: Any = None
+    jobs, scans = LocalJobs(nothing, nothing, nothing, (), lambda: None), 0
+
+    class Records(dict[str, JobRecord]):
+        def values(self) -> Any:
+            nonlocal scans
+            scans += 1
+            return super().values()
+
+    def record(seq: int, name: str, phase: JobPhase, array: int = -1) -> JobRecord:
+        wish = Submission(command=("true",), workdir="/", name=name, singleton=array >= 0)
+        return JobRecord(seq, str(seq), wish, b"", "ann", 0, phase, array, seq - array if array >= 0 else -1)
+
+    one, two = record(1, "other", JobPhase.HELD), record(2, "same", JobPhase.HELD)
+    array = [record(seq, "same", JobPhase.BLOCKED, 3) for seq in range(3, 53)]
+    jobs.records = Records({each.id: each for each in (one, two, *array)})
+    for each in array:
+        jobs.block(each)
+    assert list(jobs.waits_for["2"]) == [each.id for each in array] and scans == 1
+    jobs.change(one, replace(one, submission=two.submission))
+    jobs.block(array[0])
+    assert list(jobs.waits_for["1"]) == [array[0].id] and scans == 2
+    one.phase = JobPhase.CANCELLED
+    jobs.waits_for.clear()
+    jobs.block(array[0])
+    assert list(jobs.waits_for) == ["2"] and scans == 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import takewhile
 
 from kant.cluster.columns import J_STARTED, J_SUBMIT
 from kant.live.core import Core
@@ -53,6 +54,7 @@ class LocalJobs:
         self.later: dict[str, int] = {}  # jobs that may not start before a time, with that time
         self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs in the core
         self.throttled: dict[int, dict[str, None]] = {}  # and the jobs that wait for one of these to end
+        self._alike: tuple[tuple[str, str, int], str | None] | None = None  # the last result of `_like`
         self.refusals: dict[str, int] = {}  # how often each job's run could not begin
 
     def follow(self, core: Core) -> None:
@@ -79,6 +81,7 @@ class LocalJobs:
         came = int(self.core.state.jobs[self.core.state.rows[name], J_SUBMIT]) if name is not None else -1
         self.withdraw(record)
         record.submission, record.digest = new.submission, new.digest
+        self._alike = None
         record.after, record.after_ok, record.after_not_ok = new.after, new.after_ok, new.after_not_ok
         record.after_started = new.after_started
         self.touch(record)
@@ -119,6 +122,7 @@ class LocalJobs:
         if given is None:
             return False
         record.submission, record.digest = given.job, given.digest
+        self._alike = None
         record.submitted = record.started = self.clock.micros() - (since_boot() - given.time)
         self.touch(record)
         name = self.core_id.get(record.id)
@@ -230,13 +234,18 @@ class LocalJobs:
 
     def _like(self, record: JobRecord) -> str | None:
         """Return the first earlier job of its user and name that has not ended, outside its own array; or None."""
-        own = (record.user, record.submission.name)
-        for other in self.records.values():  # in the order of their submission
-            if other.seq >= (record.array if record.array >= 0 else record.seq):  # the jobs of an array are consecutive
-                return None
-            if (other.user, other.submission.name) == own and not other.is_over:
-                return other.id
-        return None
+        own = (record.user, record.submission.name, record.array if record.array >= 0 else record.seq)
+        if self._alike is not None and self._alike[0] == own:  # the jobs of an array ask one after the other
+            found = self._alike[1]
+            if found is None or self._is_like(self.records.get(found), own):
+                return found
+        earlier = takewhile(lambda other: other.seq < own[2], self.records.values())  # in order of submission
+        found = next((other.id for other in earlier if self._is_like(other, own)), None)
+        self._alike = own, found
+        return found
+
+    def _is_like(self, other: JobRecord | None, own: tuple[str, str, int]) -> bool:
+        return other is not None and (other.user, other.submission.name) == own[:2] and not other.is_over
 
     def _postponed(self, record: JobRecord) -> str | None:
         """Return why a job without pending dependencies may not start yet; `block` runs again when that may change."""
