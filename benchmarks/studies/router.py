@@ -1,8 +1,8 @@
 """Which policy acts now? `python -m benchmarks.studies.router [--cache FILE]`: about half an hour of one core.
 
-Fixed policies, the router of `kant-weather`, and three kinds of look-ahead (router_ahead.py): on weeks drawn after
-published clusters and on those of the real traces in `../shared/data`, each virtual cluster by itself. Writes
-docs/studies/router.md.
+Fixed policies, the router of `kant-weather`, and two kinds of look-ahead that know what comes (router_ahead.py): on
+weeks drawn after published clusters and on those of the real traces in `../shared/data`, each virtual cluster by
+itself. Writes docs/studies/router.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from benchmarks.data import DATA
-from benchmarks.studies.router_ahead import DAYS, FLOOR, OTHER, Week, World, ahead, from_now, one_hour, to_the_end
+from benchmarks.studies.router_ahead import DAYS, FLOOR, OTHER, Week, World, ahead, one_hour, to_the_end
 from kant.metrics.paired import mean_interval
 from kant.scheduler.profile import Profile, builtin_texts, parse_profile
 from kant.workload.digest import workload_digest
@@ -157,7 +157,6 @@ MEASURES: dict[str, Callable[[Week, Profile], float]] = {
     "router": lambda week, profile: World(week, profile).mean(),
     "an hour ahead": lambda week, profile: ahead(week, profile, one_hour),
     "to the end": lambda week, profile: ahead(week, profile, to_the_end),
-    "from now": lambda week, profile: ahead(week, profile, from_now),
 }
 """What changes between two policies."""
 
