@@ -142,6 +142,7 @@ def test_the_policy_of_the_last_switch_decides_from_the_next_cycle_on() -> None:
     st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 900)), min_size=1, max_size=6),
     st.integers(1, 12_000),
 )  # fmt: skip
+@example([(2000, 0), (1990, 1)], 100)  # a gain below the margin
 @settings(max_examples=examples(25), deadline=None)
 def test_a_look_ahead_confirms_what_a_queue_of_one_machine_gains(queued: list[tuple[int, int]], left: int) -> None:
     profile, now = parse_profile(SHORT, "a test"), 1000
