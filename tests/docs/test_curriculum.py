@@ -168,6 +168,28 @@ def test_trees_in_gaps_cost_others_nothing(fill_profile: kant.Profile, queries: 
         assert found.used == pytest.approx(1.0)
 
 
+def test_others_stop_and_move_each_other_as_without_fillers(fill_profile: kant.Profile) -> None:
+    """A queue reclaims a node from a job that borrows, and that job goes on where it fits."""
+    state = fill_profile.inner.new_state(read_cluster("2x8"))
+    quotas = {"mine": 12_000, "lent": 0, "spare": 4000}
+    queues = [Queue(name, parent="pool", quotas=(Quota(nominal=milli),)) for name, milli in quotas.items()]
+    state.apply(QueuesChanged(0, QueueConfig((Queue("pool"), *queues))))
+    for name, queue, gpus, priority in (
+        ("l", "lent", 4, 0),
+        ("k", "mine", 4, 0),
+        ("m", "mine", 8, 0),
+        ("f", "spare", 8, -1),
+    ):
+        state.apply(submitted(Job(name, 0, (PodGroup(1, Demand(gpus)),), queue=queue, priority=priority)))
+    for node, name in enumerate("lk"):
+        state.apply(JobStarted(0, name, np.array([[node, 1, 15, 1000, 0, 0, 0, 0, 0]])))
+    plan = Scheduler(state, fill_profile.inner).cycle(10**9)
+    assert [(type(each), each.job) for each in plan.decisions if isinstance(each, Preempt | Start)] == [
+        (Preempt, "l"), (Start, "m"), (Start, "l"),
+    ]  # fmt: skip
+    assert isinstance(plan.decisions[0], Preempt) and plan.decisions[0].moved
+
+
 def test_fillers_start_last(fill_profile: kant.Profile) -> None:
     """In one plan: a gang takes the place of the fillers there and nobody else's; the other filler stays."""
     state = fill_profile.inner.new_state(read_cluster("2x8"))

@@ -35,7 +35,7 @@ def law(
     try:
         found = fit(losses, tail)
     except InputError as error:
-        raise InputError(str(rows), error.expected) from None
+        raise InputError(str(rows), error.expected, f"{len(losses)} cells") from None
     middle = sorted(losses)[len(losses) // 2]
     kinds = {
         f"one rate, tuned at {middle[0]:,} and {middle[1]:,.0f}": dict.fromkeys(losses, found.best[middle][0]),

@@ -76,4 +76,4 @@ def moment_of(
 ) -> Moment:
     """Return the present moment of a scheduler (by default, and at least, the time of the last event)."""
     state = scheduler.state
-    return Moment(freeze(state), scheduler.profile, 0, max(now or 0, state.now), past, zero, trial)
+    return Moment(freeze(state), scheduler.given, 0, max(now or 0, state.now), past, zero, trial)

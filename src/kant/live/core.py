@@ -19,7 +19,7 @@ from kant.live.sentences import public_id
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
 from kant.model.errors import StateError
-from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed, QueuesChanged
+from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed, PolicyRouted, QueuesChanged
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.scheduler.cycle import Scheduler
@@ -173,11 +173,13 @@ class Core:
         """Decide what to do now about gangs that were found partly bound."""
         return self._decided(complete_partial_gangs(self.scheduler, self.now))
 
-    def propose(self, proposal: PlanProposed) -> Plan:
-        """Take in a solver's proposal, and decide about it now."""
+    def propose(self, proposal: PlanProposed | PolicyRouted) -> Plan:
+        """Take in a solver's proposal and decide about it now, or let the policy act that a look-ahead confirmed."""
         from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
 
         self.happen(msgspec.structs.replace(proposal, time=self.now))
+        if isinstance(proposal, PolicyRouted):
+            return self.cycle()
         return self._decided(carry_out_proposal(self.scheduler, self.now))
 
     def preempt_by_node(self, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:

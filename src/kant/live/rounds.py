@@ -18,7 +18,7 @@ from kant.live.core import Core
 from kant.live.logs import log_event
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
-from kant.model.event import PlanProposed
+from kant.model.event import PlanProposed, PolicyRouted
 from kant.optimize.answers import Round
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ class LiveRounds:
         self._core: Core | None = None
         self._rounds: Rounds | None = None
         self._asking: asyncio.Task[None] | None = None
-        self._there: PlanProposed | None = None
+        self._there: PlanProposed | PolicyRouted | None = None
 
-    def turn(self, core: Core) -> PlanProposed | None:
+    def turn(self, core: Core) -> PlanProposed | PolicyRouted | None:
         """Return a proposal that has arrived for this core, if any. Begins a round where one is due."""
         profile = core.profile
-        if profile.fallback is None and profile.defragment is None:
+        if not profile.asks:
             return None
         if self._core is not core or self._rounds is None:
             from kant.optimize.rounds import Rounds  # most profiles have none
@@ -67,7 +67,7 @@ class LiveRounds:
             self._core, self._rounds, self._there = core, Rounds(profile, core.now), None
             if learned is not None and len(learned.wanted) == len(core.state.pools):
                 self._rounds.learned = learned
-        if self._asking is None and self._rounds.due <= core.now:
+        if self._asking is None and self._rounds.is_due(core.now):
             begun = self._rounds.begin(core.state, core.now)
             if begun:
                 self._asking = asyncio.get_running_loop().create_task(self._ask(core, begun))
@@ -88,7 +88,9 @@ class LiveRounds:
                 answer = await self.solver(task)
                 if sentence := failure(answer):
                     raise InputError("the solver", f"one that answers ({sentence})")
-                found = msgspec.json.decode(answer, type=PlanProposed | None)
+                found = msgspec.json.decode(answer, type=PlanProposed | PolicyRouted | None)
+                if isinstance(found, PolicyRouted):
+                    log_event(log, f"{found.policy} acts: {found.why}", decision="route")
                 if found is not None and self._core is core:
                     self._there = found
                     break

@@ -14,10 +14,10 @@ import msgspec
 from kant.insight.moment import Moment
 from kant.model.errors import InputError
 from kant.model.units import count_from
-from kant.optimize.answers import DefragmentOrder, Learned
+from kant.optimize.answers import DefragmentOrder, Learned, Round
 from kant.scheduler.cycle import Scheduler
 
-What = Literal["optimality", "fallback", "defragment"]
+What = Literal["optimality"] | Round
 
 
 NOTHING = Learned()

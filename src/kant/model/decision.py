@@ -314,7 +314,7 @@ class Reorder(Struct, frozen=True, tag="reorder", tag_field="do"):
 
 
 class Route(Struct, frozen=True, tag="route", tag_field="do"):
-    """Switch to another policy of the router from the next cycle on; `why` in one sentence."""
+    """Switch back to the floor of the router from the next cycle on; `why` in one sentence."""
 
     policy: str
     why: str

@@ -212,7 +212,10 @@ class JobLimited(_Event, frozen=True, tag="limited"):
 
 
 class PolicyRouted(_Event, frozen=True, tag="routed"):
-    """From now on this policy of the router acts (`kant.queueing.router`); `why` in one sentence."""
+    """From now on this policy of the router acts (`kant.queueing.router`); `why` in one sentence.
+
+    A proposal that the look-ahead did not confirm is also recorded so, with the floor as policy.
+    """
 
     policy: str
     why: str = ""

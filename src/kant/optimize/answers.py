@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kant.scheduler.solvers import Defragment
 
-Round = Literal["fallback", "defragment"]
+Round = Literal["fallback", "defragment", "route"]
 
 
 class Learned(Struct, frozen=True):

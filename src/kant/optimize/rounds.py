@@ -1,4 +1,4 @@
-"""Rounds: when a profile asks a solver, and what the solver learns about the queue.
+"""Rounds: when a profile asks a solver or a look-ahead, and what the solver learns about the queue.
 
 A driver asks `Rounds` when a round is due, gives the state to a solver (`proposals.py`), and passes the proposal to the
 core as an event. The solver also gets what was learned about the queue on the way.
@@ -27,15 +27,23 @@ class Rounds:
             self._next["fallback"] = now + profile.fallback.every_s * SECOND
         if profile.defragment is not None:
             self._next["defragment"] = now + profile.defragment.every_s * SECOND
+        self._looks_from = now  # when a look-ahead may be asked
 
     @property
     def due(self) -> int:
         return min(self._next.values(), default=FOREVER)
 
+    def is_due(self, now: int) -> bool:
+        """Whether a round may begin at `now`: one that is due, or a look-ahead, which comes once a rule holds."""
+        return self.due <= now or (self.profile.router is not None and self._looks_from <= now)
+
     def begin(self, state: ClusterState, now: int) -> list[Round]:
         """The rounds that begin at `now` and are not pointless."""
         found: list[Round] = []
-        fallback, defragment = self.profile.fallback, self.profile.defragment
+        fallback, defragment, router = self.profile.fallback, self.profile.defragment, self.profile.router
+        if router is not None and self._looks_from <= now and router.proposal(state, now) is not None:
+            self._looks_from = now + router.hold_s * SECOND
+            found.append("route")
         if fallback is not None and self._next["fallback"] <= now:
             self._next["fallback"] = now + fallback.every_s * SECOND
             since = now - fallback.wait_s * SECOND

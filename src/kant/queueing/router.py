@@ -1,8 +1,8 @@
-"""A router of policies: it selects the active policy by features of the cluster state.
+"""A router of policies: rules over features of the cluster state propose the active policy, a look-ahead confirms it.
 
 The idea of a scheduler above several agents, one of which acts, learned from demonstrations, is from SEIHAI (arXiv
-2111.08857). Rules over features of the state select the policy; the first that holds wins. Without one, the `floor`
-acts.
+2111.08857). The first rule that holds proposes; without one, the `floor` acts. A driver asks for the look-ahead
+(`sim/look_ahead.py`) and records its answer as an event.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LATELY, ENOUGH = 3 * DAY, 30
 
 
 class SwitchRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """`policy` acts if each feature of `where` lies between its two bounds. `says` is the reason in a few words."""
+    """`policy` is proposed if each feature of `where` lies between its two bounds. `says`: the reason in few words."""
 
     policy: str
     says: str
@@ -47,15 +47,16 @@ class SwitchRule(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of several policies acts: `floor`, unless a rule selects another.
+    """Which of several policies acts: `floor`, unless a rule proposes another and a look-ahead confirms it.
 
-    A switch away from the floor needs `hold_s` seconds since the last switch; a switch back is always allowed. The
-    bounds of a rule are wider by `band` percentage points while its policy acts. With a `pin` that policy always acts.
+    The look-ahead is asked every `hold_s` seconds in which a rule holds, also whether a policy still acts; without a
+    confirmation for twice as long the floor acts again, and as soon as the policy's rule no longer holds. The bounds of
+    a rule are wider by `band` percentage points while its policy acts. With a `pin` that policy always acts.
     """
 
     floor: str
     rules: tuple[SwitchRule, ...] = ()
-    hold_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
+    hold_s: Annotated[int, Meta(ge=1, le=10**9)] = 3600
     band: Annotated[int, Meta(ge=0, le=1000)] = 2
     pin: str = ""
 
@@ -82,24 +83,36 @@ class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
         return self.pin or chosen
 
     def look(self, state: ClusterState, now: int) -> Route | None:
-        """Return the switch that is due; None for none. Called while jobs wait."""
-        if self.pin:
-            return None
+        """Return the switch back to the floor that is due; None for none. Called while jobs wait."""
         acts = self.acts(state)
-        wanted, why = self._wanted(state, now, acts)
-        if wanted == acts:
+        if self.pin or acts == self.floor or state.routed is None:
             return None
-        early = state.routed is not None and now < state.routed.time + self.hold_s * SECOND
-        return None if early and wanted != self.floor else Route(wanted, why)
+        since = now - state.routed.time
+        if since >= 2 * self.hold_s * SECOND:
+            return Route(self.floor, f"no look-ahead has confirmed {acts} for {since // SECOND:,} s")
+        rules, found = [rule for rule in self.rules if rule.policy == acts], self._features(state, now)
+        if any(self._holds(rule, found, self.band) for rule in rules):
+            return None
+        return Route(self.floor, f"no longer so: {self._facts(found, rules[0])}")
 
-    def _wanted(self, state: ClusterState, now: int, acts: str) -> tuple[str, str]:
-        found = features(state, now) | self._predictions(state, now)
+    def proposal(self, state: ClusterState, now: int) -> tuple[str, str] | None:
+        """Return the policy that a rule proposes instead of the floor, and why; None if no rule holds or nobody waits.
+
+        It may be the one that acts.
+        """
+        if self.pin or not state.pending:
+            return None
+        acts, found = self.acts(state), self._features(state, now)
         for rule in self.rules:
-            slack = self.band if rule.policy == acts else 0
-            if all(least - slack <= found[name] <= most + slack for name, (least, most) in rule.where.items()):
+            if rule.policy != self.floor and self._holds(rule, found, self.band if rule.policy == acts else 0):
                 return rule.policy, f"{rule.says}: {self._facts(found, rule)}"
-        rules = [rule for rule in self.rules if rule.policy == acts]
-        return self.floor, f"no longer so: {self._facts(found, rules[0])}" if rules else "no rule holds"
+        return None
+
+    def _features(self, state: ClusterState, now: int) -> dict[str, int]:
+        return features(state, now) | self._predictions(state, now)
+
+    def _holds(self, rule: SwitchRule, found: dict[str, int], slack: int) -> bool:
+        return all(least - slack <= found[name] <= most + slack for name, (least, most) in rule.where.items())
 
     def _predictions(self, state: ClusterState, now: int) -> dict[str, int]:
         """Return the accuracy of predictions; empty if no rule uses it, because it scans all jobs."""

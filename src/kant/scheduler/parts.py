@@ -27,7 +27,7 @@ def acting(profile: Profile, state: ClusterState) -> Profile:
 
 
 def look(cycle: CyclePlan, router: PolicyRouter) -> None:
-    """Switch to another policy if that is due. It acts from the next cycle on, which is at once."""
+    """Switch back to the floor if that is due. It acts from the next cycle on, which is at once."""
     if cycle.state.pending and (switch := router.look(cycle.state, cycle.now)) is not None:
         cycle.plan.decisions.append(switch)
         cycle.wake_at(cycle.now + 1)

@@ -90,6 +90,12 @@ class Profile:
         return bool(self.routes) or discipline.forecasts or not discipline.buckets or order.moving or order.remembers
 
     @property
+    def asks(self) -> bool:
+        """Whether a driver has to ask for proposals: of a solver, or of a look-ahead for the router."""
+        routes = self.router is not None and bool(self.router.rules) and not self.router.pin
+        return routes or self.fallback is not None or self.defragment is not None
+
+    @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
         """What frees capacity for jobs that do not fit: if all jobs have one priority, and if priority is kept."""
         return self.preemption, self.preemption or self.discipline.takes_back

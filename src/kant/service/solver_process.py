@@ -1,11 +1,14 @@
-"""The solver's process: it reads tasks about moments from its input and writes answers to its output."""
+"""The process of solvers and look-aheads: it reads tasks about moments and writes answers."""
 
 from __future__ import annotations
 
 import pickle
 import sys
 
+import msgspec
+
 from kant.live.solver import SolverTask, work_out
+from kant.model.units import count_from
 from kant.service.side_process import SideProcess, answer_all
 
 PROCESS = (sys.executable, "-m", "kant.service.solver_process")
@@ -30,6 +33,11 @@ def answer(question: bytes) -> bytes:
     """Return the answer to a pickled task."""
     task = pickle.loads(question)
     assert isinstance(task, SolverTask)
+    if task.what == "route":
+        from kant.sim.look_ahead import look_ahead  # and the simulator
+
+        count_from(task.moment.zero)
+        return msgspec.json.encode(look_ahead(task.moment))
     return work_out(task)
 
 

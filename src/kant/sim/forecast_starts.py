@@ -71,7 +71,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
     A start is None where none is in sight. With `bare` only the starts are computed. The same moment gives the same
     answer.
     """
-    first = _Future(moment)
+    first = Future(moment)
     state = first.state
     ranked = first.in_order()
     asked = [row for row in ranked if not only or state.ids[row] == only]
@@ -80,13 +80,13 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
     wanted = {row for row in asked if not _is_hopeless(diagnosis, row)}
     choices = {} if bare else domain_choices(first.scheduler, moment.now, only)
     columns = state.jobs[asked][:, [c.J_QUEUE, c.J_MILLI, c.J_SINCE]].tolist()
-    work, certain = _draw(state, moment, futures or _enough(len(ranked)), first.execution.speed.reports)
+    work, certain = draw(state, moment, futures or enough(len(ranked)), first.execution.speed.reports)
     comes = moment.past.days(moment.now) > 0
-    count = 1 if certain and not comes else futures or _enough(len(ranked))
+    count = 1 if certain and not comes else futures or enough(len(ranked))
     spends = not (only or bare) and bool(first.left_of_budgets())
     found, dry = [], list[dict[BudgetScope, int]]()
     for number in range(count if wanted or spends else 0):
-        future = first if number == 0 else _Future(moment)
+        future = first if number == 0 else Future(moment)
         rows = {row: int(left[number]) for row, left in work.items()}
         future.begin(rows, _coming(moment, number, len(rows)) if comes else iter(()))
         found.append(future.run(wanted, spends))
@@ -103,7 +103,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
 
 
 def _budgets(
-    first: _Future, dry: list[dict[BudgetScope, int]], found: list[dict[int, Basis]], wanted: set[int]
+    first: Future, dry: list[dict[BudgetScope, int]], found: list[dict[int, Basis]], wanted: set[int]
 ) -> tuple[BudgetForecast, ...]:
     """Return when budgets run dry, over the futures, and which of the `wanted` jobs wait for the month to end."""
     state, until, forecasts = first.state, first.month_ends, list[BudgetForecast]()
@@ -129,7 +129,7 @@ def _budgets(
     return tuple(forecasts)
 
 
-def _enough(waiting: int) -> int:
+def enough(waiting: int) -> int:
     """Return the number of futures for this many waiting jobs: fewer for more, since each takes longer."""
     return next(futures for most, futures in FUTURES if waiting <= most)
 
@@ -172,7 +172,7 @@ def _strata(seed: int, keys: Draws, futures: int) -> Draws:
     return order
 
 
-def _draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
+def draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
     """Draw the remaining run time of each live job in each future; also return whether it is certain for all of them.
 
     Where jobs report progress, a job that has done so runs as long as it reported.
@@ -211,19 +211,23 @@ def _coming(moment: Moment, number: int, there: int) -> Iterator[JobSubmitted]:
 # --- one future ----------------------------------------------------------------------------------------------------
 
 
-class _Future:
+class Future:
     """One run of the policy from a moment on."""
 
     def __init__(self, moment: Moment) -> None:
         self.now = moment.now
         self.profile = moment.profile
         self.state: ClusterState = moment.thawed()
+        self._seed = moment.seed
         self.scheduler = Scheduler(self.state, self.profile, moment.seed)
         options = read_options(self.profile.simulation, f"profile {self.profile.name}")
         self.recheck = options.recheck_s * SECOND
         speed = speed_of(msgspec.structs.replace(options, static=False))
         self.execution = Execution(self.state, Journal(), Recorder(self.state), speed)
+        self.at = self.wake = self.now  # the instant at which it stands, and when to cycle without an event
         self.coming: Iterator[JobSubmitted] = iter(())
+        self._arrival: JobSubmitted | None = None
+        self._missing: set[int] = set()
         self._first = len(self.state.ids)  # the row of the first job that arrives later
         self.starts: dict[int, Basis] = {}
         budgets = self.state.quota_usage.budgets
@@ -243,7 +247,7 @@ class _Future:
 
     def begin(self, work: Mapping[int, int], coming: Iterator[JobSubmitted]) -> None:
         """Register the remaining work of the live jobs with the speed, and set the arrivals."""
-        self.coming = coming
+        self.coming, self._arrival = coming, next(coming, None)
         if self.execution.speed.reports:
             self.execution.speed.progress(self.now)  # nothing runs in it yet: it counts from here on
         for row in list(self.state.live):
@@ -275,41 +279,57 @@ class _Future:
 
     def run(self, wanted: set[int], spends: bool = False) -> dict[int, Basis]:
         """Return what lets each of these jobs start, if it does; with `spends` run on to the end of the month."""
-        execution, speed, state = self.execution, self.execution.speed, self.state
-        missing = set(wanted)
-        arrival = next(self.coming, None)
-        now, wake, left = self.now, self.now, 200 + 40 * (len(state.live) + 10)
-        while (missing or spends) and left:
+        self._missing = set(wanted)
+        left = self.most_instants
+        while (self._missing or spends) and left:
             left -= 1
             if spends:
                 self.dry.update(self.left_of_budgets())
-                spends = now < self.month_ends
-            ends = speed.next_end
-            ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no known end
-            at = min(arrival.time if arrival is not None else FOREVER, ends, wake)
-            if at >= FOREVER:
+                spends = self.at < self.month_ends
+            if not self.step():
                 break
-            if at > now:
-                self._gone, self._stopped = [], []
-            now = max(at, now)
-            changed = ends <= now or (arrival is not None and arrival.time <= now)
-            if ends <= now:
-                self._end(now)
-            while arrival is not None and arrival.time <= now:
-                execution.arrive(arrival)
-                arrival = next(self.coming, None)
-            if speed.reports and now > self.now:  # at `self.now` it was reported before the last cycle
-                execution.report_progress(now)
-            plan = self.scheduler.cycle(now)
-            wake = plan.review_at if plan.review_at > now else FOREVER
-            if plan.decisions:
-                self._note(plan, missing)
-                if execution.carry_out(plan):
-                    wake = now
-                missing &= state.pending.keys()
-            if self.recheck and state.pending and wake > now and (changed or plan.decisions):
-                wake = min(wake, now + self.recheck)
         return self.starts
+
+    def turn(self, policy: str, at: int) -> None:
+        """Let a policy of the router act from `at` on, whatever its rules say."""
+        self.scheduler = Scheduler(self.state, self.profile.routes[policy], self._seed)
+        self.wake = at
+
+    @property
+    def most_instants(self) -> int:
+        """The instants after which a future is given up."""
+        return 200 + 40 * (len(self.state.live) + 10)
+
+    def step(self, until: int = FOREVER - 1) -> bool:
+        """Go on by one instant; False if none comes up to `until`."""
+        execution, speed, arrival, now = self.execution, self.execution.speed, self._arrival, self.at
+        ends = speed.next_end
+        ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no known end
+        at = min(arrival.time if arrival is not None else FOREVER, ends, self.wake)
+        if at > until:
+            return False
+        if at > now:
+            self._gone, self._stopped = [], []
+        now = self.at = max(at, now)
+        changed = ends <= now or (arrival is not None and arrival.time <= now)
+        if ends <= now:
+            self._end(now)
+        while arrival is not None and arrival.time <= now:
+            execution.arrive(arrival)
+            arrival = self._arrival = next(self.coming, None)
+        if speed.reports and now > self.now:  # at `self.now` it was reported before the last cycle
+            execution.report_progress(now)
+        plan = self.scheduler.cycle(now)
+        wake = plan.review_at if plan.review_at > now else FOREVER
+        if plan.decisions:
+            self._note(plan)
+            if execution.carry_out(plan):
+                wake = now
+            self._missing &= self.state.pending.keys()
+        if self.recheck and self.state.pending and wake > now and (changed or plan.decisions):
+            wake = min(wake, now + self.recheck)
+        self.wake = wake
+        return True
 
     def _end(self, now: int) -> None:
         mark = self.state.job_changes.end
@@ -320,8 +340,8 @@ class _Future:
 
     # --- what a start rests on ----------------------------------------------------------------------------------------
 
-    def _note(self, plan: Plan, missing: set[int]) -> None:
-        """Keep the basis of the starts of `missing` jobs in this plan."""
+    def _note(self, plan: Plan) -> None:
+        """Keep the basis of the starts of missing jobs in this plan."""
         state = self.state
         rights: dict[str, list[tuple[int, str]]] = {}
         for decision in plan.decisions:
@@ -331,7 +351,7 @@ class _Future:
             if isinstance(decision, Start):
                 row = state.rows[decision.job]
                 self._held[row] = decision.allocation
-                if row in missing and row not in self.starts:
+                if row in self._missing and row not in self.starts:
                     nodes = set(decision.allocation[:, NODE].tolist())
                     self.starts[row] = self._basis(row, plan.time, nodes, rights.get(decision.job, []))
         self._stopped += [row for victims in rights.values() for row, _ in victims]

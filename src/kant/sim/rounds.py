@@ -1,14 +1,20 @@
-"""Rounds in simulated time: the solver answers at once, and its proposal arrives after the profile's delay."""
+"""Rounds in simulated time: solver and look-ahead answer at once, and their proposals arrive after a delay."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kant.model.event import PlanProposed
+from kant.insight.moment import moment_of
+from kant.insight.past_jobs import PastJobs
+from kant.model.event import PlanProposed, PolicyRouted
 from kant.model.units import SECOND
 from kant.optimize.proposals import propose
 from kant.optimize.rounds import Rounds
 from kant.scheduler.cycle import Scheduler
+from kant.sim.look_ahead import look_ahead
+
+LOOKS_S = 5
+"""Seconds until a look-ahead has answered; a solver answers after the `delay_s` of the profile."""
 
 
 class SimulatedRounds:
@@ -16,29 +22,45 @@ class SimulatedRounds:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self.rounds = Rounds(scheduler.profile)
-        self.coming: list[PlanProposed] = []
+        self.rounds = Rounds(scheduler.given)
+        self.coming: list[PlanProposed | PolicyRouted] = []
+        self.past = PastJobs()  # what a look-ahead knows of run times
 
     @property
     def due(self) -> int:
-        """When the next round begins, or the next proposal arrives."""
-        return min([self.rounds.due, *(proposal.time for proposal in self.coming)])
+        """When the next round begins, or the next proposal arrives that changes something.
+
+        Another one waits for the next instant, so that it changes nothing.
+        """
+        return min([self.rounds.due, *(each.time for each in self.coming if self._changes(each))])
+
+    def _changes(self, proposal: PlanProposed | PolicyRouted) -> bool:
+        router = self.rounds.profile.router
+        if router is None or not isinstance(proposal, PolicyRouted):
+            return True
+        return router.acts(self.scheduler.state) != proposal.policy
 
     def begin(self, now: int) -> None:
-        """Begin the rounds that are due."""
-        if self.rounds.due > now:
+        """Begin the rounds that are due. Call it at the end of every instant."""
+        profile = self.rounds.profile
+        if profile.router is not None:
+            self.past.observe(self.scheduler.state)
+        if not self.rounds.is_due(now):
             return
-        profile = self.scheduler.profile
         for what in self.rounds.begin(self.scheduler.state, now):
-            if any(proposal.by == what for proposal in self.coming):
+            if what == "route":
+                routed = look_ahead(moment_of(self.scheduler, self.past, now))
+                self.coming += [replace(each, time=now + LOOKS_S * SECOND) for each in (routed,) if each is not None]
+                continue
+            if any(isinstance(each, PlanProposed) and each.by == what for each in self.coming):
                 continue
             found = propose(what, self.scheduler, now, self.rounds.learned)
             settings = profile.fallback if what == "fallback" else profile.defragment
             if found is not None and settings is not None:
                 self.coming.append(replace(found, time=now + settings.delay_s * SECOND))
 
-    def take(self, now: int) -> list[PlanProposed]:
+    def take(self, now: int) -> list[PlanProposed | PolicyRouted]:
         """Remove and return the proposals that have arrived."""
-        there = [proposal for proposal in self.coming if proposal.time <= now]
+        there = [replace(proposal, time=now) for proposal in self.coming if proposal.time <= now]
         self.coming = [proposal for proposal in self.coming if proposal.time > now]
         return there

@@ -26,7 +26,7 @@ from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
 from kant.metrics.wait_ledger import Ledger, wait_by_cause
 from kant.model.decision import Plan
-from kant.model.event import Event, GpusBooked, JobSubmitted, QueuesChanged, TypicalPodsGiven
+from kant.model.event import Event, GpusBooked, JobSubmitted, PolicyRouted, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
@@ -157,7 +157,7 @@ class Run:
         self.dependencies: Dependencies | None = None
         self.services: ServiceReplicas | None = None
         self.rounds: SimulatedRounds | None = None
-        if profile.fallback is not None or profile.defragment is not None:
+        if profile.asks:
             from kant.sim.rounds import SimulatedRounds
 
             self.rounds = SimulatedRounds(self.scheduler)
@@ -353,6 +353,8 @@ class Run:
         assert self.rounds is not None
         for proposal in self.rounds.take(now):
             self.execution.happen(proposal)
+            if isinstance(proposal, PolicyRouted):
+                continue  # the cycle of this instant goes by it
             plan = carry_out_proposal(self.scheduler, now)
             self.journal.plan(plan, always=True)
             self.execution.carry_out(plan)
