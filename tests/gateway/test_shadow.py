@@ -97,6 +97,15 @@ def test_a_prefix_that_only_the_shadow_knows_counts_until_its_engine_is_away() -
     assert chosen.shadow.index.match(blocks) == {2: 4}, "it may come back with an empty cache"
 
 
+def test_the_first_decision_about_a_request_counts() -> None:
+    chosen = shadowed(URLS, "round-robin", "random")
+    placed = chosen.come(read_ask("/v1/completions", b'{"prompt": [1]}'), 10.0)
+    assert chosen.offer(placed)
+    first = placed.opinion
+    chosen.take_back(placed)
+    assert chosen.offer(placed) and placed.opinion is first is not None
+
+
 def test_metrics_and_the_record_say_how_often_it_agrees(tmp_path: Path) -> None:
     path = tmp_path / "day.jsonl"
 

@@ -101,6 +101,7 @@ SAID = st.lists(
 
 
 @given(SAID, st.integers(1, 900))
+@example([(0, 0, 5, 0), (0, 1, 6, 0), (0, 2, 7, 0), (0, 0, 1, 0), (0, 2, 1, 0)], 9)  # one that was moved ends
 def test_requests_are_summed_up_by_engine_however_they_came_and_went(
     said: list[tuple[int, int, int, int]], heavy: int
 ) -> None:
