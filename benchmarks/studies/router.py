@@ -188,8 +188,8 @@ def page(names: list[str], taught: NDArray[np.float64], held: NDArray[np.float64
     floor, ahead = held[:, best], held[:, -AHEAD:]
     known = ~np.isnan(ahead).any(axis=1)
     lines += [
-        f"The best fixed policy on the weeks before is `{list(FIXED)[best]}`. Beside it, on the held-out weeks; what part",
-        f"of the gap is closed, on the {int(known.sum())} weeks on which both looks ahead were measured:",
+        f"The best fixed policy on the weeks before is `{list(FIXED)[best]}`. Beside it, on the held-out weeks; what",
+        f"part of the gap is closed, on the {int(known.sum())} weeks on which both looks ahead were measured:",
         "",
         "| | difference of the mean | gap to *an hour ahead* closed | gap to *to the end* closed | worst week |",
         "|---|---|---|---|---|",
