@@ -59,22 +59,29 @@ async def full(router: str) -> float:
     return 1e6 * (time.process_time() - began) / TURNS
 
 
-async def free(router: str) -> float:
+async def free(router: str, turns: int = TURNS) -> float:
     """CPU-µs of a request that comes, is placed and ends, where engines have room."""
     chosen = dispatcher(router, 1 << 20)
     known = asks(500)
     for k in range(ENGINES * 8):
         came(chosen, known[k % 500], k)
     began = time.process_time()
-    for k in range(TURNS):
+    for k in range(turns):
         chosen.end(came(chosen, known[k % 500], k), 100)
-    return 1e6 * (time.process_time() - began) / TURNS
+    return 1e6 * (time.process_time() - began) / turns
 
 
 def measure() -> Iterator[Figure]:
     for name, decide in (("held", full), ("free", free)):
         ours, plain = (min(asyncio.run(decide(router)) for _ in range(2)) for router in ("prefix", "least-tokens"))
         yield Figure(f"decision-{name}", ours, "µs", plain / ours, "least-tokens", "a look at each engine")
+        for router in ("impact", "intelligent"):
+            costly = min(asyncio.run(decide(router)) for _ in range(2))
+            yield Figure(
+                f"decision-{name}-{router}", costly, "µs", plain / costly, "least-tokens", "every request read"
+            )
+    forward = min(asyncio.run(free("block", 200)) for _ in range(2))
+    yield Figure("decision-free-block", forward, "µs", plain / forward, "least-tokens", "engines run forward")
 
 
 if __name__ == "__main__":

@@ -145,8 +145,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """The logger `kant`, which daemons and leaders set up for their whole process, does not outlive a test."""
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """The logger `kant`, which daemons and leaders set up for their whole process, does not outlive a test.
+
+    What is forked for all tests is forked before one changes anything for itself.
+    """
+    side = sys.modules.get("tests.side_processes")
+    if side is not None and any(map(item.get_closest_marker, ("cluster", "service"))):
+        side.server()
     logger = logging.getLogger("kant")
     handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
     result = yield

@@ -2,29 +2,31 @@
 
 Each Kant asks a solver and a forecaster, and a new interpreter needs half a second of CPU before it answers: more than
 many a test of Kant takes. Here a small program hands its open files to a server, and ends with the process that the
-server forks for it. Tests of these processes themselves start the real ones.
+server forks for it. The server itself is forked from the tests. Tests of these processes themselves start the real
+ones.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import select
 import shutil
+import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from kant.ops import past_question
-from kant.service import forecaster, solver_process
+from tests.kube.processes import fork_server
 
-ROOT = Path(__file__).parents[1]
+from kant.live.warm import warm
+from kant.ops import journal_process, past_question
+from kant.scheduler.profile import builtin_profile
+from kant.service import forecast_process, forecaster, solver_process, whatif_process
+from kant.service.side_process import answer_all
 
 CLIENT = """
 import socket, sys
@@ -37,16 +39,13 @@ with socket.socket(socket.AF_UNIX) as server:
 
 @cache
 def server() -> str:
-    """The address of the server, which is started when first asked for and ends with this process."""
-    folder = tempfile.mkdtemp(prefix="kant-side-")
-    address = f"{folder}/socket"
-    process = subprocess.Popen(
-        [sys.executable, "-m", __name__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
-    )
-    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    """The address of the server. It is forked when first asked for, and ends with this process."""
+    warm(builtin_profile("kant"))
+    folder = Path(tempfile.mkdtemp(prefix="kant-side-"))
+    pid = fork_server(folder / "socket", be_the_process)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(process.kill)
-    return address
+    atexit.register(os.kill, pid, signal.SIGKILL)
+    return str(folder / "socket")
 
 
 def use(address: str) -> None:
@@ -55,29 +54,6 @@ def use(address: str) -> None:
     solver_process.SolverProcess.__init__.__defaults__ = ((*command, "solver"),)  # type: ignore[attr-defined]
     past_question.PROCESS = (*command, "journal")
     forecaster.ForecastProcess.__init__.__defaults__ = ((*command, "forecaster"), forecaster.LONGEST)  # type: ignore[attr-defined]
-
-
-def serve(address: str) -> None:
-    """Load everything, and fork a process for each connection, until whoever has started this one is gone."""
-    from kant.live.warm import warm
-    from kant.ops import journal_process  # noqa: F401
-    from kant.scheduler.profile import builtin_profile
-    from kant.service import forecast_process  # noqa: F401
-
-    warm(builtin_profile("kant"))
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        listener.listen(64)
-        print("ready", flush=True)
-        while listener in select.select([listener, 0], [], [])[0]:
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                be_the_process(connection)
-            connection.close()
-            with suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
 
 
 def be_the_process(connection: socket.socket) -> NoReturn:
@@ -90,19 +66,11 @@ def be_the_process(connection: socket.socket) -> NoReturn:
             os.close(file)
         threading.Thread(target=end_with, args=(connection,), daemon=True).start()
         if name == b"journal":
-            from kant.ops import journal_process
-            from kant.service.whatif_process import main
-
-            sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
-            code = main(past_question.PastQuestion, journal_process.answer_of)
+            code = whatif_process.main(past_question.PastQuestion, journal_process.answer_of)
             sys.stdout.flush()
             sys.stdout.close()
             connection.send(bytes([code]))
             return
-        from kant.service import forecast_process
-        from kant.service.side_process import answer_all
-
-        sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
         answer_all({b"solver": solver_process.answer, b"forecaster": forecast_process.answer}[name])
     finally:
         os._exit(0)
@@ -111,7 +79,3 @@ def be_the_process(connection: socket.socket) -> NoReturn:
 def end_with(connection: socket.socket) -> None:
     connection.recv(1)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1])

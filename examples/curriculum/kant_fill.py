@@ -9,7 +9,6 @@ import numpy as np
 
 from kant.cluster.columns import J_PRIORITY
 from kant.cluster.shapes import Shape
-from kant.model.decision import Start
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.pending import Head, PendingQueue, Share
@@ -41,8 +40,6 @@ class Fill(Backfill, frozen=True, tag="fill"):
                 cycle.relocate_victims()
             cycle.victims = []
             cycle.pending, decided = pending, cycle.plan.decisions[first:]
-            if any(isinstance(decision, Start) for decision in decided):
-                cycle.wake_at(cycle.now + 1)  # a late head sees the jobs that the plan starts once they run
             cycle.entitlements = None
             del cycle.plan.decisions[first:]
             for row, allocation in held.items():

@@ -163,7 +163,7 @@ def test_a_decision_that_this_kant_would_not_make_is_said_to_be_one(tmp_path: Pa
     journal = run(tmp_path, "id,submit_s,runtime_s,gpus,pods job,0,600,8,1")
     (tmp_path / "other.jsonl").write_text(journal.read_text().replace('"allocation":[[4,', '"allocation":[[3,'))
     found = kant("explain", "job", tmp_path / "other.jsonl")
-    assert found.code == 1 and "this Kant decides otherwise" in found.out and "n3: 1 pod" in found.out
+    assert found.code == 1 and "this Kant decides differently" in found.out and "n3: 1 pod" in found.out
     told = kant("explain", "job", tmp_path / "other.jsonl", "--json").json()
     assert (told["agrees"], told["account"]) == (False, None)
 

@@ -9,6 +9,7 @@ import pytest
 
 from kant.cli.kubectl import kubectl_app
 from kant.cli.live import Live
+from kant.kube.user.rebuilt_state import RebuiltState
 from kant.model.errors import InputError
 from kant.model.units import HOUR, SECOND
 from kant.testing import make_cluster, make_profile
@@ -26,7 +27,7 @@ def live() -> Live:
     harness.submit(make_job("ml/waits", gpus=4, queue="b"))
     harness.cycle(60 * SECOND)
     jobs = {("ml", "runs-0"): "ml/runs", ("ml", "waits-0"): "ml/waits"}
-    return Live(scheduler=harness.scheduler, now=120 * SECOND, jobs=jobs, complaints={("ml", "odd"): "a CPU of 1x"})
+    return Live(RebuiltState(harness.scheduler, 120 * SECOND, 0, jobs, {("ml", "odd"): "a CPU of 1x"}))
 
 
 def ask(live: Live, *words: str) -> int:
@@ -108,7 +109,8 @@ def test_a_pod_that_is_no_job_yet_says_what_it_waits_for(live: Live, capsys: pyt
 
 
 def test_what_cannot_be_understood_is_said_by_top_alone(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    odd = replace(live, remarks=("node n0 has as many pods as it may (4)",), unread=("node n7: no GPUs",))
+    remarks, unread = ("node n0 has as many pods as it may (4)",), ("node n7: no GPUs",)
+    odd = replace(live, found=replace(live.found, remarks=remarks, unread=unread))
     ask(odd, "top")
     assert "not understood\n  node n7: no GPUs\n" in capsys.readouterr().out
     for words in (("why", "waits-0", "-n", "ml"), ("eta",), ("queue",)):

@@ -63,11 +63,16 @@ class Watched(Harness):
         self.differences: list[str] = []
         self.decided = self._known = 0
         self.before_carrying_out = self._compare
-        self.after_carrying_out = self._ask_again
+        self._asked = 0  # what could be decided before this time is known
 
     def happen(self, event: Event) -> None:
+        self._let_pass(event.time)
         super().happen(event)
         self.reference.happen(event)
+
+    def cycle(self, now: int | None = None) -> Plan:
+        self._let_pass(self.now if now is None else now)
+        return super().cycle(now)
 
     def _compare(self, plan: Plan) -> None:
         found, self._known = compare(self.reference, plan, self.own_places), len(self.events)
@@ -75,15 +80,24 @@ class Watched(Harness):
         if found:
             self.differences.append(found)
 
-    def _ask_again(self, plan: Plan) -> None:
-        """No job of one group waits for nothing: what could start right after a plan has a cycle of its own."""
+    def _let_pass(self, now: int) -> None:
+        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own.
+
+        Where quota is reclaimed only starts that need no eviction have: a job that the same plan has started may be
+        protected, and no cycle is asked for when it is so no longer.
+        """
+        last, self._asked = self._asked, max(now, self._asked)
         refused = any(isinstance(event, JobRefused) for event in self.events[self._known :])
-        if refused or not self.own_places or 0 <= plan.review_at <= plan.time + 1 or self.differences:
+        if now - 1 <= last or refused or not self.own_places or self.differences:
             return  # a driver that refuses asks for a cycle itself
-        more = self.reference.decide(plan.time + 1)
+        more = self.reference.decide(now - 1)
         groups = {name: len(live.job.groups) for name, live in self.reference.world.waiting.items()}
-        if more and more[0][0] == "start" and groups.get(more[0][1], 0) == 1:
-            self.differences.append(f"after {plan.time} nothing asks for a cycle that decides {more[:3]}")
+        starts = [said[1] for said in more if said[0] == "start"]
+        reclaims = self.profile.preemption is not None and self.profile.preemption.reclaim != "off"
+        if reclaims and more and more[0][0] != "start":
+            return
+        if more and all(groups.get(name, 0) <= 1 for name in starts):
+            self.differences.append(f"after {last} nothing asks for a cycle that decides {more[:3]} before {now}")
 
 
 def draw_nodes(draw: np.random.Generator, most: int = 4) -> ClusterSpec:

@@ -137,6 +137,13 @@ SERVED_AS_OTHERS_START = at_once(
     (6, 30, 4, 0),
 )  # fmt: skip
 """As the first ends the seventh starts, the last is told that it waits, and the gang takes the place of two others."""
+STARTS_AS_THE_HEAD_FAILS = at_once((0, 60, 8, 0), (0, 3, 4, 0), (1, 30, 12, 0), (2, 300, 4, 0), (3, 300, 8, 0))
+"""The last starts as the first ends; nothing else happens until the gang may take its place."""
+STAYS_AS_THE_HEAD_FAILS = replace(
+    at_once((0, 60, 8, 0), (0, 3, 4, 0), (1, 30, 12, 0), (2, 300, 4, 0), (3, 300, 8, 0), (60, 9, 4, 0)),
+    preemptible=np.array([1, 1, 1, 1, 0, 1]),
+)
+"""Who starts then may not be stopped, and who comes then waits."""
 
 NO_QUEUES = QueueConfig()
 QUEUE_TAKES_QUOTA = replace(
@@ -155,6 +162,9 @@ TWO_QUEUES = QueueConfig(
 @example(at_once(*OVERTAKEN), PROFILES[7], True, 0, "", NO_QUEUES)
 @example(OVERTAKEN_AGAIN, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(BY_ONE_THAT_STAYS, PROFILES[7], False, 0, "", NO_QUEUES)
+@example(STARTS_AS_THE_HEAD_FAILS, PROFILES[7], True, 0, "", NO_QUEUES)
+@example(STARTS_AS_THE_HEAD_FAILS, PROFILES[6], True, 0, "", NO_QUEUES)
+@example(STAYS_AS_THE_HEAD_FAILS, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(URGENT_EVICTS, PROFILES[7], False, 0, "", NO_QUEUES)
 @example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(QUEUE_TAKES_QUOTA, PROFILES[7], True, 0, "", TWO_QUEUES)

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 from tests.core.small_runs import all_outcomes
+from tests.kube.processes import Forked
 
+from kant.compiled import work
 from kant.compiled.kept import KeptCode
 
 pytestmark = pytest.mark.long
@@ -74,20 +76,42 @@ print(whole(5), apart(5))
 """
 
 
+def importing(folder: Path, name: str) -> Forked:
+    """A process that imports `two` of this folder, which has a cache of its own, and says how many kernels it had
+    to compile, and found."""
+
+    def run() -> None:
+        os.environ["KANT_CACHE_DIR"] = str(folder)
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, str(folder))
+        work.compiled = work.found = 0
+        importlib.import_module("two")
+        print(work.compiled, work.found)
+
+    (folder / name).write_bytes(b"")
+    return Forked(run, folder / name)
+
+
+def imported(folder: Path, processes: int = 1) -> list[str]:
+    """What so many processes at once have printed, each in two lines."""
+    names = [f"log-{number}" for number in range(processes)]
+    assert [each.wait() for each in [importing(folder, name) for name in names]] == [0] * processes
+    return [line for name in names for line in (folder / name).read_text().splitlines()]
+
+
 def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Path) -> None:
     def run(limit: int, sign: str, lines_above: int = 0) -> tuple[str, int]:
         (tmp_path / "two.py").write_text("\n" * lines_above + TWO_KERNELS.format(limit=limit, sign=sign))
-        done = subprocess.run(
-            [sys.executable, "-c", "import two"], cwd=tmp_path, capture_output=True, text=True, check=True,
-            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
-        return done.stdout.strip(), len(list(tmp_path.rglob("*.code")))
+        return imported(tmp_path)[0], len(list(tmp_path.rglob("*.code")))
 
     assert run(3, "+") == ("9 10", 2)
     assert run(3, "+", lines_above=2) == ("9 10", 2)
     assert run(3, "-") == ("3 10", 3)
     assert run(4, "-") == ("2 10", 4)
     assert run(3, "+") == ("9 10", 4)
+    environment = {**os.environ, "KANT_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", "import two"], cwd=tmp_path, check=True, env=environment)
+    assert len(list(tmp_path.rglob("*.code"))) == 4, "a process with other addresses finds them too"
     assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
 
 
@@ -110,16 +134,9 @@ def test_code_depends_on_the_fields_of_the_tuples_that_it_makes() -> None:
 
 
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
-    counts = "\nfrom kant.compiled import work\nprint(work.compiled, work.found)\n"
-    (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+") + counts)
-    at_once = [
-        subprocess.Popen(
-            [sys.executable, "-c", "import two"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path)},
-        )
-        for _ in range(3)
-    ]  # fmt: skip
-    results, counted = zip(*(process.communicate()[0].splitlines() for process in at_once), strict=True)
+    (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
+    said = imported(tmp_path, 3)
+    results, counted = said[::2], said[1::2]
     assert set(results) == {"9 10"}
     assert sorted(counted) in (["0 2", "0 2", "2 0"], ["0 2", "1 1", "1 1"])
     assert len(list(tmp_path.rglob("*.code"))) == 2 and not list(tmp_path.rglob("*.turn"))
@@ -149,13 +166,9 @@ def test_kernels_that_are_made_ahead_are_all_that_a_saturated_run_needs(profile:
 
 def test_code_that_cannot_be_read_is_compiled_anew(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
-    found = []
+    found: list[str] = []
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", "import two"], cwd=tmp_path, capture_output=True, text=True, check=True,
-            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path)},
-        )  # fmt: skip
-        found.append(done.stdout)
+        found += imported(tmp_path)
         for file in tmp_path.rglob("*.code"):
             file.write_bytes(file.read_bytes()[:100])
-    assert found == ["9 10\n"] * 2
+    assert found == ["9 10", "2 0"] * 2

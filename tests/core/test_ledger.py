@@ -17,6 +17,8 @@ from kant.metrics.summary import job_table
 from kant.metrics.wait_causes import Cause
 from kant.metrics.wait_ledger import Ledger
 from kant.model.event import JobSubmitted
+from kant.model.node import ClusterSpec
+from kant.model.rules import PodAntiAffinity, PodRules
 from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import MINUTE, SECOND
 from kant.queueing.preemption.policy import Preemption
@@ -188,6 +190,22 @@ def test_less_is_free_than_asked_and_then_enough_but_in_pieces() -> None:
     adds_up(harness, ledger)
 
 
+def test_too_little_of_an_amount_and_a_rule_are_told_from_pieces() -> None:
+    nodes = tuple(msgspec.structs.replace(n, amounts=(("power", 3),)) for n in make_cluster(4, 4).nodes)
+    harness = Harness(ClusterSpec("capped", nodes))
+    ledger = with_ledger(harness)
+    takes = {"rules": (PodRules(amounts=(("power", 2),)),)}
+    apart = PodRules(classes=("web",), anti_affinity=(PodAntiAffinity("web"),))
+    harness.submit(make_job("a", 1, **takes), make_job("b", 1, **takes), make_job("c", 1, **takes))
+    harness.submit(make_job("wide", 4, **takes), *(make_job(f"w{i}", 1, rules=(apart,)) for i in range(3)))
+    harness.cycle()
+    harness.cycle(10 * SECOND)
+    assert harness.running() == ["a", "b", "w0", "w1"]
+    assert spent(harness, ledger, "c") == spent(harness, ledger, "w2") == {"rules": 10}
+    assert spent(harness, ledger, "wide") == {"fragmentation": 10}, "with all the power there are pieces alone"
+    adds_up(harness, ledger)
+
+
 def test_order_is_the_cause_of_those_behind_the_head_alone() -> None:
     harness = Harness(make_cluster(8), make_profile("fifo", "strict"))
     ledger = with_ledger(harness)
@@ -288,8 +306,8 @@ def test_in_a_simulated_run_no_cause_is_unknown(discipline: str) -> None:
     assert result.wait_by_cause["gated"].any()
 
 
-def test_there_are_ten_causes_and_they_have_names() -> None:
+def test_there_are_eleven_causes_and_they_have_names() -> None:
     assert [cause.value for cause in Cause] == [
-        "quota", "quota-lent", "capacity", "fragmentation", "topology", "reservation", "priority", "order", "gated",
-        "other",
+        "quota", "quota-lent", "capacity", "fragmentation", "rules", "topology", "reservation", "priority", "order",
+        "gated", "other",
     ]  # fmt: skip

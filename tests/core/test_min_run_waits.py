@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +12,10 @@ from kant.insight.explanation import explain
 from kant.insight.facts import ProtectedVictims, fact_sentence
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
-from kant.model.units import MINUTE, SECOND
+from kant.model.event import JobSubmitted, QueuesChanged
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.units import GPU, HOUR, MINUTE, SECOND
 from kant.queueing.preemption.policy import Preemption
 from kant.sim.forecast_starts import forecast_starts
 from kant.testing import Harness, make_cluster, make_job, make_profile
@@ -57,6 +63,37 @@ def test_a_job_is_expected_when_enough_of_those_it_may_stop_have_run_long_enough
     assert "high" not in harness.running()
     harness.cycle(due)
     assert "high" in harness.running()
+
+
+@given(st.integers(0, 900), st.integers(0, 900))
+def test_a_late_head_is_served_once_a_job_has_run_long_enough_that_started_as_it_failed(least: int, own: int) -> None:
+    """Without the job that starts there is room for the head, if another stops that has run long enough."""
+    harness = Harness(make_cluster(8), make_profile(discipline="backfill", preemption=Preemption(min_run_s=least)))
+    queue = Queue("default", min_run=own * SECOND, quotas=(Quota(nominal=16 * GPU),))
+    harness.happen(QueuesChanged(0, QueueConfig((queue,) if own else ())))
+    times = [(0, 4, 4000), (0, 4, 100), (1, 8, 600), (2, 4, 20_000), (3, 4, 20_000)]
+    jobs = [(make_job(f"j{i}", gpus, submit=at * SECOND), run) for i, (at, gpus, run) in enumerate(times)]
+    harness.run(JobSubmitted(job.submit, job, run * SECOND) for job, run in jobs)
+    starts = harness.first_starts()
+    assert starts["j4"] == 4000 * SECOND
+    assert starts["j2"] == starts["j4"] + max(least * SECOND, own * SECOND, 1)
+
+
+@pytest.mark.parametrize("other", [{}, {"preemptible": False}, {"priority": 1}])
+def test_a_late_head_awaits_only_a_job_that_it_may_stop(other: dict[str, Any]) -> None:
+    profile = make_profile(discipline={"policy": "backfill", "keeps_priority": False}, preemption=Preemption())
+    harness = Harness(ClusterSpec("two", (Node("a", 8, "A"), Node("b", 4, "B"))), profile)
+    harness.submit(make_job("first", 4, models=("A",)), make_job("second", 4, models=("A",)))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, models=("A",)), make_job("behind", 4, models=("A",)))
+    harness.finish("second")
+    harness.cycle(1)
+    harness.now = 2 * HOUR
+    harness.submit(make_job("starts", 4, models=("A",), **other), make_job("elsewhere", 4, models=("B",)))
+    harness.finish("first")
+    plan = harness.cycle()
+    assert harness.running() == ["behind", "starts", "elsewhere"]
+    assert plan.review_at == (-1 if other else harness.now + 300 * SECOND)
 
 
 def test_the_sentence_names_min_run_and_victims_are_counted_on_once() -> None:

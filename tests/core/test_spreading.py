@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.test_domains import filled, topology
 from tests.core.test_state_machine import said
@@ -228,9 +227,10 @@ def test_training_goes_into_the_zone_last_and_a_replica_is_never_refused_what_is
 
 @pytest.mark.long
 @given(st.integers(0, 10_000), st.integers(3, 11))
-@settings(max_examples=examples(10), deadline=None)
+@example(58, 7)  # all but one replica happen to be in one leaf
+@settings(max_examples=examples(8), deadline=None)
 def test_under_a_constant_demand_the_zone_is_at_rest(seed: int, demand: int) -> None:
-    """Replicas come and go, training does too; the demand stays: the zone comes to rest, and stays as it is."""
+    """Replicas come and go, training does too; the demand stays: so does the size, and each leaf that has a replica."""
     harness = Harness(topology(2, 2, 2, 2, gpus=4), zoned(least=1, most=75, grow_at=80, shrink_at=40), seed=seed)
     draw = generator(seed)
     alive = []
@@ -238,22 +238,23 @@ def test_under_a_constant_demand_the_zone_is_at_rest(seed: int, demand: int) -> 
         replica(harness, f"r{number}", service=f"chat{number % 3}")
         alive.append(f"r{number}")
     harness.cycle()
-    seen = []
+    zone, sizes = zone_of(harness), []
     training: list[str] = []
-    for step in range(60):
+    for step in range(45):
         if len(training) == 4:
             harness.finish(training.pop(int(draw.integers(4))))
         training.append(f"t{step}")
         harness.submit(make_job(f"t{step}", int(draw.integers(1, 5)), submit=harness.now))
         gone = alive.pop(int(draw.integers(len(alive))))
         harness.finish(gone)
+        kept = zone & leaves_of(harness, *alive).keys()
         replica(harness, f"s{step}", service=f"chat{step % 3}")
         alive.append(f"s{step}")
         harness.cycle()
-        seen.append(frozenset(zone_of(harness)))
-    changes = sum(a != b for a, b in pairwise(seen))
-    assert changes <= 3, seen
-    assert len(set(seen[-20:])) == 1
+        zone = zone_of(harness)
+        assert zone >= kept
+        sizes.append(len(zone))
+    assert len(set(sizes)) == 1, sizes
 
 
 def compare_with_fresh(harness: Harness) -> list[int]:

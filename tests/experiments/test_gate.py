@@ -103,7 +103,7 @@ def test_a_store_spares_the_runs_that_are_there(month: Path, tmp_path: Path, mon
     def never(*arguments: object) -> None:
         raise AssertionError("a run began")
 
-    monkeypatch.setattr(pool, "_start", never)
+    monkeypatch.setattr(pool, "forked", never)
     assert kant(*words, "--store", tmp_path / "runs").out == first.out
 
 

@@ -65,14 +65,14 @@ def test_a_run_is_a_row_and_a_second_start_runs_nothing(whole: Path, monkeypatch
     rows = table(whole / "out")
     assert rows.height == 8 and rows["key"].n_unique() == 8 and rows.null_count()["wait_s.p90"].item() == 0
     before = (whole / "out" / "runs.parquet").read_bytes()
-    monkeypatch.setattr(pool, "_start", never)
+    monkeypatch.setattr(pool, "forked", never)
     again = kant("sweep", whole / "sweep.toml", "--out", whole / "out", "--json").json()
     assert again["finished"] == 8 and again["failed"] == [] and again["interrupted"] is False
     assert (whole / "out" / "runs.parquet").read_bytes() == before
 
 
 def test_the_page_and_the_object_have_the_means_of_the_table(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_start", never)
+    monkeypatch.setattr(pool, "forked", never)
     found = kant("sweep", whole / "sweep.toml", "--out", whole / "out", "--json").json()["means"]
     rows = table(whole / "out")
     for entry in found:

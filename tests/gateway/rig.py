@@ -24,6 +24,7 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.proxy import TIMEOUTS, ProxyOptions
 from kant.gateway.record import Record
 from kant.gateway.server import RouterServer, ServerOptions
+from kant.gateway.spans import RequestSpans
 from kant.gateway.tenants import Tenants, single_tenant
 from kant.gateway.timeouts import Timeouts
 from kant.serving.engine import EngineSettings
@@ -96,12 +97,13 @@ async def routing(
     record: Record | None = None,
     tls: tuple[Path, Path] | None = None,
     again: Callable[[], Tenants] | None = None,
+    spans: RequestSpans | None = None,
 ) -> AsyncIterator[tuple[RouterServer, str]]:
     """A router that never looks at its backends by itself, and its address; with `shares` it shares that port."""
     listen = f"127.0.0.1:{shares}"
     options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S, tls=tls)
     proxied = ProxyOptions(retries, hold_s, timeouts)
-    server = RouterServer(chosen, tenants or single_tenant(), proxied, options, source, record, again)
+    server = RouterServer(chosen, tenants or single_tenant(), proxied, options, source, record, again, spans)
     async with server:
         yield server, f"http://127.0.0.1:{server.port}"
 

@@ -30,6 +30,7 @@ from kant.gateway.picker import (
     PickerServer,
 )
 from kant.gateway.proxy import DEADLINE
+from kant.gateway.spans import RequestSpans
 
 ENDPOINTS = ("127.0.0.1:1", "127.0.0.2:1", "127.0.0.3:1")  # nobody answers a look
 URLS = [f"http://{endpoint}" for endpoint in ENDPOINTS]
@@ -119,11 +120,12 @@ def picked(
     chosen: Dispatcher,
     hold_s: float = 60.0,
     objectives: dict[str, int] | None = None,
+    spans: RequestSpans | None = None,
 ) -> None:
     """Let an Envoy play with a picker."""
 
     async def run() -> None:
-        server = PickerServer(chosen, "127.0.0.1:0", hold_s, 86400.0, objectives=objectives)
+        server = PickerServer(chosen, "127.0.0.1:0", hold_s, 86400.0, objectives=objectives, spans=spans)
         async with server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             await play(channel, chosen)
 

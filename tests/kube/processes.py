@@ -108,6 +108,41 @@ def _become(run: Callable[[], object], log: Path) -> NoReturn:
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 
+def fork_server(address: Path, be: Callable[[socket.socket], NoReturn]) -> int:
+    """The pid of a process that forks another one for each connection to `address`, to `be` what that asks for.
+
+    It has what this process has in memory, and ends with it.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen(64)
+        owner, held = os.pipe()  # the end of this process is that of the pipe
+        if (pid := os.fork()) == 0:
+            os.close(held)
+            _serve(listener, owner, be)
+        os.close(owner)
+    return pid
+
+
+def _serve(listener: socket.socket, owner: int, be: Callable[[socket.socket], NoReturn]) -> NoReturn:
+    try:
+        gc.freeze()  # to collect what has threads, such as a gRPC server, would wait for ever: they are not here
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which end it
+        while listener in select.select([listener, owner], [], [])[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+                be(connection)
+            connection.close()
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+    finally:
+        os._exit(0)
+
+
 class Brood:
     """Some processes by name, with their logs in one folder; killed, and the folder removed, when the owner dies."""
 

@@ -76,7 +76,7 @@ async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: 
             await api.until(lambda pods: len(bound(pods)) == 1)
             await api.create(make_pod("late", 8))
             await api.until(lambda pods: says(pods, "late", "capacity"))
-            known = ({"answers": 5, "kept": 4}, (2.0, 4.0))
+            known = ({"answers": 5, "kept": 4, "kept_p50": 0}, (2.0, 4.0))
             assert await asyncio.to_thread(page) == known
             await api.until(lambda found: any(ANNOTATION in (notes(lease) or {}) for lease in found), LEASES)
             assert await asyncio.to_thread(terminal) == known

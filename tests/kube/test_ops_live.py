@@ -289,7 +289,7 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     await fails(Quota("vision", 1, "H100"), "a queue with a quota of GPUs of H100")
     await fails(Hold("first"), "NAMESPACE/NAME")
     await fails(Submit(1, "1h"), "a command, and the image in which it runs in KANT_IMAGE")
-    await fails(Preempt("default/first"), "whose pods are made anew by their owner")
+    await fails(Preempt("default/first"), "whose pods are re-created by their owner")
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}
     owned = make_pod("owned", 0)
     owned["metadata"]["ownerReferences"] = [job | {"apiVersion": "example.com/v1", "kind": "Trial"}]

@@ -112,7 +112,7 @@ async def test_gates_of_others_hold_a_pod_and_a_gang_until_they_go(api: Api, kan
         first["spec"]["schedulingGates"] = gates[1:]
         await api.create_all([make_pod("single", schedulingGates=gates), first, second])
         of_others = "non-empty scheduling gates"  # the API server says so
-        said = {"gang-1": "gate of somebody else", "single": of_others, "gang-0": of_others}
+        said = {"gang-1": "gate of another controller", "single": of_others, "gang-0": of_others}
         await until(api, lambda pods: all(says(pods, one, words) for one, words in said.items()))
         for one in ("gang-0", "single"):
             left = [{"name": GATE}] if one == "single" else None

@@ -440,7 +440,7 @@ def test_a_tenant_asks_when_a_job_would_start_and_nothing_is_left_of_the_questio
         await user.until(lambda rows: rows[held]["phase"] == "running")
         text = await user.kant("submit", *options, "--test-only", "--time", "1h", "--", "python", "mine.py")
         assert re.match(r"P50 (\S+), P90 \S+; 1 job ends, expected at .*; number 1 of 1 that wait; ", text)
-        assert held not in text and abs(hours_until(text) - 2) < 0.1
+        assert held not in text and 1 < hours_until(text) < 2, "any share of its limit is as likely"
         assert not await user.kant("submit", *options, "--test-only", "--pods", "3", "--", "true", code=1), (
             "it is an answer"
         )

@@ -47,7 +47,7 @@ def test_of_a_job_that_waits_or_runs_what_is_known_is_shown(kant: Up) -> None:
     ).out.strip()
     assert eventually(lambda: kant.phase(runs) == "running")
     text = verb("show", runs, "--home", kant.home).out
-    assert "GPUs 0,1,2,3" in text and "1  no end is known" in text
+    assert "GPUs 0,1,2,3" in text and "\n  1  it runs\n" in text
     text = verb("show", waits, "--home", kant.home).out
     assert f"it depends on job {runs}, which has not ended" in text and f"{runs} (ended well)" in text
     assert "\x1b" not in text

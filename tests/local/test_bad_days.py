@@ -55,17 +55,13 @@ def test_a_home_has_one_kant_and_only_its_owner_comes_in(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"no database at all, but longer than a header" * 100, "an intact store"),
-        (b"SQLite format 3\0" + b"\xff" * 5000, "a store that"),
-    ],
+    "content", [b"no database at all, but longer than a header" * 100, b"SQLite format 3\0" + b"\xff" * 5000]
 )
-def test_a_store_that_is_broken_is_left_as_it_is(tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_a_store_that_is_broken_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "kant.db").write_bytes(content)
-    assert sentence in refusal(home)
+    assert "expected an intact store" in refusal(home)
     assert (home / "kant.db").read_bytes() == content
 
 

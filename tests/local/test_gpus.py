@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.local.up import PROFILE, Up, eventually
 
 from kant.local import gpu_health, machine, nvml
 from kant.local.gpu_use import GpuUse
-from kant.local.machine import Device, devices, gpu_watts, listed, this_machine, visible
+from kant.local.machine import Device, devices, found_here, gpu_watts, listed, this_machine, visible
 from kant.local.machine import checked as checked_gpus
 from kant.local.nvml import Gpu, Slice, Use, ailments, list_gpus, uses
 from kant.local.record import JobPhase, JobRecord
@@ -168,6 +169,9 @@ def test_devices_into_which_gpus_are_divided_are_gpus_of_their_own() -> None:
     assert [device.gpu for device in found] == [0, 0, 1]
     node = this_machine(found).nodes[0]
     assert (node.gpus, node.model) == (3, f"{H100} MIG 3g.40gb")
+    said = found_here(this_machine(found))
+    assert re.match(r"this machine has 3 GPUs \(.*MIG 3g\.40gb\), \d+ cores and \d+ GiB of memory$", said)
+    assert "1 GPU (" in found_here(this_machine(found[:1])) and "has no GPU" in found_here(this_machine([]))
     assert visible(found) == ("MIG-1", "MIG-2", "MIG-1")
     assert visible(checked_gpus([Gpu(H100, "GPU-a")])) == ()
 
@@ -372,3 +376,4 @@ def test_a_gpu_that_ails_takes_nothing_new_until_it_is_well(kant: Up) -> None:
     (kant.home / "ecc").write_text("")
     assert kant.over(whole) == ["finished"]
     assert kant.client.get("/v1/health")["complaint"] == ""
+    assert kant.client.get("/v1/health")["here"].startswith("this machine has 4 GPUs (")

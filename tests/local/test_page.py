@@ -255,6 +255,11 @@ def test_a_tenant_pages_through_its_jobs_and_reads_as_they_write(browser: Any, t
 
         # a list of 60 jobs, 50 at a time, the latest first
         page = seen.tab("Jobs")
+        for job in (writes, stays):  # which others submitted into its queue
+            seen.job(job).wait_for()
+        assert seen.job(other).count() == 0 and page.locator("#mine").get_attribute("aria-pressed") == "true"
+        page.locator("#mine").click()
+        seen.job(other).wait_for()
         page.get_by_role("button", name="All", exact=True).click()
         rows = page.locator("#list-all tbody tr")
         later, earlier = (page.get_by_role("button", name=name, exact=True) for name in ("Later", "Earlier"))

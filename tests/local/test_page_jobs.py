@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,7 +131,9 @@ def test_a_job_is_submitted_from_the_page(kant: Up, seen: Seen) -> None:
     form = seen.page.locator("#submit")
     form.locator("summary").click()
     form.get_by_label("Command").fill("echo from here; pwd")
-    form.get_by_label("Folder").fill(str(kant.home))
+    home, queue = form.get_by_label("Folder"), form.get_by_label("Into queue")
+    assert (home.input_value(), queue.input_value()) == (pwd.getpwuid(os.getuid()).pw_dir, "default")
+    home.fill(str(kant.home))
     form.get_by_label("GPUs").fill("0")
     form.get_by_label("Limit, minutes").fill("2")
     form.get_by_label("Title").fill("by-hand")
@@ -138,6 +142,10 @@ def test_a_job_is_submitted_from_the_page(kant: Up, seen: Seen) -> None:
     found = kant.job(job)
     asked = (found["command"], found["workdir"], found["time_s"], found["job"]["name"], found["job"]["gpus"])
     assert asked == (["sh", "-c", "echo from here; pwd"], str(kant.home), 120.0, "by-hand", 0)
+    assert set(found["env"]) == {"HOME", "PATH"}
+    seen.page.reload()
+    form.locator("summary").click()
+    assert home.input_value() == str(kant.home), "it is remembered"
     kant.client.post(kant.client.job(job, "cancel"))
 
 
@@ -162,12 +170,17 @@ def test_the_page_shows_budgets_and_says_which_are_used_up(browser: Any, tmp_pat
         page.set_viewport_size({"width": 390, "height": 844})
         page.locator("#submit summary").click()
         axe = Axe()
-        for tab in ("Jobs", "Queues"):
-            seen.tab(tab)
-            page.locator(".notice, #budgets").first.wait_for()
+        views = {"Jobs": "#submit", "Queues": "#budgets", "Overview": "#so-far", "Map": ".stack canvas"}
+        for tab, part in {**views, "Plans": "main p", "What if": "form", "job": "#why-title"}.items():
+            if tab == "job":
+                page.goto(page.url.partition("#")[0] + f"#jobs/{late}")
+            else:
+                seen.tab(tab)
+            page.locator(part).first.wait_for()
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
             found = axe.run(page).response["violations"]
-            assert not found, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+            assert not found, (tab, [(one["id"], [node["html"] for node in one["nodes"]]) for one in found])
+        seen.tab("Queues").locator("#budgets tbody tr").nth(1).wait_for()
         rows = page.locator("#budgets tbody tr").all_inner_texts()
         assert len(rows) == 2 and all("is used up" in row for row in rows)
         seen.close()
@@ -212,12 +225,16 @@ def test_jobs_are_found_by_name_and_mine_are_mine(kant: Up, seen: Seen) -> None:
     page.locator("#list-runs .empty").wait_for()
     page.get_by_label("Name").fill("")
     page.get_by_label("Name").press("Enter")
-    page.locator("#mine").click()
-    page.locator("#list-runs tbody tr").first.wait_for()
-    assert page.get_by_label("User").input_value() == kant.client.get("/v1/whoami")["user"]
     page.get_by_label("User").fill("nobody")
     page.get_by_label("User").press("Enter")
     page.locator("#list-ahead .empty").wait_for()
+    assert page.locator("#mine").get_attribute("aria-pressed") == "false", "an operator looks at all jobs first"
+    page.locator("#mine").click()
+    page.locator("#list-runs tbody tr").first.wait_for()
+    assert page.get_by_label("User").input_value() == ""
+    page.reload()
+    page.locator("#list-runs tbody tr").first.wait_for()
+    assert page.locator("#mine").get_attribute("aria-pressed") == "true", "it is remembered"
 
 
 def test_a_priority_is_set_and_a_run_goes_back_to_the_queue(kant: Up, seen: Seen) -> None:

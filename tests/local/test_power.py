@@ -70,10 +70,12 @@ def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Pat
         assert eventually(lambda: kant.phase(first) == kant.phase(second) == "running")
         why = verb("why", third, "--home", home).out
         assert "1 node with room: too little power" in why and f"job {second} ends" in why
+        waited = kant.client.get(f"/v1/jobs/{third}/why")["waited_us"]
+        assert waited["rules"] > 0 and "fragmentation" not in waited
 
         def ahead() -> float:
             found = kant.client.get(f"/v1/eta?job={third}")
-            return ((found["jobs"][0]["expected_us"]["p50"] or 0) - found["time_us"]) / 1e6
+            return ((found["jobs"][0]["expected_us"]["p90"] or 0) - found["time_us"]) / 1e6
 
         assert eventually(lambda: 1100 < ahead() <= 1200), "when the second job ends, though two GPUs are free"
         assert "by power cap" in verb("top", "--home", home).out

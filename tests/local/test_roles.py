@@ -251,6 +251,30 @@ def test_the_verbs_go_to_an_address_with_a_token(door: Door, monkeypatch: pytest
     assert "KANT_URL: expected the address of a Kant that runs" in verb("jobs").refusal()
 
 
+def test_mine_are_the_jobs_that_i_submitted_and_those_of_my_queues(door: Door) -> None:
+    kept = [door.kant.submit("true", queue=queue, hold=True) for queue in LINEAGE]
+    for (_, queues), token in door.tokens.items():
+
+        def listed(path: str, token: str = token) -> list[tuple[str, str, str]]:
+            found = json.loads(door.ask(token, "GET", path)[1])["jobs"]
+            return [(row["id"], row["user"], row["queue"]) for row in found]
+
+        if queues:
+            assert (
+                door.ask(token, "POST", "/v1/jobs", asked(door.kant.home, "true", queue=queues[0], hold=True))[0] == 201
+            )
+        user = json.loads(door.ask(token, "GET", "/v1/whoami")[1])["user"]
+        for path in ("/v1/jobs?limit=1000", "/v1/jobs?limit=1000&state=held,running", "/v1/waiting?limit=100"):
+            mine = [
+                row for row in listed(path) if row[1] == user or not set(LINEAGE.get(row[2], ())).isdisjoint(queues)
+            ]
+            assert listed(f"{path}&mine=true") == mine, (path, user)
+            assert bool(mine) == bool(queues), "this viewer and this operator submitted nothing"
+        assert listed("/v1/jobs?limit=2&mine=true") == listed("/v1/jobs?limit=1000&mine=true")[:2]
+    for job in kept:
+        door.kant.client.post(door.kant.client.job(job, "cancel"))
+
+
 @pytest.mark.parametrize(
     ("who", "form"),
     [((Role.VIEWER, ()), ["--json"]), ((Role.TENANT, ("blue",)), []), ((Role.TENANT, ("red-team",)), ["--json"])],

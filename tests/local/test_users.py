@@ -143,7 +143,8 @@ def test_a_member_has_a_page_of_their_own_and_asks_what_if(kant: Up) -> None:
         return reply.status, json.loads(reply.read())
 
     assert ask(old, "GET", "/v1/whoami")[0] == 401, "--new has shut it out"
-    assert ask(mine, "GET", "/v1/whoami")[1]["user"] == "nobody"
+    who = ask(mine, "GET", "/v1/whoami")[1]
+    assert (who["user"], who["home"]) == ("nobody", pwd.getpwnam("nobody").pw_dir)
     assert ask(mine, "GET", f"/v1/jobs/{job}")[1]["command"]
     assert not ask(theirs, "GET", f"/v1/jobs/{job}")[1]["command"]
     assert ask(theirs, "POST", f"/v1/jobs/{job}/cancel")[0] == 403

@@ -76,7 +76,7 @@ def test_every_job_that_waits_says_why(kant: Up) -> None:
     assert len(listed) == 27 and all(row["waits"] for row in listed)
     held = kant.client.get("/v1/jobs", state="held", limit=1000)["jobs"]
     assert [row["waits"] for row in held] == [f"it is held (kant release {row['id']})" for row in held] != []
-    assert "before it" in verb("jobs", "--home", kant.home, "--state", "waiting").out
+    assert "ahead of it" in verb("jobs", "--home", kant.home, "--state", "waiting").out
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "after=-1", "after=x"])

@@ -285,6 +285,13 @@ def picture(page: Page) -> str:
     return str(page.evaluate("document.querySelector('.stack canvas').toDataURL()"))
 
 
+def asked(run: RunResult, at: int) -> float:
+    """The mean of the milli-GPUs in use and waited for in the hour around a moment."""
+    times = np.linspace(at - HOUR // 2, at + HOUR // 2, 600)
+    rows = np.searchsorted(run.series.time, times, side="right") - 1
+    return float((run.series.allocated + run.series.waiting_gpus)[rows].mean())
+
+
 def test_every_view_shows_the_moment_however_it_was_reached(browser: Browser, tmp_path: Path) -> None:
     run = spined(packed=True)
     data = report_data([run])
@@ -293,6 +300,9 @@ def test_every_view_shows_the_moment_however_it_was_reached(browser: Browser, tm
     address = written(tmp_path, [run])
     shown = {}
     with opened(browser, f"{address}#queues") as page:
+        hours = [asked(run, at) for at in range(begin + HOUR // 2, end - HOUR // 2, HOUR // 4)]
+        assert asked(run, int(float(page.input_value("#when")))) > 0.98 * max(hours), "it opens at the busiest hour"
+        assert max(hours) > 1.3 * asked(run, (begin + end) // 2)
         for moment in moments:  # leaps
             page.fill("#when", str(moment))
             names = page.locator(".queues tbody th").all_inner_texts()

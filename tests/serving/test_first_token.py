@@ -84,7 +84,7 @@ def test_the_cost_with_a_prefix_is_the_wait_and_what_is_computed_times_the_reque
         wait = float(first_token_ms(Sites([site]), 0.0, prompt, float(prompt - cached))[0])
         cost = wait + LATENCY.slope * (prompt - cached) + (100.0 if adapter and n == 0 else 0.0)
         expected.append(cost * (site.requests + 24))
-    for seen in (Sites(sites), Sites(sites, table.array, rows)):
+    for seen in (Sites(sites), Sites(sites, table, rows)):
         out = np.zeros(len(sites))
         late = seen.under_way_ms(0.0)
         row, budget = LATENCY.row(), SETTINGS.max_num_batched_tokens
@@ -93,3 +93,39 @@ def test_the_cost_with_a_prefix_is_the_wait_and_what_is_computed_times_the_reque
         assert seen.tokens.tolist() == [site.tokens() for site in sites]
         assert seen.requests.tolist() == [site.requests for site in sites]
         assert seen.pending.tolist() == [site.pending_prefill() for site in sites]
+
+
+SAID = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 90), st.integers(1, 900), st.integers(0, 300)), max_size=150
+)
+
+
+@given(SAID, st.integers(1, 900))
+def test_requests_are_summed_up_by_engine_however_they_came_and_went(
+    said: list[tuple[int, int, int, int]], heavy: int
+) -> None:
+    """Each step is a request of an engine: one that is there ends, else it comes; the table grows and closes gaps."""
+    table = LoadTable(8)
+    sites, there = (
+        [ObservedSite(SETTINGS, k, table) for k in range(4)],
+        [dict[int, tuple[int, float, int]]() for _ in "1234"],
+    )
+    for engine, key, prompt, done in said:
+        if key in there[engine]:
+            del there[engine][key]
+            sites[engine].end(key)
+            continue
+        predicted = float(prompt * 7 % 900)
+        sites[engine].send(key, prompt, predicted)
+        sites[engine].said(key, done)
+        there[engine][key] = prompt, predicted, done
+    expected = []
+    for k in (2, 0, 3):
+        rest = [max(predicted - done, 10.0) for _, predicted, done in there[k].values()]
+        long = sum(predicted >= heavy for _, predicted, _ in there[k].values())
+        have = sum(prompt + done for prompt, _, done in there[k].values())
+        expected.append([len(rest), long, have, sum(rest), min(rest, default=math.inf)])
+    seen = [sites[k] for k in (2, 0, 3)]
+    rows = np.array([site.row for site in seen], dtype=np.int64)
+    for found in (Sites(seen), Sites(seen, table, rows), Sites(seen, table, rows)):
+        assert found.sums(float(heavy)).tolist() == expected

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kant.model.errors import InputError
 from kant.serving.fleet import simulate
-from kant.serving.impact import Impact, impact
+from kant.serving.impact import Impact, impacts
 from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
 from kant.serving.learning import FORMS, TrainingPlan, train
 from kant.serving.requests import Requests
@@ -35,7 +35,7 @@ def site_of(sent: list[tuple[int, int, int]], number: int = 0) -> ObservedSite:
 @given(SENT, st.integers(1, 500), st.integers(1, 900), st.floats(0, 1))
 def test_more_on_an_engine_is_more_impact(sent: list[tuple[int, int, int]], prompt: int, output: int, a: float) -> None:
     request = Incoming(0.0, prompt, float(output), -1)
-    scores = [impact(request, site_of(sent[:k]), a) for k in range(len(sent) + 1)]
+    scores = [impacts(request, Sites([site_of(sent[:k])]), a)[0] for k in range(len(sent) + 1)]
     assert all(-1 <= score <= 1 for score in scores)
     assert all(later <= earlier for earlier, later in pairwise(scores))
     sites = Sites([site_of(sent, 0), site_of([], 1)])

@@ -6,6 +6,24 @@ import type { LiveSummary } from "./data/live";
 import type { Run } from "./data/model";
 import { Clock } from "./time/clock";
 
+/** Keeps a text for the next visit; a page that is a file may not be allowed to. */
+export function remember(key: string, text: string): void {
+  try {
+    localStorage.setItem(key, text);
+  } catch {
+    // then it is forgotten
+  }
+}
+
+/** What was kept under `key`; null: nothing. */
+export function remembered(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
 /** Something that views watch: call `changed` after each change. */
 export class Store {
   version = 0;
@@ -35,6 +53,9 @@ export class Source extends Store {
   live = false;
   signs = false; // whether its caller may sign in with a token of the cluster, and need not
   user = ""; // who a live Kant takes its caller for
+  role = ""; // and the role that it has
+  own: string[] = []; // its queues, if it is a tenant of some
+  home = ""; // the home folder of the user as whom its jobs run
   may: string[] = []; // what a live Kant lets its caller ask and order, by the names of its routes
   ready = false;
   trouble = ""; // what is wrong with the connection, for the person at the page

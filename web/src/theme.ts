@@ -1,6 +1,6 @@
 // Light, dark, or as the machine has it; and the colours of the theme for what is drawn on a canvas.
 
-import { Store } from "./store";
+import { remember, remembered, Store } from "./store";
 
 const KEY = "kant-theme";
 const NEXT = { auto: "light", light: "dark", dark: "auto" } as const;
@@ -13,11 +13,7 @@ class ThemeStore extends Store {
 
   turn(): void {
     this.chosen = NEXT[this.chosen];
-    try {
-      localStorage.setItem(KEY, this.chosen);
-    } catch {
-      // a file may not be allowed to remember
-    }
+    remember(KEY, this.chosen);
     this.apply();
   }
 
@@ -30,12 +26,8 @@ class ThemeStore extends Store {
 export const theme = new ThemeStore();
 
 export function startTheme(): void {
-  try {
-    const kept = localStorage.getItem(KEY);
-    if (kept && kept in NEXT) theme.chosen = kept as Theme;
-  } catch {
-    // as above
-  }
+  const kept = remembered(KEY);
+  if (kept && kept in NEXT) theme.chosen = kept as Theme;
   theme.apply();
   dark.addEventListener("change", () => theme.apply());
 }

@@ -64,9 +64,7 @@ def _json(
 def _show(spec: ClusterSpec, now: int, bookings: list[BookedGpus], found: list[Collision], shared: list[str]) -> None:
     from collections import Counter
 
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.model.units import clock
 
     counts = Counter(each.kind for each in bookings)
@@ -88,14 +86,13 @@ def _show(spec: ClusterSpec, now: int, bookings: list[BookedGpus], found: list[C
             style="red",
             soft_wrap=True,
         )
-    table = Table(title="What is booked", title_justify="left")
-    for name in ("booking", "kind", "from", "to", "GPUs", "nodes"):
-        table.add_column(name, justify="left" if name in ("booking", "kind") else "right")
+    rows = []
     for booking in bookings[:SHOWN]:
         times = (clock(booking.start), "not known" if booking.end >= FOREVER else clock(booking.end))
-        table.add_row(booking.id, booking.kind, *times, f"{booking.gpus:,}", f"{len(booking.held):,}")
-    if bookings:
-        console.print(table)
+        rows.append((booking.id, booking.kind, *times, f"{booking.gpus:,}", f"{len(booking.held):,}"))
+    if rows:
+        columns = ("booking", "kind", "from", "to", "GPUs", "nodes")
+        print_table(columns, rows, "What is booked", left=("booking", "kind"))
     if len(bookings) > SHOWN:
         console.print(f"and {len(bookings) - SHOWN:,} more (--json has all)")
     if len(found) > SHOWN:

@@ -8,26 +8,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import (
+    SETTING,
     AtOnce,
-    ClusterOption,
-    FaultsFile,
-    Format,
     Json,
     LedgerFlag,
-    Queues,
     Seed,
-    Services,
-    Slice,
+    Setting,
     Until,
     Window,
     WorkloadFile,
-    check_out,
-    load_cluster,
-    load_faults,
     load_profile,
-    load_queues,
-    load_services,
-    load_workload,
     parse_until,
 )
 from kant.cli.output import print_json
@@ -41,12 +31,7 @@ def compare(
     profile: Annotated[
         list[str] | None, Parameter(help="A profile; repeat for each. Gains are relative to the first.", negative="")
     ] = None,
-    format: Format = None,
-    slice: Slice = None,
-    cluster: ClusterOption = None,
-    queues: Queues = None,
-    faults: FaultsFile = None,
-    services: Services = None,
+    setting: Setting = SETTING,
     window: Window = None,
     seed: Seed = 0,
     until: Until = None,
@@ -57,25 +42,16 @@ def compare(
 ) -> int:
     """Schedule a trace under several profiles; print the gains and write the report."""
     from kant.cli.ledger import show_causes
-    from kant.cli.runs import cut_short, labels, run_all, write_results
+    from kant.cli.runs import batch_of, cut_short, labels, run_all, write_results
     from kant.cli.show import console, show_rejected, show_runs
 
     if profile is None or len(profile) < 2:
         raise InputError("--profile", "at least two profiles, such as --profile fifo --profile kant", profile)
     end = parse_until(until)
     chosen = [load_profile(name) for name in profile]
-    check_out(out)
-    jobs = load_workload(workload, format, slice, window)
-    machines = load_cluster(cluster, jobs)
-    queue_config = load_queues(queues, jobs, chosen)
-    ills = load_faults(faults, machines, chosen)
-    declared = load_services(services, jobs, queue_config, chosen, seed)
-    results = run_all(
-        jobs, machines, chosen, seed, end, out,
-        queue_config=queue_config, ledger=ledger, faults=ills, at_once=at_once, quiet=json,
-        services=declared,
-    )  # fmt: skip
-    report = write_results(out, results, labels(chosen), f"{jobs.name}: {', '.join(p.name for p in chosen)}")
+    batch = batch_of(workload, setting, window, chosen, seed, end, out, ledger)
+    results = run_all(batch, chosen, at_once, quiet=json)
+    report = write_results(out, results, labels(chosen), f"{batch.workload.name}: {', '.join(p.name for p in chosen)}")
     interrupted = cut_short(results, len(chosen))
     if json:
         print_json({"runs": [result.summary for result in results], "interrupted": interrupted})
@@ -83,7 +59,7 @@ def compare(
         show_runs(results)
         show_causes(results)
         show_rejected(results[0])
-        if declared:
+        if batch.services:
             from kant.cli.serve_show import compare_services
 
             compare_services([(result.profile, result.summary) for result in results])

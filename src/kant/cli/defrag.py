@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, Limit, Seed, effort, whole
-from kant.cli.pack import ToFile, write_text
+from kant.cli.inputs import Json, Limit, Seed, effort, whole, write_text
+from kant.cli.pack import ToFile
 
 if TYPE_CHECKING:
     from kant.optimize.defragment.answer import DefragAnswer

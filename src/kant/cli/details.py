@@ -61,7 +61,9 @@ def _show(found: dict[str, Any]) -> None:
     section("job", [f"{name:10} {text}" for name, text in lines if text])
     section("GPUs", _used(found["gpu_use"]) if found.get("gpu_use") else [])
     section("workflow", stage_lines(found["stage"]))
-    section("runs", [_run(each) for each in found["attempts"]])
+    job = found["job"]
+    runs = job["attempt"] if job["phase"] in ("running", "stopping") else 0
+    section("runs", [_run(each, runs) for each in found["attempts"]])
 
 
 def _asked(found: dict[str, Any]) -> str:
@@ -73,7 +75,7 @@ def _asked(found: dict[str, Any]) -> str:
         f"{cpus:g} core{'s' if cpus != 1 else ''}" if cpus is not None else "",
         f"{memory:,} MiB" if memory else "",
         f"at most {show_duration(limit * 1e6)}" if limit is not None else "",
-        f"{found['retries']} more tries" if found["retries"] else "",
+        f"{found['retries']} more {'try' if found['retries'] == 1 else 'tries'}" if found["retries"] else "",
         f"in reservation {found['reservation']}" if found["reservation"] else "",
     ]
     return ", ".join(part for part in parts if part)
@@ -91,12 +93,12 @@ def _moment(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
 
 
-def _run(attempt: dict[str, Any]) -> str:
-    """Return one line about a run."""
+def _run(attempt: dict[str, Any], runs: int) -> str:
+    """Return one line about a run; `runs` is the number of the one that has not ended, 0: none."""
     from kant.model.units import show_duration
 
     if attempt["ran_us"] < 0:
-        return f"{attempt['number']}  no end is known"
+        return f"{attempt['number']}  {'it runs' if attempt['number'] == runs else 'no end is known'}"
     end = f"signal {attempt['signal']}" if attempt["signal"] is not None else f"exit code {attempt['code']}"
     ended = {"": "", "limit": ", at its time limit", "memory": ", over its memory"}.get(attempt["why"], ", on request")
     used = f"{attempt['cpu_us'] / 1e6:.2f} s of a core, {attempt['rss_kib'] / 1024:.4g} MiB"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +51,22 @@ Reservations = Annotated[
     Path | None,
     Parameter(help="A CSV file of bookings, whose GPUs no other job uses meanwhile (docs/reservations.md)."),
 ]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a workload is simulated with, as options of `kant simulate` and `kant compare`."""
+
+    format: Format = None
+    slice: Slice = None
+    cluster: ClusterOption = None
+    queues: Queues = None
+    faults: FaultsFile = None
+    services: Services = None
+
+
+SETTING = Setting()
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
 
@@ -214,6 +232,17 @@ def check_out(out: Path | None) -> None:
         raise InputError(f"--out {out}", "a folder that can be made")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}", "a folder that may be written")
+
+
+def write_text(text: str, out: Path | None) -> None:
+    """Write to the file of `--out`, or to standard output without one. Raises InputError if it cannot be written."""
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
 
 
 def parse_at(text: str | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +16,26 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.kube.user.orders import Orders
 
-Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
-Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
 OwnNamespace = Annotated[
     str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
 ]
 Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or queue/NAME.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which cluster."""
+
+    kubeconfig: Annotated[
+        Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")
+    ] = None
+    context: Annotated[
+        str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")
+    ] = None
+
+
+ACCESS = Access()
 
 
 def add_orders(app: App) -> None:
@@ -30,36 +45,33 @@ def add_orders(app: App) -> None:
     def _hold(
         *targets: Targets,
         namespace: OwnNamespace = "",
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
+        access: Access = ACCESS,
         json: Json = False,
     ) -> int:
         """Keep what waits from starting."""
-        return _give(targets, lambda orders, one: orders.hold(one), kubeconfig, context, namespace, json)
+        return _give(targets, lambda orders, one: orders.hold(one), access, namespace, json)
 
     @app.command(name="release")
     def _release(
         *targets: Annotated[str, Parameter(help="Jobs or pods, queue/NAME, or node/NAME that was drained.")],
         namespace: OwnNamespace = "",
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
+        access: Access = ACCESS,
         json: Json = False,
     ) -> int:
         """Let start what is held, open a queue, give a drained node back."""
-        return _give(targets, lambda orders, one: orders.release(one), kubeconfig, context, namespace, json)
+        return _give(targets, lambda orders, one: orders.release(one), access, namespace, json)
 
     @app.command(name="priority")
     def _priority(
         priority: Annotated[str, Parameter(help="A whole number; `class`: that of the PriorityClass.")],
         *targets: Annotated[str, Parameter(help="Jobs or pods, each with its gang.")],
         namespace: OwnNamespace = "",
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
+        access: Access = ACCESS,
         json: Json = False,
     ) -> int:
         """Give what waits another priority. Above that of its class only who may change queues."""
         said = _number(priority)
-        return _give(targets, lambda orders, one: orders.rank(one, said), kubeconfig, context, namespace, json)
+        return _give(targets, lambda orders, one: orders.rank(one, said), access, namespace, json)
 
     @app.command(name="drain")
     def _drain(
@@ -68,12 +80,11 @@ def add_orders(app: App) -> None:
             str, Parameter(name="--for", help="Release a node after this time, such as 2h. Default: by `release`.")
         ] = "",
         reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
-        kubeconfig: Kubeconfig = None,
-        context: Context = None,
+        access: Access = ACCESS,
         json: Json = False,
     ) -> int:
         """Let a queue run empty, or free a node: what runs there is evicted gang by gang, and waits again."""
-        return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), kubeconfig, context, "", json)
+        return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "", json)
 
 
 def _number(text: str) -> int | None:
@@ -88,8 +99,7 @@ def _number(text: str) -> int | None:
 def _give(
     targets: tuple[str, ...],
     order: Callable[[Orders, str], Awaitable[bool]],
-    kubeconfig: Path | None,
-    context: str | None,
+    access: Access,
     namespace: str,
     json: bool,
 ) -> int:
@@ -106,7 +116,7 @@ def _give(
         from kant.kube.user.orders import Orders
 
     async def whole() -> list[str]:
-        async with ApiClient(load(kubeconfig, context), concurrency=16, timeout=30.0) as client:
+        async with ApiClient(load(access.kubeconfig, access.context), concurrency=16, timeout=30.0) as client:
             orders = Orders(client, namespace)
             return [one for one in targets if await order(orders, one)]
 

@@ -100,7 +100,7 @@ def _terminal() -> dict[str, str]:
 
 async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
     """Answer on the leader's side, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
-    from kant.cli.live import live_of
+    from kant.cli.live import Live
     from kant.insight.expected_start import StartForecast
     from kant.kube.serve.asked import NotYetError
     from kant.kube.serve.questions import NotLeadingError
@@ -114,7 +114,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
             raise NotLeadingError
         found = rebuilt_state(driver, only)
         count_from(found.zero)
-        return live_of(found, question.namespace)
+        return Live(found, question.namespace)
 
     found, made = live(), None
     if question.word in ("why", "eta"):
@@ -128,7 +128,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
                 made = StartForecast(-1, 0, 0, {})
             elif made is None or any(job not in made.jobs for job in now):
                 raise NotYetError("the forecast", "one that is made: ask again")
-    return found.having(made).said(question)
+    return Live(found.found, question.namespace, made).said(question)
 
 
 async def _forecast(core: Core, forecasts: StartForecasts, jobs: tuple[str, ...]) -> StartForecast | None:

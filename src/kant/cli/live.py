@@ -5,8 +5,8 @@ The state is built from the API server; `kant why` and `kant eta` ask a journal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,50 +21,37 @@ if TYPE_CHECKING:
     from kant.cli.own_pods import OwnPods
     from kant.cli.show import Terminal
     from kant.cluster.state import ClusterState
-    from kant.insight.calibration import Calibration
     from kant.insight.expected_start import StartForecast
     from kant.kube.connect.config import Config
     from kant.kube.serve.asked import Question
     from kant.kube.user.overview import Overview
     from kant.kube.user.rebuilt_state import RebuiltState
-    from kant.scheduler.cycle import Scheduler
 
 SYSTEM = "kant-system"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Live:
-    """A scheduler on the state of a cluster. `jobs` has the job of each pod, as (namespace, name).
+    """Answers from the state of a cluster. `namespace` is the default one, `made` an existing forecast."""
 
-    `complaints` has one sentence for each pod that could not be read; `calibration` is what the running Kant has
-    learned about expected starts. `remarks` are about nodes that accept no more; `unread` says what of the cluster Kant
-    cannot understand or may not read. `namespace` is the default one. `made` is an existing forecast. `queues_gone`
-    says that no Queue is left although there were some; else "". `scale_ups` has what node autoscalers say about
-    waiting jobs.
-    """
-
-    scheduler: Scheduler
-    now: int
-    jobs: Mapping[tuple[str, str], str]
-    complaints: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    calibration: Calibration | None = None
-    remarks: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    found: RebuiltState
     namespace: str = "default"
     made: StartForecast | None = None
-    queues_gone: str = ""
-    scale_ups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> ClusterState:
-        return self.scheduler.state
+        return self.found.scheduler.state
+
+    @property
+    def now(self) -> int:
+        return self.found.now
 
     def job(self, namespace: str, pod: str) -> str:
         """Return the job of a pod; a job's own name works too. Raises InputError."""
         namespace = namespace or self.namespace
-        if (namespace, pod) in self.complaints:
-            raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {self.complaints[namespace, pod]}")
-        for name in (self.jobs.get((namespace, pod)), pod, f"{namespace}/{pod}"):
+        if wrong := self.found.complaints.get((namespace, pod)):
+            raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {wrong}")
+        for name in (self.found.jobs.get((namespace, pod)), pod, f"{namespace}/{pod}"):
             if name is not None and name in self.state.rows:
                 return name
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
@@ -80,10 +67,6 @@ class Live:
     def is_pending(self, job: str) -> bool:
         """Whether a job of the state waits."""
         return self.state.rows[job] in self.state.pending
-
-    def having(self, made: StartForecast | None) -> Live:
-        """Return a copy with an existing forecast."""
-        return replace(self, made=made)
 
     def said(self, question: Question) -> bytes:
         """Return the answer to a question as text to print. Raises InputError."""
@@ -111,7 +94,7 @@ class Live:
         from kant.model.decision import Closed, NoFit
 
         namespace = namespace or self.namespace
-        if wrong := self.complaints.get((namespace, pod), ""):
+        if wrong := self.found.complaints.get((namespace, pod), ""):
             return Reply(
                 {"job": f"{namespace}/{pod}", "status": "untried", "sentence": wrong},
                 lambda: _show_untried(f"{namespace}/{pod}", wrong),
@@ -121,9 +104,9 @@ class Live:
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show_place(answer["job"], answer, self.now))
         forecast = self.forecast(job)
-        found = known(explain(self.scheduler, job, self.now, forecast.jobs.get(job), forecast.now))
+        found = known(explain(self.found.scheduler, job, self.now, forecast.jobs.get(job), forecast.now))
         remarks = self._remarks(job) if isinstance(found.reason, NoFit) else []
-        gone = [self.queues_gone] if self.queues_gone and isinstance(found.reason, Closed) else []
+        gone = [self.found.queues_gone] if self.found.queues_gone and isinstance(found.reason, Closed) else []
         unforeseen = [] if job in forecast.jobs else ["when it may start is being forecast: ask again"]
 
         def show() -> None:
@@ -138,8 +121,8 @@ class Live:
         """Return how rules among pods and the nodes affect a job that finds no place."""
         from kant.kube.reconcile.rule_words import rule_words
 
-        said = [self.scale_ups[job]] if job in self.scale_ups else []
-        return [*said, *rule_words(self.state, self.state.rows[job]), *self.remarks]
+        said = [self.found.scale_ups[job]] if job in self.found.scale_ups else []
+        return [*said, *rule_words(self.state, self.state.rows[job]), *self.found.remarks]
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """Return when the waiting jobs are expected to start."""
@@ -170,23 +153,23 @@ class Live:
 
         past = PastJobs()
         past.begin(self.state)
-        found = forecast_starts(moment_of(self.scheduler, past, self.now), job)
-        return self.calibration.corrected(found) if self.calibration is not None else found
+        found = forecast_starts(moment_of(self.found.scheduler, past, self.now), job)
+        return self.found.calibration.corrected(found) if self.found.calibration is not None else found
 
     def queues(self, namespace: str = "") -> Reply:
         """Return what each queue may use, uses, borrows, lends and waits for, of all namespaces."""
         from kant.live.answers import budget_rows, queue_rows
 
-        rows, budgets = queue_rows(self.state), budget_rows(self.state, self.now)
+        rows, budgets, gone = queue_rows(self.state), budget_rows(self.state, self.now), self.found.queues_gone
 
         def show() -> None:
             from kant.cli.show import section
 
             _show().show_queues(rows)
             _show().show_budgets(budgets)
-            section("nothing starts", [self.queues_gone] if self.queues_gone else [])
+            section("nothing starts", [gone] if gone else [])
 
-        return Reply({"time_us": self.now, "queues": rows, "budgets": budgets, "queues_gone": self.queues_gone}, show)
+        return Reply({"time_us": self.now, "queues": rows, "budgets": budgets, "queues_gone": gone}, show)
 
     def status(self, optimality: bool) -> Reply:
         """Return what the cluster has, runs and is asked for, and how far that is from the best."""
@@ -197,7 +180,7 @@ class Live:
         if optimality:
             from kant.optimize.optimality import optimality as look
 
-            found["optimality"] = optimality_json(look(self.scheduler, self.now))
+            found["optimality"] = optimality_json(look(self.found.scheduler, self.now))
         return Reply(found, lambda: show(found))
 
     def top(self, namespace: str = "") -> Reply:
@@ -208,12 +191,12 @@ class Live:
 
         pools = pool_rows(self.state)
         jobs = [row | {"job": public_id(row["job"])} for row in job_rows(self.state, self.now)]
-        answer = {"time_us": self.now, "pools": pools, "jobs": jobs, "unread": list(self.unread)}
-        answer["profile"] = self.scheduler.profile.name
+        answer = {"time_us": self.now, "pools": pools, "jobs": jobs, "unread": list(self.found.unread)}
+        answer["profile"] = self.found.scheduler.profile.name
 
         def show() -> None:
             _show().show_top(pools, jobs)
-            section("not understood", list(self.unread))
+            section("not understood", list(self.found.unread))
 
         return Reply(answer, show)
 
@@ -321,21 +304,4 @@ def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures
     own = parse_profile(seen.profile, where) if from_leader else load_profile(profile or "kant")
     found = asyncio.run(rebuilt(config, own, namespace=system))
     count_from(found.zero)
-    return live_of(found, config.namespace)
-
-
-def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = None) -> Live:
-    """Return a `Live` on a state; `namespace` is the default one."""
-    return Live(
-        scheduler=found.scheduler,
-        now=found.now,
-        jobs=found.jobs,
-        complaints=found.complaints,
-        calibration=found.calibration,
-        remarks=found.remarks,
-        unread=found.unread,
-        queues_gone=found.queues_gone,
-        scale_ups=found.scale_ups,
-        namespace=namespace,
-        made=made,
-    )
+    return Live(found, config.namespace)

@@ -18,8 +18,6 @@ from kant.ops.bench.run import Row, Score, bench, read_rows, traces
 from kant.ops.bench.task import HERE, Task, read_tasks
 from kant.ops.bench.tools import Kind
 
-AGENTS = ("oracle", "rules", "greedy", "naive", "random", "replay", "llm")
-
 
 def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | None, model: str | None) -> Agent:
     """Return the agent of a name. Raises InputError for a missing or superfluous option."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rich.table import Table
-
-from kant.cli.show import console
+from kant.cli.show import console, print_table
 from kant.model.units import SECOND, clock, show_duration
 
 
@@ -49,13 +47,8 @@ def _show_effects(effects: dict[str, Any]) -> None:
     if not rows:
         _line("no wait changes")
         return
-    table = Table(title="Waits", title_justify="left")
-    for name in ("job", "as it is", "with the plan"):
-        table.add_column(name, justify="left" if name == "job" else "right")
-    for row in rows:
-        times = [show_duration(row[key] * SECOND) for key in ("before_s", "after_s")]
-        table.add_row(str(row["job"]), *times)
-    console.print(table)
+    cells = [(str(row["job"]), *(show_duration(row[key] * SECOND) for key in ("before_s", "after_s"))) for row in rows]
+    print_table(("job", "as it is", "with the plan"), cells, "Waits")
 
 
 def show_transaction(found: dict[str, Any]) -> None:
@@ -71,16 +64,15 @@ def show_transaction(found: dict[str, Any]) -> None:
 
 def show_audit(rows: list[dict[str, Any]]) -> None:
     """Print the audit, the latest entry first."""
-    table = Table()
-    for name in ("when", "who", "what", "id", "orders and reason"):
-        table.add_column(name)
+    columns = ("when", "who", "what", "id", "orders and reason")
+    cells = []
     for row in rows:
         orders = "; ".join(row.get("orders", ()))
         said = " - ".join(part for part in (orders, row.get("reason", ""), row.get("sentence", "")) if part)
         what = row["what"] + (f" ({row['code']})" if row.get("code") else "")
         when = clock(row["time_us"]) if row["time_us"] < 10**15 else _date(row["time_us"])
-        table.add_row(when, row.get("who", ""), what, row.get("txn") or row.get("plan", ""), said)
-    console.print(table)
+        cells.append((when, row.get("who", ""), what, row.get("txn") or row.get("plan", ""), said))
+    print_table(columns, cells, left=columns)
 
 
 def show_habits(rows: list[dict[str, Any]]) -> None:
@@ -93,12 +85,9 @@ def show_habits(rows: list[dict[str, Any]]) -> None:
 
 def show_runbooks(rows: list[dict[str, Any]]) -> None:
     """Print runbooks, one per line."""
-    table = Table()
-    for name in ("name", "words that ask for it", "steps", "stale"):
-        table.add_column(name, justify="right" if name in ("steps", "stale") else "left")
-    for row in rows:
-        table.add_row(row["name"], "; ".join(row["tasks"]), str(row["steps"]), str(row["stale"] or ""))
-    console.print(table)
+    columns = ("name", "words that ask for it", "steps", "stale")
+    cells = [(row["name"], "; ".join(row["tasks"]), str(row["steps"]), str(row["stale"] or "")) for row in rows]
+    print_table(columns, cells, left=columns[:2])
 
 
 def show_runbook(found: dict[str, Any]) -> None:

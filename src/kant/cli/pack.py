@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import At, Json, Limit, Seed, effort, parse_at, whole
+from kant.cli.inputs import At, Json, Limit, Seed, effort, parse_at, whole, write_text
 from kant.cli.output import printable
 from kant.model.errors import InputError
 
@@ -74,19 +74,6 @@ def generate(
     from kant.optimize.packing.generate import generate as draw
 
     write_text(instance_text(draw(nodes, pods_per_node, priorities, util, seed)), out)
-
-
-def write_text(text: str, out: Path | None) -> None:
-    """Write a generated file; raises InputError if that fails."""
-    import sys
-
-    if out is None:
-        sys.stdout.write(text)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
 
 
 def _show(answer: PackingAnswer, note: str) -> None:

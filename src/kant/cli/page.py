@@ -103,9 +103,7 @@ def audit(
     """List the orders that were given or refused, the latest first."""
     import time
 
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.service.client import ServiceClient, home_of
 
     found = ServiceClient(home_of(home)).get(
@@ -114,14 +112,16 @@ def audit(
     if json:
         print_json(found)
         return 0
-    table = Table(box=None, pad_edge=False)
-    for column in ("time (UTC)", "user", "role", "order", "about", "refused", "from"):
-        table.add_column(column)
+    rows = []
     for row in found["deeds"]:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(row["time"] / 1e6))
         origin = row["who"].partition(" ")[2].strip("()")
-        table.add_row(at, row["user"], row["role"], row["verb"], row["what"], row["refused"], origin)
-    console.print(table if found["deeds"] else "nothing was ordered")
+        rows.append((at, row["user"], row["role"], row["verb"], row["what"], row["refused"], origin))
+    if rows:
+        columns = ("time (UTC)", "user", "role", "order", "about", "refused", "from")
+        print_table(columns, rows, left=columns, frame=False)
+    else:
+        console.print("nothing was ordered")
     if found["next"] is not None:
         console.print(f"more: kant audit --before {found['next']}", style="dim")
     return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Json, whole
+from kant.cli.inputs import Json, whole, write_text
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -90,10 +90,7 @@ def fit(
 
     found = fitted(read_samples(measured))
     if out is not None:
-        try:
-            out.write_text(costs_text(found), encoding="utf-8")
-        except OSError as error:
-            raise InputError(str(out), f"a file that can be written ({error.strerror})") from None
+        write_text(costs_text(found), out)
     return Reply(fit_json(found), lambda: _show_fit(found, out)).print(json)
 
 
@@ -177,19 +174,16 @@ def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
 
 
 def _show_fit(found: Fit, out: Path | None) -> None:
-    from rich.table import Table
+    from kant.cli.show import console, print_table
 
-    from kant.cli.show import console
-
-    table = Table(title="Fitted costs", title_justify="left")
-    for name in ("operation", "place", "start", "rate", "samples", "R2"):
-        table.add_column(name, justify="left" if name in ("operation", "place") else "right")
+    rows = []
     for line in found.lines:
         alpha, beta = line.cost
         unit = (2e-12, "TFLOP/s") if line.operation == "gemm" else (1e-9, "GB/s")
         rate = f"{unit[0] / beta:,.1f} {unit[1]}" if beta > 0 else "-"
-        table.add_row(line.operation, line.place, f"{1e6 * alpha:,.1f} us", rate, f"{line.samples:,}", f"{line.r2:.4f}")
-    console.print(table)
+        rows.append((line.operation, line.place, f"{1e6 * alpha:,.1f} us", rate, f"{line.samples:,}", f"{line.r2:.4f}"))
+    columns = ("operation", "place", "start", "rate", "samples", "R2")
+    print_table(columns, rows, "Fitted costs", left=("operation", "place"))
     source = (
         f"from {found.beside:,} sample{'s' * (found.beside > 1)}"
         if found.beside

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from kant.cli.booked import booked_calendar
-from kant.cli.inputs import At, Json, Limit, Seed, effort, whole
+from kant.cli.inputs import At, Json, Limit, Seed, effort, whole, write_text
 from kant.cli.output import Reply
 from kant.cli.plan_dispatch import dispatch
 from kant.cli.plan_residency import residency
@@ -191,10 +191,7 @@ def generate(
         drawn = draw(500 if tasks is None else tasks, resources, seed)
         count = sum(len(process.tasks) for process in drawn.processes)
         text, what = instance_json(drawn), f"{count:,} tasks in {len(drawn.processes):,} processes"
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(out), f"a file that can be written ({error})") from None
+    write_text(text, out)
     console.print(f"{what} written to {out}", soft_wrap=True)
 
 
@@ -223,9 +220,7 @@ def calendar_json(read: CalendarFile, answer: Answer) -> dict[str, Any]:
 
 
 def _show_calendar(read: CalendarFile, answer: Answer) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.model.units import show_duration
 
     count = f"{len(read.bookings):,} bookings"
@@ -247,15 +242,14 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
     if answer.status != "fits":
         console.print(f"The best plan needs {answer.needed:,} GPUs; fewer than {answer.lower_bound:,} cannot do.")
     console.print(f"First fit needs {answer.first_fit:,}.")
-    table = Table(title=f"The plan on {max(answer.needed, 1):,} GPUs", title_justify="left")
-    for name in ("booking", "from", "to", "GPUs", "first GPU", "last GPU"):
-        table.add_column(name, justify="left" if name == "booking" else "right")
+    cells = []
     rows = sorted(range(len(read.bookings)), key=lambda i: (read.bookings[i].start, answer.offsets[i], i))
     for i in rows[:SHOWN]:
         b, first = read.bookings[i], answer.offsets[i]
         start, end = (show_duration(t) if read.timed else f"{t:,}" for t in (b.start, b.end))
-        table.add_row(b.id, start, end, f"{b.gpus:,}", f"{first:,}", f"{first + b.gpus - 1:,}")
-    console.print(table)
+        cells.append((b.id, start, end, f"{b.gpus:,}", f"{first:,}", f"{first + b.gpus - 1:,}"))
+    columns = ("booking", "from", "to", "GPUs", "first GPU", "last GPU")
+    print_table(columns, cells, f"The plan on {max(answer.needed, 1):,} GPUs")
     if len(rows) > SHOWN:
         console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
 
@@ -291,9 +285,7 @@ def capacity_json(instance: Instance, plan: CapacityPlan, node_gpus: dict[str, i
 def _show_capacity(
     instance: Instance, plan: CapacityPlan, node_gpus: dict[str, int], left_out: tuple[str, ...]
 ) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console, percent
+    from kant.cli.show import console, percent, print_table
     from kant.optimize.capacity.file import by_day
     from kant.optimize.capacity.from_jobs import nodes_for
 
@@ -305,21 +297,19 @@ def _show_capacity(
     console.print(f"{plan.cost:,} ({proven}).")
     if left_out:
         console.print(f"{len(left_out):,} jobs are left out: they request no GPU, or their run time is unknown.")
-    table = Table(title="What to reserve", title_justify="left")
     counted = [each.name for each in instance.resources if each.name in node_gpus]
-    for name in ("resource", "units", "at least", "cost of one", *(["nodes"] if counted else [])):
-        table.add_column(name, justify="left" if name == "resource" else "right")
+    rows = []
     for each in instance.resources:
         peak = plan.peaks[each.name]
         nodes = [f"{nodes_for(peak, node_gpus[each.name]):,}" if each.name in counted else ""] if counted else []
-        table.add_row(each.name, f"{peak:,}", f"{plan.bounds[each.name]:,}", f"{each.cost:,}", *nodes)
-    console.print(table)
+        rows.append((each.name, f"{peak:,}", f"{plan.bounds[each.name]:,}", f"{each.cost:,}", *nodes))
+    columns = ("resource", "units", "at least", "cost of one", *(["nodes"] if counted else []))
+    print_table(columns, rows, "What to reserve")
     days = by_day(instance, plan)
     if len(days) > 1:
-        table = Table(title="Peak by day", title_justify="left")
-        for name in ("day", *(each.name for each in instance.resources), *(f"nodes of {name}" for name in counted)):
-            table.add_column(name, justify="right")
+        by_days = []
         for n, day in enumerate(days[:SHOWN]):
             nodes = [f"{nodes_for(day[name], node_gpus[name]):,}" for name in counted]
-            table.add_row(str(n), *(f"{day[each.name]:,}" for each in instance.resources), *nodes)
-        console.print(table)
+            by_days.append((str(n), *(f"{day[each.name]:,}" for each in instance.resources), *nodes))
+        names = ("day", *(each.name for each in instance.resources), *(f"nodes of {name}" for name in counted))
+        print_table(names, by_days, "Peak by day", left=())

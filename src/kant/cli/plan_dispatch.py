@@ -104,20 +104,18 @@ def dispatch(
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    from kant.cli.show import print_table
 
-    from kant.cli.show import console
-
-    table = Table(title="From arrival to end, in seconds, and messages a task", title_justify="left")
-    for name in ("load", "policy", "mean", "compared with two choices", "P50", "P99", "beside", "of schedulers", "all"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
-    for row in rows:
-        table.add_row(
+    columns = ("load", "policy", "mean", "compared with two choices", "P50", "P99", "beside", "of schedulers", "all")
+    cells = [
+        (
             f"{row['load']:g}", row["policy"], f"{row['mean_s']['mean']:.2f}", _percent(row["mean_change"]),
             f"{row['p50_s']['mean']:.2f}", f"{row['p99_s']['mean']:.2f}", _percent(row["p99_change"]),
             f"{row['scheduler_messages']:.2f}", f"{row['one_way_messages']:.2f}",
-        )  # fmt: skip
-    console.print(table)
+        )
+        for row in rows
+    ]  # fmt: skip
+    print_table(columns, cells, "From arrival to end, in seconds, and messages a task", left=("policy",))
 
 
 def _percent(change: dict[str, float | None]) -> str:

@@ -62,9 +62,7 @@ def _uses(program: Program, choices: Sequence[BufferAction]) -> list[dict[str, A
 
 
 def _show(program: Program, answer: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
 
     proven = "no plan takes less" if answer["ticks"] == answer["bound"] else f"none takes less than {answer['bound']:,}"
     console.print(
@@ -72,15 +70,15 @@ def _show(program: Program, answer: dict[str, Any]) -> None:
         f"The greedy rule takes {answer['greedy']:,}, compute alone {answer['compute']:,}.",
         soft_wrap=True,
     )
-    table = Table(title="What each step finds", title_justify="left")
-    for name in ("step", "compute", "kept", "copied before (from step)", "read from its tier"):
-        table.add_column(name, justify="right" if name in ("step", "compute") else "left")
+    columns = ("step", "compute", "kept", "copied before (from step)", "read from its tier")
     rows: list[dict[str, list[str]]] = [{"keep": [], "copy": [], "drop": []} for _ in program.steps]
     for use in answer["uses"]:
         begun = f" ({use['from']})" if "from" in use else ""
         rows[use["step"]][use["action"]].append(use["buffer"] + begun)
-    for n, (step, row) in enumerate(zip(program.steps[:SHOWN], rows, strict=False)):
-        table.add_row(str(n), f"{step.compute:,}", *(", ".join(row[action]) for action in ("keep", "copy", "drop")))
-    console.print(table)
+    cells = [
+        (str(n), f"{step.compute:,}", *(", ".join(row[action]) for action in ("keep", "copy", "drop")))
+        for n, (step, row) in enumerate(zip(program.steps[:SHOWN], rows, strict=False))
+    ]
+    print_table(columns, cells, "What each step finds", left=columns[2:])
     if len(rows) > SHOWN:
         console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")

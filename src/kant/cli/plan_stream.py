@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, Seed, whole
+from kant.cli.inputs import Json, Seed, whole, write_text
 from kant.cli.output import Reply
 from kant.cli.plan_workflow import ClusterNodes, WorkflowPath, load_graph, policy_named
 from kant.model.errors import InputError
@@ -101,10 +101,7 @@ def train(
         if not json:
             console.print(f"generation {made.number + 1}: latency {made.ratio:.4f} of ETF's")
     assert made is not None
-    try:
-        out.write_text(weights_toml(made.policy), encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(out), f"a file that can be written ({error})") from None
+    write_text(weights_toml(made.policy), out)
     answer = {"generations": generations, "ratio": made.ratio, "weights": str(out)}
     return Reply(answer, lambda: console.print(f"weights written to {out}", soft_wrap=True)).print(json)
 
@@ -153,21 +150,17 @@ def _stream_json(load: Load, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _show_stream(load: Load, rows: list[dict[str, Any]], first: str, seeds: int) -> None:
-    from rich.table import Table
-
     from kant.cli.plan_workflow import shown_by
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
 
     show = shown_by(load.pool[0])
     console.print(f"{seeds} streams, one workflow every {show(load.every)} on average until {show(load.until)}")
-    table = Table(title="From arrival to end", title_justify="left")
-    for name in ("policy", "mean", "P90", f"beside {first}", "ended", "lost"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
+    cells = []
     for row in rows:
         change = row["change"]
         beside = "" if change is None else f"{100 * change.mean:+.1f} %"
         if change is not None and change.half < float("inf"):
             beside += f" ± {100 * change.half:.1f}"
         mean, p90 = show(row["latency"].mean), show(row["p90"])
-        table.add_row(row["policy"], mean, p90, beside, f"{row['ended']:,.1f}", f"{row['lost']:,.1f}")
-    console.print(table)
+        cells.append((row["policy"], mean, p90, beside, f"{row['ended']:,.1f}", f"{row['lost']:,.1f}"))
+    print_table(("policy", "mean", "P90", f"beside {first}", "ended", "lost"), cells, "From arrival to end")

@@ -170,9 +170,7 @@ def _proof(graph: Graph, end: int, bound: int) -> str:
 
 
 def _show_plan(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.optimize.workflow.bounds import slack
     from kant.optimize.workflow.graph import makespan
 
@@ -184,14 +182,13 @@ def _show_plan(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> No
     )
     names = [graph.stages[i].id for i in graph.critical_path]
     console.print(f"critical path: {' -> '.join(names)} ({show(max(graph.upward))} on average)", soft_wrap=True)
-    table = Table(title="The plan", title_justify="left")
-    for name in ("stage", "processor", "start", "end", "slack", "rank"):
-        table.add_column(name, justify="left" if name in ("stage", "processor") else "right")
     rows = sorted(runs, key=lambda run: (run.start, run.end, run.stage))
+    cells = []
     for run in rows[:SHOWN]:
         times = (run.start, run.end, left[run.stage], graph.upward[run.stage])
-        table.add_row(graph.stages[run.stage].id, graph.processors[run.processor], *(show(time) for time in times))
-    console.print(table)
+        cells.append((graph.stages[run.stage].id, graph.processors[run.processor], *map(show, times)))
+    columns = ("stage", "processor", "start", "end", "slack", "rank")
+    print_table(columns, cells, "The plan", left=columns[:2])
     if len(rows) > SHOWN:
         console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
     for line in picture(graph, runs):
@@ -199,20 +196,14 @@ def _show_plan(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> No
 
 
 def _show_compared(graph: Graph, rows: Sequence[tuple[str, int, int]]) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console, percent
+    from kant.cli.show import console, percent, print_table
 
     show = shown_by(graph)
     bound = rows[0][2]
     console.print(f"{len(graph.stages):,} stages on {len(graph.processors):,} processors; ", end="")
     console.print(f"no plan ends before {show(bound)}.")
-    table = Table()
-    for name in ("policy", "ends after", "above the bound"):
-        table.add_column(name, justify="left" if name == "policy" else "right")
-    for name, end, _ in rows:
-        table.add_row(name, show(end), percent(end / bound - 1) if bound else "-")
-    console.print(table)
+    cells = [(name, show(end), percent(end / bound - 1) if bound else "-") for name, end, _ in rows]
+    print_table(("policy", "ends after", "above the bound"), cells)
 
 
 def picture(graph: Graph, runs: Sequence[Run], width: int = WIDTH) -> list[str]:

@@ -19,21 +19,15 @@ profiles_app = App(name="profiles", help="List the built-in profiles, or show on
 @profiles_app.default
 def list_profiles(*, json: Json = False) -> None:
     """List the built-in profiles."""
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import print_table
     from kant.scheduler.profile import builtin_abouts
 
     abouts = builtin_abouts()
     if json:
         print_json(abouts)
         return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("profile")
-    table.add_column("what it is")
-    for name, about in abouts.items():
-        table.add_row(name, about)
-    console.print(table)
+    columns = ("profile", "what it is")
+    print_table(columns, list(abouts.items()), left=columns, frame=False)
 
 
 @profiles_app.command

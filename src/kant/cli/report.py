@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.inputs import write_text
 from kant.model.errors import InputError
 
 
@@ -58,10 +59,7 @@ def _served(folder: Path, out: Path, title: str | None) -> None:
     from kant.cli.show import console
 
     text = _part(folder, title)
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {out}", f"a place where a file can be written ({error.strerror})") from None
+    write_text(text, out)
     console.print(f"report: {out}", soft_wrap=True)
 
 

@@ -100,22 +100,21 @@ def _show_made(found: dict[str, Any]) -> None:
 
 
 def _show(rows: list[dict[str, Any]], gone: bool) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
 
     if not rows:
         console.print("Nothing is booked.")
         return
-    table = Table(title="Taken back" if gone else "What is booked", title_justify="left")
-    for name in ("reservation", "by", "phase", "from", "to", "GPUs", "where", "jobs"):
-        table.add_column(name, justify="right" if name == "GPUs" else "left")
-    for one in rows:
-        table.add_row(
+    columns = ("reservation", "by", "phase", "from", "to", "GPUs", "where", "jobs")
+    cells = [
+        (
             one["name"], one["user"], one["phase"], _at(one["start"]), _at(one["end"]), f"{one['gpus']:,}",
             _place(one), ", ".join(one["jobs"]),
-        )  # fmt: skip
-    console.print(table)
+        )
+        for one in rows
+    ]  # fmt: skip
+    title = "Taken back" if gone else "What is booked"
+    print_table(columns, cells, title, left={*columns} - {"GPUs"})
 
 
 def _gpus(one: dict[str, Any]) -> str:

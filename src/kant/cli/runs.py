@@ -16,11 +16,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from kant import __version__
+from kant.cli.inputs import (
+    check_out,
+    load_cluster,
+    load_faults,
+    load_queues,
+    load_reservations,
+    load_services,
+    load_workload,
+)  # fmt: skip
 from kant.cli.progress import shown, span_of
-from kant.cli.side_by_side import cores, run_side_by_side
+from kant.cli.side_by_side import run_side_by_side
+from kant.experiments.pool import cores
 from kant.model.node import ClusterSpec
 
 if TYPE_CHECKING:
+    from kant.cli.inputs import Setting
     from kant.cli.progress import Shown
     from kant.metrics.result import RunResult
     from kant.model.event import GpusBooked
@@ -54,11 +65,11 @@ def one_interrupt() -> Iterator[list[bool]]:
         signal.signal(signal.SIGINT, previous)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The common settings of the runs of one command. `runs` is their number.
 
-    Intervals, which pictures need, are kept for `out` or if `keep` is set.
+    With `out`, journals are written and the intervals kept that pictures need.
     """
 
     workload: Workload
@@ -66,8 +77,7 @@ class Batch:
     seed: int
     until: int
     out: Path | None
-    runs: int
-    keep: bool = False
+    runs: int = 1
     queue_config: QueueConfig | None = None
     ledger: bool = False
     faults: Sequence[NodeHealth] = ()
@@ -83,7 +93,7 @@ class Batch:
         hooks = run.RunHooks(
             progress=lambda done, total, now: progress(done, now),
             stop=stop,
-            keep_intervals=self.keep or self.out is not None,
+            keep_intervals=self.out is not None,
             ledger=self.ledger,
         )
         with ExitStack() as files:
@@ -98,37 +108,38 @@ class Batch:
             )  # fmt: skip
 
 
+def batch_of(
+    file: Path, setting: Setting, window: str | None, profiles: Sequence[Profile], seed: int, until: int,
+    out: Path | None, ledger: bool, reservations: Path | None = None,
+) -> Batch:  # fmt: skip
+    """Read all files of the options, and check them against each other. Raises InputError."""
+    check_out(out)
+    jobs = load_workload(file, setting.format, setting.slice, window)
+    cluster = load_cluster(setting.cluster, jobs)
+    queue_config = load_queues(setting.queues, jobs, profiles)
+    return Batch(
+        jobs, cluster, seed, until, out, len(profiles), queue_config, ledger,
+        faults=load_faults(setting.faults, cluster, profiles),
+        services=load_services(setting.services, jobs, queue_config, profiles, seed),
+        reservations=load_reservations(reservations, cluster),
+    )  # fmt: skip
+
+
 def run_all(
-    workload: Workload,
-    cluster: ClusterSpec,
-    profiles: Sequence[Profile],
-    seed: int,
-    until: int,
-    out: Path | None,
-    keep: bool = False,
-    queue_config: QueueConfig | None = None,
-    ledger: bool = False,
-    faults: Sequence[NodeHealth] = (),
-    at_once: int | None = None,
-    quiet: bool = False,
-    services: Sequence[Declared] = (),
-    reservations: Sequence[GpusBooked] = (),
+    batch: Batch, profiles: Sequence[Profile], at_once: int | None = None, quiet: bool = False
 ) -> list[RunResult]:
     """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
     from kant.sim.options import read_options
 
     for profile in profiles:  # check all before anything is run or written
         read_options(profile.simulation, f"profile {profile.name}")
-    batch = Batch(
-        workload=workload, cluster=cluster, seed=seed, until=until, out=out, runs=len(profiles), keep=keep,
-        queue_config=queue_config, ledger=ledger, faults=faults, services=services,
-        reservations=reservations,
-    )  # fmt: skip
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))
     with ExitStack() as stack:
         asked = stack.enter_context(one_interrupt())
-        sight = stack.enter_context(shown(len(workload), span_of(until, workload.submit.tolist()), quiet))
+        sight = stack.enter_context(
+            shown(len(batch.workload), span_of(batch.until, batch.workload.submit.tolist()), quiet)
+        )
         if at_once > 1:
             results = run_side_by_side(batch, runs, at_once, asked, sight)
         else:

@@ -124,6 +124,7 @@ def _judged(path: Path, change: Change, allowed: float, confidence: float, seed:
             "mean": float(seen.mean()) if len(seen) else None,
             "p99": float(np.quantile(seen, 0.99)) if len(seen) else None,
         },
+        "shadow": day.shadow,
     } | engine_about(change)
     return about, Verdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
 
@@ -145,28 +146,25 @@ def _rows(judged: Verdict) -> list[dict[str, Any]]:
 
 
 def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.experiments.gate import ends_text
 
-    table = Table(title=f"{about['requests']:,} requests of {about['day']}", title_justify="left")
     names = ("", f"now: {about['now']}", f"then: {about['then']}", "change, in the mean of the slices")
-    for name in (*names, "verdict") if verdicts else names:
-        table.add_column(name, justify="left" if name in ("", "verdict") else "right", overflow="fold")
     labels = {
         "ttft_s.mean": "first token, mean",
         "ttft_s.p99": "first token, P99",
         "tpot_s.p99": "time per token, P99",
         "late": "outside the objectives",
     }
+    rows = []
     for one in judged.comparisons:
         show = "{:.2%}".format if one.metric == "late" else milliseconds
         change = ends_text(one.mean_regret) if one.slices else "nothing that is felt"
         words = {"pass": "within what is allowed", "unsure": "no regression found, none excluded"}
         verdict = [words.get(one.outcome, one.outcome)] if verdicts else []
-        table.add_row(labels[one.metric], show(one.old), show(one.new), change, *verdict)
-    console.print(table)
+        rows.append((labels[one.metric], show(one.old), show(one.new), change, *verdict))
+    columns = (*names, "verdict") if verdicts else names
+    print_table(columns, rows, f"{about['requests']:,} requests of {about['day']}", left=("", "verdict"))
     if about["left_out"]:
         console.print(f"{about['left_out']:,} requests that no engine has served are left out")
     seen = about["recorded_ttft_s"]
@@ -175,4 +173,10 @@ def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> Non
         console.print(
             f"{said} compare it with the simulated ones to see the error of the engine's model", soft_wrap=True
         )
+    if (told := about["shadow"]) is not None:
+        when = f"{milliseconds(abs(told['later_s']))} {'later' if told['later_s'] > 0 else 'earlier'}"
+        console.print(
+            f"shadow {told['router']}: the same decision for {told['agrees'] / told['requests']:.1%} of"
+            f" {told['requests']:,} requests; first tokens {when} by prediction", soft_wrap=True,
+        )  # fmt: skip
     console.print(f"latency: {about['latency']}", soft_wrap=True, markup=False, style="dim")

@@ -17,6 +17,7 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.gateway.backend import Limits
     from kant.gateway.outliers import Ejection
+    from kant.gateway.spans import RequestSpans
     from kant.kube.user.endpoints import ServiceEndpoints
     from kant.kube.user.inference_pool import PoolEndpoints
 
@@ -57,6 +58,17 @@ Peers = Annotated[
 ]
 Certificate = Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")]
 CertificateKey = Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")]
+Otlp = Annotated[
+    str | None,
+    Parameter(
+        help="Send a span of each request to this OpenTelemetry collector, such as http://localhost:4318. Default: none"
+        " is."
+    ),
+]
+Shadow = Annotated[
+    str | None,
+    Parameter(help="Another router, which is asked what it would have decided, and moves nothing. Default: none is."),
+]
 TieSeed = Annotated[
     int | None,
     Parameter(
@@ -120,6 +132,16 @@ def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None
     return certificate, key
 
 
+def _spans(url: str | None, service: str) -> RequestSpans | None:
+    """Return the exporter of spans, if there is a collector; raises InputError for no address."""
+    if url is None:
+        return None
+    from kant.gateway.spans import RequestSpans
+    from kant.live.otlp import traces_url
+
+    return RequestSpans(traces_url(url, "--otlp"), service)
+
+
 def _log() -> logging.Logger:
     """Return a log on standard error of the events of backends."""
     from kant.live.logs import set_up
@@ -137,6 +159,7 @@ def route(
     port: ServicePort = "",
     policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
+    shadow: Shadow = None,
     listen: Annotated[str, Parameter(help="The address for clients, HOST:PORT.")] = "127.0.0.1:8080",
     operators: Annotated[
         str | None, Parameter(help="The address for operators, who drain backends there, HOST:PORT. Default: none.")
@@ -175,6 +198,7 @@ def route(
     ] = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
+    otlp: Otlp = None,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
@@ -187,6 +211,7 @@ def route(
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
+    from kant.gateway.shadow import ShadowedDispatcher
     from kant.gateway.tenants import read_tenants, single_tenant
     from kant.gateway.timeouts import Timeouts
     from kant.serving.policies import policy_named
@@ -212,16 +237,19 @@ def route(
         _tls(tls_cert, tls_key),
     )
     address(listen, "--listen")
+    spans = _spans(otlp, "kant-router")
     chosen, choice = policy_named(policy), router_named(router)
+    other = None if shadow is None else router_named(shadow)
     settings = engine_settings(engine)
     read = single_tenant if tenants is None else partial(read_tenants, tenants)
     allowed = read()
     model = None if ranker is None else LengthRanker.load(ranker)
 
     def make() -> RouterServer:
-        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model, ejection)
-        kept = None if record is None else Record(record, router, policy)
-        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read)
+        given = urls, settings, chosen, choice, limits, seed, model, ejection
+        dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
+        kept = None if record is None else Record(record, router, policy, shadow or "")
+        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read, spans)
 
     def ready(server: RouterServer) -> None:
         host = address(listen, "--listen")[0]
@@ -242,6 +270,7 @@ def pick(
     pool: PoolName = None,
     policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
+    shadow: Shadow = None,
     listen: Annotated[str, Parameter(help="The address for Envoy, HOST:PORT.")] = "127.0.0.1:9002",
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
@@ -253,6 +282,7 @@ def pick(
     kv_events: EventsPort = None,
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
+    otlp: Otlp = None,
     gossip_at: GossipAt = None,
     peers: Peers = "",
     engine: EngineOptions = ENGINE,
@@ -269,6 +299,7 @@ def pick(
     from kant.gateway.gossip import Gossip
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
+    from kant.gateway.shadow import ShadowedDispatcher
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
 
@@ -279,18 +310,22 @@ def pick(
     limits = _limits(in_flight, held, saturated_s)
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
-    events, tls = _events(kv_events, router), _tls(tls_cert, tls_key)
+    events, tls, spans = _events(kv_events, router), _tls(tls_cert, tls_key), _spans(otlp, "kant-picker")
     host = address(listen, "--listen")[0]
     if (gossip_at is None) != (not peers):
         raise InputError("--gossip and --peers", "both, or none")
     heard_at = None if gossip_at is None else address(gossip_at, "--gossip")
     others = [address(peer, "--peers") for peer in peers.split(",") if peer]
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
+    other, ejection = None if shadow is None else router_named(shadow), _ejection(eject_after, eject_s)
+    if shadow is not None and otlp is None:
+        raise InputError("--shadow", "--otlp as well: a picker tells it in its spans", shadow)
 
     def make() -> PickerServer:
-        dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
+        given = urls, settings, chosen, choice, limits, seed, None, ejection
+        dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
         gossip = None if heard_at is None else Gossip(dispatcher, heard_at, others)
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip, spans)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)

@@ -97,20 +97,15 @@ def _show(rows: list[dict[str, Any]]) -> None:
     """Print replicas by hour, one column per service."""
     from datetime import UTC, datetime
 
-    from rich.table import Table
+    from kant.cli.show import print_table
 
-    from kant.cli.show import console
-
-    table = Table(title="replicas to have", title_justify="left")
-    table.add_column("from, UTC")
-    for row in rows:
-        table.add_column(row["service"], justify="right", overflow="fold")
-        table.add_column("requests/s", justify="right")
+    lines = []
     for hour in range(len(rows[0]["hours"])):
         begin = datetime.fromtimestamp(rows[0]["hours"][hour]["from_s"], UTC)
         cells = [f"{begin:%a %H:%M}"]
         for row in rows:
             rate = row["hours"][hour].get("requests_per_s")
             cells += [str(row["hours"][hour]["replicas"]), f"{rate:,.1f}" if rate is not None else "-"]
-        table.add_row(*cells)
-    console.print(table)
+        lines.append(cells)
+    columns = ["from, UTC", *(name for row in rows for name in (row["service"], "requests/s"))]
+    print_table(columns, lines, "replicas to have")

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from kant.cli.show import console, percent, plain, value_at
+from kant.cli.show import console, percent, plain, print_table, value_at
 
 
 def milliseconds(value: float) -> str:
@@ -63,12 +63,9 @@ def show_served(summaries: Sequence[dict[str, Any]]) -> None:
 def show_policies(found: dict[str, list[dict[str, Any]]]) -> None:
     """Print the policies, the routers and the models."""
     for title, rows in found.items():
-        table = Table(title=title, title_justify="left")
-        for name in rows[0]:
-            table.add_column(name.replace("_", " "), overflow="fold")
-        for row in rows:
-            table.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row.values()))
-        console.print(table)
+        columns = [name.replace("_", " ") for name in rows[0]]
+        cells = [[f"{value:,}" if isinstance(value, int) else value for value in row.values()] for row in rows]
+        print_table(columns, cells, title, left=columns)
 
 
 def _about(summary: dict[str, Any]) -> str:
@@ -84,14 +81,13 @@ def show_capacity(summary: dict[str, Any]) -> None:
     """Print requests per second by replicas."""
     console.print(_about(summary), soft_wrap=True)
     console.print(f"latency: {summary['latency']}", soft_wrap=True, markup=False, style="dim")
-    table = Table()
-    for name in ("replicas", "requests", "of each", "first token p99", "per token p99", "minutes kept"):
-        table.add_column(name, justify="right")
+    rows = []
     for row in summary["capacity"]:
         rates = (_rate(row["requests_per_s"]), _rate(row["requests_per_s_each"]))
         times = (milliseconds(row["ttft_p99_s"]), milliseconds(row["tpot_p99_s"]))
-        table.add_row(str(row["replicas"]), *rates, *times, f"{row['kept']} of {row['minutes']}")
-    console.print(table)
+        rows.append((str(row["replicas"]), *rates, *times, f"{row['kept']} of {row['minutes']}"))
+    columns = ("replicas", "requests", "of each", "first token p99", "per token p99", "minutes kept")
+    print_table(columns, rows, left=())
 
 
 def show_removal(summary: dict[str, Any]) -> None:
@@ -99,10 +95,6 @@ def show_removal(summary: dict[str, Any]) -> None:
     console.print(_about(summary), soft_wrap=True)
     how = "stopped" if summary["kill"] else "drained"
     title = f"one of {summary['replicas']} replicas {how} for {summary['seconds']:g} s at {summary['rate']:g}/s"
-    table = Table(title=title, title_justify="left")
-    table.add_column("cost")
-    table.add_column("mean", justify="right")
-    table.add_column("runs", justify="right")
     rows: tuple[tuple[str, str, Callable[[float], str]], ...] = (
         ("requests that come late or are lost", "late", "{:,.1f}".format),
         ("requests lost", "lost", "{:,.1f}".format),
@@ -110,10 +102,11 @@ def show_removal(summary: dict[str, Any]) -> None:
         ("delay of all requests together", "delay_s", "{:,.0f} s".format),
         ("empty after", "drained_s", "{:,.1f} s".format),
     )
+    cells = []
     for label, key, show in rows:
         values = [run[key] for run in summary["runs"]]
-        table.add_row(label, show(summary["mean"][key]), f"{show(min(values))} to {show(max(values))}")
-    console.print(table)
+        cells.append((label, show(summary["mean"][key]), f"{show(min(values))} to {show(max(values))}"))
+    print_table(("cost", "mean", "runs"), cells, title)
 
 
 def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -144,23 +137,20 @@ def _kept(row: dict[str, Any]) -> str:
 
 def show_services(rows: Sequence[dict[str, Any]]) -> None:
     """Print the results of a run's services."""
-    table = Table(title="services", title_justify="left")
-    table.add_column("service", overflow="fold")
-    for name in ("requests", "replicas", "GPU-hours", "within capacity", "objectives kept", "judged by the engine"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        if not row["minutes"]:
-            table.add_row(row["service"], "0", *("-" for _ in range(5)))
-            continue
-        replicas, engine = row["replicas"], row["engine"]
-        kept = _kept(row)
-        table.add_row(
-            row["service"],
-            f"{row['requests']:,}",
-            f"{replicas['mean']:.1f} ({replicas['min']} to {replicas['max']})",
-            f"{row['gpu_hours']:,.1f}",
-            f"{100 * row['kept_by_capacity']:.2f} %",
-            kept,
-            f"{engine['judged']} of {row['minutes']:,} minutes",
-        )
-    console.print(table)
+    columns = ("service", "requests", "replicas", "GPU-hours", "within capacity", "objectives kept")
+    print_table((*columns, "judged by the engine"), [_service(row) for row in rows], "services")
+
+
+def _service(row: dict[str, Any]) -> tuple[str, ...]:
+    if not row["minutes"]:
+        return (row["service"], "0", *("-" for _ in range(5)))
+    replicas, engine = row["replicas"], row["engine"]
+    return (
+        row["service"],
+        f"{row['requests']:,}",
+        f"{replicas['mean']:.1f} ({replicas['min']} to {replicas['max']})",
+        f"{row['gpu_hours']:,.1f}",
+        f"{100 * row['kept_by_capacity']:.2f} %",
+        _kept(row),
+        f"{engine['judged']} of {row['minutes']:,} minutes",
+    )

@@ -18,9 +18,7 @@ def shadow(
     json: Json = False,
 ) -> int:
     """Print what Kant would have done differently, beside what was really scheduled."""
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.kube.shadow import compared, summary
 
     jobs, end = compared(journal)
@@ -28,17 +26,15 @@ def shadow(
     if json:
         print_json(found)
         return 0
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "as it was", "kant"):
-        table.add_column(name, justify="left" if not name else "right")
     theirs, ours = found["wait_s"], found["wait_s_kant"]
     assert isinstance(theirs, dict) and isinstance(ours, dict)
-    table.add_row("jobs started", str(found["started"]), str(found["decided"]))
-    for key in theirs:
-        table.add_row(f"wait, {key} (s)", f"{theirs[key]:,.2f}", f"{ours[key]:,.2f}")
-    table.add_row("nodes of gangs", str(found["nodes"]), str(found["nodes_kant"]))
-    table.add_row("leaves of gangs", str(found["leaves"]), str(found["leaves_kant"]))
-    console.print(table)
+    rows = [
+        ("jobs started", str(found["started"]), str(found["decided"])),
+        *((f"wait, {key} (s)", f"{theirs[key]:,.2f}", f"{ours[key]:,.2f}") for key in theirs),
+        ("nodes of gangs", str(found["nodes"]), str(found["nodes_kant"])),
+        ("leaves of gangs", str(found["leaves"]), str(found["leaves_kant"])),
+    ]
+    print_table(("", "as it was", "kant"), rows, frame=False)
     console.print(
         f"{found['jobs']} jobs arrived; {found['decided_but_waiting']} of those that Kant would start still wait. "
         f"Each decision is independent of the others; kant replay {journal} --profile kant follows them all.",

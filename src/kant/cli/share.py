@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Format, Json, Seed, Slice, WorkloadFile, load_workload, whole
+from kant.cli.inputs import Format, Json, Seed, Slice, WorkloadFile, load_workload, whole, write_text
 from kant.cli.output import Reply
-from kant.cli.pack import ToFile, write_text
+from kant.cli.pack import ToFile
 from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
 

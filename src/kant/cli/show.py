@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -68,6 +68,24 @@ class Terminal(Console):
 
 
 console = Terminal(highlight=False, markup=False, emoji=False)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    title: str = "",
+    left: Container[str] | None = None,
+    frame: bool = True,
+) -> None:
+    """Print rows under the names of their columns: those in `left` (None: the first) left-aligned, others right."""
+    table = Table(title=title, title_justify="left") if frame else Table(box=None, pad_edge=False)
+    for at, name in enumerate(columns):
+        is_left = at == 0 if left is None else name in left
+        table.add_column(name, justify="left" if is_left else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
 
 Show = Callable[[float], str]
 
@@ -188,15 +206,14 @@ def _gain(new: float | None, old: float | None, gain: Callable[[float, float], s
 
 
 def _show_sizes(summary: dict[str, Any]) -> None:
-    table = Table(title="Waits by size class (GPUs)", title_justify="left")
-    for name in ("GPUs", "jobs", "censored", "mean", "P50", "P90", "P99", "max"):
-        table.add_column(name, justify="right")
+    rows = []
     for name, _ in SIZE_CLASSES:
         row = summary["wait_by_size"][name]
         if row["count"]:
             waits = (seconds(row[key]) for key in ("mean", "p50", "p90", "p99", "max"))
-            table.add_row(name, plain(row["count"]), plain(row["censored"]), *waits)
-    console.print(table)
+            rows.append((name, plain(row["count"]), plain(row["censored"]), *waits))
+    columns = ("GPUs", "jobs", "censored", "mean", "P50", "P90", "P99", "max")
+    print_table(columns, rows, "Waits by size class (GPUs)", left=())
 
 
 def show_rejected(result: RunResult) -> None:

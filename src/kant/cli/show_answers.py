@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
-from kant.cli.show import console, section
+from kant.cli.show import console, print_table, section
 from kant.cli.show_everyday import earlier_said, now_if, rests_on, waits
 from kant.model.units import SECOND, clock, show_duration
 
@@ -67,13 +65,9 @@ def table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> No
     if not rows:
         console.print(f"{title}: none")
         return
-    shown = Table(title=title, title_justify="left")
-    for key, name in columns.items():
-        numbers = any(isinstance(row[key], int | float) for row in rows)
-        shown.add_column(name, justify="right" if numbers or key in ("gar", "gfr") else "left")
-    for row in rows:
-        shown.add_row(*(_cell(row[key]) for key in columns))
-    console.print(shown)
+    right = {key for key in columns if key in ("gar", "gfr") or any(isinstance(row[key], int | float) for row in rows)}
+    cells = [[_cell(row[key]) for key in columns] for row in rows]
+    print_table(list(columns.values()), cells, title, left=[name for key, name in columns.items() if key not in right])
 
 
 def _cell(value: Any) -> str:
@@ -102,16 +96,14 @@ def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
     if not rows:
         console.print(f"no job waits at {clock(now)}")
         return
-    table = Table(title=f"Expected starts as of {clock(now)}, first in order first", title_justify="left")
-    for name, right in (("job", False), ("queue", False), ("GPUs", True), ("waits", True), ("because", False)):
-        table.add_column(name, justify="right" if right else "left")
-    table.add_column("P50")
-    table.add_column("P90")
+    cells = []
     for row in rows:
         times = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
         waits = show_duration(now - row["since_us"])
-        table.add_row(row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times)
-    console.print(table)
+        cells.append((row["job"], row["queue"], f"{row['gpus']:g}", waits, row["why"], *times))
+    columns = ("job", "queue", "GPUs", "waits", "because", "P50", "P90")
+    title = f"Expected starts as of {clock(now)}, first in order first"
+    print_table(columns, cells, title, left={*columns} - {"GPUs", "waits"})
     section("rests on", [f"{row['job']}: {text}" for row in rows[:LONGEST_LIST] for text in rests_on(row)])
     section("how good such answers were", _earlier(rows))
     section(

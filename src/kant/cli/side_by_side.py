@@ -6,31 +6,22 @@ result; a message back, or the end of the pipe, stops it between two instants. C
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
 import traceback
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from multiprocessing import get_context
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
+
+from kant.experiments.pool import LOOK_S, forked
 
 if TYPE_CHECKING:
     from kant.cli.progress import Shown
     from kant.cli.runs import Batch
     from kant.metrics.result import RunResult
     from kant.scheduler.profile import Profile
-
-LOOK_S = 0.2
-"""Seconds between two checks for an interrupt."""
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_side_by_side(
@@ -47,7 +38,7 @@ def run_side_by_side(
         while under_way or (waiting and not asked):
             while waiting and len(under_way) < at_once and not asked:
                 label, profile = waiting.popleft()
-                line, process = _start(batch, label, profile, list(under_way))
+                line, process = forked(partial(_run, batch, label, profile), under_way)
                 under_way[line] = (label, process)
                 shown.begin(label)
             if asked and not announced:
@@ -91,28 +82,13 @@ def _receive(line: Connection) -> tuple[str, Any]:
     return kind, value
 
 
-def _start(batch: Batch, label: str, profile: Profile, others: list[Connection]) -> tuple[Connection, BaseProcess]:
-    """Start a process that runs one profile; return the pipe to it and the process."""
-    forks = get_context("fork")
-    ours, theirs = forks.Pipe()
-    process = forks.Process(target=_run, args=(batch, label, profile, theirs, [ours, *others]), daemon=True)
-    process.start()
-    theirs.close()
-    return ours, process
-
-
-def _run(batch: Batch, label: str, profile: Profile, line: Connection, not_ours: list[Connection]) -> None:
-    """Run in the process. It ends when nobody is left at the other end of `line`."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for other in not_ours:
-        other.close()
-    gc.freeze()
-    with suppress(BrokenPipeError):
-        try:
-            result = batch.run(label, profile, lambda done, now: line.send(("progress", (done, now))), line.poll)
-            line.send(("result", result))
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            error.add_note(traceback.format_exc())
-            line.send(("error", error))
+def _run(batch: Batch, label: str, profile: Profile, line: Connection) -> None:
+    """Run one profile in a process of its own."""
+    try:
+        result = batch.run(label, profile, lambda done, now: line.send(("progress", (done, now))), line.poll)
+        line.send(("result", result))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        error.add_note(traceback.format_exc())
+        line.send(("error", error))

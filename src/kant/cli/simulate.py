@@ -7,28 +7,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import (
-    ClusterOption,
-    FaultsFile,
-    Format,
+    SETTING,
     Json,
     LedgerFlag,
     Out,
-    Queues,
     Reservations,
     Seed,
-    Services,
-    Slice,
+    Setting,
     Until,
     Window,
     WorkloadFile,
-    check_out,
-    load_cluster,
-    load_faults,
     load_profile,
-    load_queues,
-    load_reservations,
-    load_services,
-    load_workload,
     parse_until,
 )
 from kant.cli.output import print_json
@@ -38,12 +27,7 @@ def simulate(
     workload: WorkloadFile,
     /,
     *,
-    format: Format = None,
-    slice: Slice = None,
-    cluster: ClusterOption = None,
-    queues: Queues = None,
-    faults: FaultsFile = None,
-    services: Services = None,
+    setting: Setting = SETTING,
     reservations: Reservations = None,
     profile: Annotated[str, Parameter(help="A built-in profile (see `kant profiles`) or a TOML file.")] = "kant",
     window: Window = None,
@@ -55,32 +39,24 @@ def simulate(
 ) -> int:
     """Schedule a trace on a virtual cluster and print the five metrics."""
     from kant.cli.ledger import show_causes
-    from kant.cli.runs import run_all, write_results
+    from kant.cli.runs import batch_of, run_all, write_results
     from kant.cli.show import console, show_rejected, show_runs
 
     end = parse_until(until)
     chosen = load_profile(profile)
-    check_out(out)
-    jobs = load_workload(workload, format, slice, window)
-    machines = load_cluster(cluster, jobs)
-    queue_config = load_queues(queues, jobs, [chosen])
-    ills = load_faults(faults, machines, [chosen])
-    declared = load_services(services, jobs, queue_config, [chosen], seed)
-    booked = load_reservations(reservations, machines)
-    results = run_all(
-        jobs, machines, [chosen], seed, end, out, queue_config=queue_config, ledger=ledger, faults=ills, quiet=json,
-        services=declared, reservations=booked,
-    )  # fmt: skip
-    report = write_results(out, results, ["run"], f"{jobs.name} under {chosen.name}") if out is not None else None
+    batch = batch_of(workload, setting, window, [chosen], seed, end, out, ledger, reservations)
+    results = run_all(batch, [chosen], quiet=json)
+    title = f"{batch.workload.name} under {chosen.name}"
+    report = write_results(out, results, ["run"], title) if out is not None else None
     if json:
         print_json(results[0].summary)
     else:
-        for note in jobs.notes:
+        for note in batch.workload.notes:
             console.print(note, style="yellow")
         show_runs(results)
         show_causes(results)
         show_rejected(results[0])
-        if declared:
+        if batch.services:
             from kant.cli.serve_show import show_services
 
             show_services(results[0].summary["services"])

@@ -180,19 +180,12 @@ def _print_object(
 def _print_tables(
     results: Results, metrics: Sequence[str], failures: list[tuple[str, str, str]], interrupted: bool, folder: Path
 ) -> None:
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.experiments.page import notes, sheets
 
     fit = max((console.width - 20) // 20, 1)
     for sheet in sheets(results, metrics[:fit]):
-        table = Table(title=sheet.title, title_justify="left")
-        for number, name in enumerate(sheet.header):
-            table.add_column(name, justify="right" if number else "left")
-        for row in sheet.rows:
-            table.add_row(*row)
-        console.print(table)
+        print_table(sheet.header, sheet.rows, sheet.title)
     console.print(" ".join(notes(results)), style="dim")
     if len(metrics) > fit:
         console.print(f"the page also has {', '.join(metrics[fit:])}", style="dim")

@@ -57,9 +57,7 @@ def join_token(*, home: Home = None) -> int:
 @token_app.command(name="list")
 def list_tokens(*, token_file: File = None, home: Home = None, json: Json = False) -> int:
     """List the tokens that were made, without the tokens themselves."""
-    from rich.table import Table
-
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
 
     keys = _keys(_file(token_file, home))
     rows = [
@@ -71,12 +69,10 @@ def list_tokens(*, token_file: File = None, home: Home = None, json: Json = Fals
     elif not rows:
         console.print("no tokens (kant token new makes one)")
     else:
-        table = Table(box=None, pad_edge=False)
-        for column in ("id", "user", "role", "queues", "made"):
-            table.add_column(column)
-        for row in rows:
-            table.add_row(*(", ".join(value) if isinstance(value, list) else str(value) for value in row.values()))
-        console.print(table)
+        cells = [
+            [", ".join(value) if isinstance(value, list) else str(value) for value in row.values()] for row in rows
+        ]
+        print_table(list(rows[0]), cells, left=rows[0], frame=False)
     return 0
 
 

@@ -18,6 +18,7 @@ from kant.cli.inputs import (
     load_cluster,
     load_workload,
     whole,
+    write_text,
 )
 from kant.cli.output import print_json
 from kant.model.errors import InputError
@@ -213,8 +214,6 @@ def tenants(
     window: Window = None,
 ) -> None:
     """Write a first file of queues for a trace: a quota for each in proportion to its GPU-hours."""
-    import sys
-
     from kant.cli.show import console
     from kant.workload.tenants_draft import proportional, tenants_text
 
@@ -222,11 +221,7 @@ def tenants(
     machines = load_cluster(cluster, jobs)
     drafted = proportional(jobs, machines.gpus)
     text = tenants_text(drafted, f"{jobs.name} on {machines.gpus:,} GPUs")
-    if out is None:
-        sys.stdout.write(text)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--out {out}", "a file that can be written", error.strerror) from None
-    console.print(f"{len(drafted.queues) - 1:,} queues with {machines.gpus:,} GPUs written to {out}", soft_wrap=True)
+    write_text(text, out)
+    if out is not None:
+        made = f"{len(drafted.queues) - 1:,} queues with {machines.gpus:,} GPUs"
+        console.print(f"{made} written to {out}", soft_wrap=True)

@@ -6,23 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from kant.cli.show import console
+from kant.cli.show import console, print_table
 
 
 def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
     """Print for each quantity the quantiles of the trace and of the drawn workload, and how far they are apart."""
-    table = Table(title=f"{name}: trace / generated", title_justify="left")
-    table.add_column("quantity")
-    table.add_column("distance", justify="right")
     parts = list(rows[0]["trace"])
-    for part in parts:
-        table.add_column(part, justify="right")
+    lines = []
     for row in rows:
-        cells = [f"{_short(row['trace'][part])} / {_short(row['generated'][part])}" for part in parts]
-        table.add_row(str(row["quantity"]), f"{row['distance']:.3f}", *cells)
-    console.print(table)
+        cells = (f"{_short(row['trace'][part])} / {_short(row['generated'][part])}" for part in parts)
+        lines.append((str(row["quantity"]), f"{row['distance']:.3f}", *cells))
+    print_table(["quantity", "distance", *parts], lines, f"{name}: trace / generated")
     console.print("distance: the largest difference of the two distribution functions", style="dim")
     if out is not None:
         console.print(f"generator: {out} (kant trace generate {out} --seed 1 --out jobs.csv)", soft_wrap=True)

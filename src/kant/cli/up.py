@@ -120,12 +120,12 @@ def up(
     if detach:
         return _detach(place)
     from kant.cli.page import tell
+    from kant.live.otlp import traces_url
     from kant.model.tenant import QueueConfig
     from kant.model.units import SECOND, parse_duration
     from kant.service.daemon import DaemonOptions, serve
     from kant.service.notices import NONE, read_notices
     from kant.service.reload import Files
-    from kant.service.traces import traces_url
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
@@ -239,6 +239,7 @@ def _detach(home: Path) -> int:
         )
     # loaded while the other process starts
     from kant.cli.page import tell
+    from kant.cli.plain import say
     from kant.cli.show import console
     from kant.service.callers import page_token
     from kant.service.client import ServiceClient
@@ -257,6 +258,8 @@ def _detach(home: Path) -> int:
             time.sleep(0.05)
             continue
         if found["pid"] == child.pid:
+            if found["here"]:
+                say(found["here"])
             console.print(f"Kant is up: process {child.pid}, home {home}, log {said}", soft_wrap=True)
             address = ServiceClient(home, here=True).get("/v1/whoami")["address"]
             if address:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from kant.cli.show import console, percent, plain, points, seconds, section
+from kant.cli.show import console, percent, plain, points, print_table, seconds, section
 from kant.model.units import SECOND, clock, show_duration
-
-if TYPE_CHECKING:
-    pass
 
 SOURCES = {
     "recorded": "from the journal",
@@ -90,30 +87,24 @@ def _moved(own: dict[str, Any], sign: int) -> Text:
 
 
 def _show_ratios(ratios: dict[str, Any]) -> None:
-    table = Table(title=f"The cluster until {clock(ratios['until_us'])}", title_justify="left")
-    for name in ("", "before", "after", "change"):
-        table.add_column(name, justify="right" if name else "left")
+    rows = []
     for key, label in SHARES.items():
         before, after = ratios["before"][key], ratios["after"][key]
         if before is not None and after is not None:
-            table.add_row(label, percent(before), percent(after), points(after, before))
-    console.print(table)
+            rows.append((label, percent(before), percent(after), points(after, before)))
+    print_table(("", "before", "after", "change"), rows, f"The cluster until {clock(ratios['until_us'])}")
 
 
 def _show_jobs(jobs: list[dict[str, Any]], title: str) -> None:
     if not jobs:
         return
-    table = Table(title=title, title_justify="left")
-    for name in ("job", "queue", "GPUs", "before", "after", "change"):
-        table.add_column(name, justify="left" if name in ("job", "queue") else "right")
+    rows = []
     for job in jobs:
         change = job["after_s"] - job["before_s"]
         shown = ("+" if change > 0 else "-") + show_duration(abs(change) * SECOND)
-        table.add_row(
-            job["job"], job["queue"], f"{job['gpus']:g}", seconds(job["before_s"]), seconds(job["after_s"]),
-            _coloured(shown, change),
-        )  # fmt: skip
-    console.print(table)
+        times = (seconds(job["before_s"]), seconds(job["after_s"]))
+        rows.append((job["job"], job["queue"], f"{job['gpus']:g}", *times, _coloured(shown, change)))
+    print_table(("job", "queue", "GPUs", "before", "after", "change"), rows, title, left=("job", "queue"))
 
 
 def _coloured(text: str, change: float) -> Text:

@@ -192,15 +192,6 @@ class QuotaTree(QuotaLimits):
         """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
         return any_beyond_nominal(self.limits, self.used)
 
-    def within_nominal(self, queue: int, amounts: Amounts) -> bool:
-        """Return whether the queue may take `amounts` without borrowing on its path to the root.
-
-        That is: every node of the path that would be charged stays within its quota.
-        """
-        return all(
-            self._first_beyond(queue, key, amount, self._quota) < 0 for key, amount in enumerate(amounts) if amount > 0
-        )
-
     def reclaim_scope(self, queue: int, amounts: Amounts, entitled: Sequence[int] | None = None) -> int:
         """Return the highest node of the path such that all nodes below it on the path would stay within their quotas.
 
@@ -212,16 +203,6 @@ class QuotaTree(QuotaLimits):
         beyond = [self._first_beyond(queue, key, amount, limits) for key, amount in enumerate(amounts) if amount > 0]
         path = self.paths[queue]
         return next((node for node in path if node in beyond), path[-1])
-
-    def lent_to(self, queue: int, scope: int, amounts: Amounts) -> bool:
-        """Return whether the queue uses what others below `scope` lend: it and all nodes in between borrow.
-
-        Only keys that `amounts` asks for count.
-        """
-        path = self.paths[queue]
-        wanted = [key for key, amount in enumerate(amounts) if amount > 0]
-        between = path[: path.index(scope)] if scope in path else ()
-        return bool(between) and all(any(self.borrowed(node, key) for key in wanted) for node in between)
 
     # --- copies and checks -------------------------------------------------------------------------------------
 

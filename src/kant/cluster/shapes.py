@@ -342,15 +342,14 @@ class Shapes:
             )
         )
 
-    def anywhere(self, shape: Shape) -> Shape:
-        """Return `shape` without its requests for topology and affinity; itself if it has none.
-
-        No job has this shape, so its index is negative.
-        """
-        if shape.level < 0 and not shape.cuts and shape.affinity is None:
+    def anywhere(self, shape: Shape, ruled: bool = True) -> Shape:
+        """Return `shape` without its requests for topology and affinity, or unless `ruled` also without rules among
+        pods and exact amounts; itself if it has none. No job has this shape, so its index is negative."""
+        rules = shape.ask.rules if ruled else ()
+        if shape.level < 0 and not shape.cuts and shape.affinity is None and rules == shape.ask.rules:
             return shape
         groups = tuple(PodGroup(group.count, group.demand) for group in shape.groups)
-        return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
+        return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None, rules=rules))
 
     def alone(self, shape: Shape) -> Shape:
         """Return `shape` without rules that look beyond one node: what these wait for may still appear."""

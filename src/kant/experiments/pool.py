@@ -12,9 +12,10 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -108,7 +109,7 @@ def run_all(
                 if warm[run.profile]:
                     yield _announced(watch, Ended(run, 0.0, None, warm[run.profile]))
                     continue
-                line, process = _start(experiment, run, list(under_way))
+                line, process = forked(partial(_work, experiment, run), under_way)
                 under_way[line] = _UnderWay(run, process, time.monotonic())
                 watch.begins(run)
             for line in [line for line in wait(list(under_way), LOOK_S) if isinstance(line, Connection)]:
@@ -171,28 +172,36 @@ def _death(code: int) -> str:
     return f"its process left without a word (exit code {code})"
 
 
-def _start(experiment: Experiment, run: Run, others: list[Connection]) -> tuple[Connection, BaseProcess]:
+def forked(work: Callable[[Connection], object], others: Collection[Connection]) -> tuple[Connection, BaseProcess]:
+    """Start a process that does `work` with one end of a pipe; return the other end and the process.
+
+    It ignores Ctrl-C, does not hold the pipes of `others`, and ends when the other end of its own is closed.
+    """
     forks = get_context("fork")
     ours, theirs = forks.Pipe()
-    process = forks.Process(target=_work, args=(experiment, run, theirs, [ours, *others]), daemon=True)
+
+    def run() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for other in (ours, *others):
+            other.close()
+        gc.freeze()
+        with suppress(BrokenPipeError):
+            work(theirs)
+
+    process = forks.Process(target=run, daemon=True)
     process.start()
     theirs.close()
     return ours, process
 
 
-def _work(experiment: Experiment, run: Run, line: Connection, not_ours: list[Connection]) -> None:
-    """The main function of a process. It ends when the other end of `line` is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for other in not_ours:
-        other.close()
-    gc.freeze()
-    with suppress(BrokenPipeError):
-        try:
-            line.send(("summary", simulate(experiment, run, lambda part: line.send(("at", part)), line.poll)))
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            line.send(("error", sentence(error)))
+def _work(experiment: Experiment, run: Run, line: Connection) -> None:
+    """Perform a run in a process of its own."""
+    try:
+        line.send(("summary", simulate(experiment, run, lambda part: line.send(("at", part)), line.poll)))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        line.send(("error", sentence(error)))
 
 
 def sentence(error: Exception) -> str:

@@ -20,6 +20,7 @@ from kant.gateway.ask import Ask, RefusedError, count_for, error_body, is_json, 
 from kant.gateway.backend import Placement
 from kant.gateway.outliers import judged
 from kant.gateway.retries import Retries
+from kant.gateway.spans import TRACEPARENT
 from kant.gateway.timeouts import Stopwatch, TimedOutError
 from kant.gateway.upstream import Connection, Head, UnreachableError, UpstreamError
 
@@ -196,8 +197,13 @@ class Attempt:
             f"POST {path} HTTP/1.1\r\nHost: {self.backend.host}\r\nContent-Type: application/json\r\n"
             f"Accept-Encoding: identity\r\nContent-Length: {length}\r\n{REQUEST_ID}: {self.entry.id}"
         ]
+        span = self.entry.span
+        if span is not None:
+            lines.append(f"{TRACEPARENT}: {span.traceparent}")
         for name, value in self.request.headers.items():
             low = name.lower()
+            if span is not None and low == TRACEPARENT:
+                continue
             if low in NOT_SENT or (keyed and low == "authorization") or not BREAKS.isdisjoint(value):
                 continue
             lines.append(f"{name}: {value}")
@@ -304,6 +310,8 @@ class Attempt:
         """Note the time of the response's first piece."""
         self.entry.first_s = time.monotonic() - self.began
         self.proxy.meters.first_s.observe(self.entry.first_s)
+        if self.entry.span is not None:
+            self.entry.span.note("first token")
 
     def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
         """Finish a complete response: its place is freed before the client knows."""

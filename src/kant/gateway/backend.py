@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kant.gateway.ask import Ask
@@ -128,6 +129,17 @@ class Backend:
             self.add_up()
 
 
+class Opinion(NamedTuple):
+    """The backend that the shadow would have chosen, None where it would have held the request.
+
+    `later_s` is by how many seconds the first token would come later there, by the latency model; below 0: earlier.
+    """
+
+    backend: int | None
+    later_s: float
+    agrees: bool
+
+
 @dataclass(slots=True, eq=False)
 class Placement:
     """A request from arrival to end, with its place: `backend` is None while it is held."""
@@ -162,6 +174,8 @@ class Placement:
     """Called if its backend is found to be lost."""
     sent: int = 0
     """Its sequence number among all requests sent to a backend."""
+    opinion: Opinion | None = None
+    """What another router would have decided, if one is asked."""
     tests: bool = False
     """Whether its response decides if its ejected backend returns to service."""
 

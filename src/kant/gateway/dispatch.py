@@ -100,7 +100,7 @@ class Dispatcher:
         self.output = FIRST_GUESS
         self.unseen = False
         """Whether there were requests whose responses are not seen here."""
-        self.bytes_per_token = 4.0
+        self.bytes_per_token, self.prefixes = 4.0, router.prefixes
         self.programs: OrderedDict[str, int] = OrderedDict()
         self.named = 0
         self.addresses: frozenset[str] = frozenset(urls)
@@ -130,7 +130,7 @@ class Dispatcher:
         placed = Placement(
             row, self.count, ask, prompt, predicted, program, priority, tenant=tenant, level=level, came=self.now
         )
-        if self.router.prefixes and self.settings.prefix_cache:
+        if self.prefixes and self.settings.prefix_cache:
             placed.adapter = ask.model in self.adapters
             adapter = ask.model if placed.adapter else ""
             placed.blocks, placed.block_tokens = ask.blocks(adapter, self.bytes_per_token)
@@ -231,7 +231,7 @@ class Dispatcher:
 
     def _with_loads(self, backends: list[Backend]) -> tuple[list[Backend], Sites]:
         sites = [backend.site for backend in backends]
-        return backends, Sites(sites, self.loads.array, np.array([site.row for site in sites], dtype=np.int64))
+        return backends, Sites(sites, self.loads, np.array([site.row for site in sites], dtype=np.int64))
 
     def _open(self, placed: Placement) -> tuple[list[Backend], Sites]:
         """Return the backends that may get a request now."""

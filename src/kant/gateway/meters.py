@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from kant.gateway.backend import Placement
 from kant.gateway.dispatch import Dispatcher
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -56,6 +57,15 @@ class Meters:
         self.shed = Counter(
             "kant_router_shed", "Requests refused as too many waited, by tenant.", ["tenant"], registry=registry
         )
+        self.shadow = Counter(
+            "kant_router_shadow", "Requests by what --shadow would have done: the same, another backend, or hold them.",
+            ["decision"], registry=registry,
+        )  # fmt: skip
+        self.shadow_s = Counter(
+            "kant_router_shadow_first_token_seconds",
+            "By how much first tokens would have come later, or earlier, where --shadow would have sent requests.",
+            ["than"], registry=registry,
+        )  # fmt: skip
         self.held_s = Histogram(
             "kant_router_held_seconds", "How long requests were held.", buckets=SECONDS, registry=registry
         )
@@ -91,6 +101,14 @@ class Meters:
             name: Gauge(f"kant_router_backend_{name}", about, ["backend"], registry=registry)
             for name, about in by_backend.items()
         }
+
+    def opinion(self, placed: Placement) -> None:
+        """Count what a shadow has said of a request, if there is one."""
+        if placed.opinion is None:
+            return
+        other, later_s, agrees = placed.opinion
+        self.shadow.labels("hold" if other is None else "same" if agrees else "other").inc()
+        self.shadow_s.labels("later" if later_s > 0 else "earlier").inc(abs(later_s))
 
     def text(self, dispatcher: Dispatcher) -> bytes:
         """Return all current metrics in Prometheus' text format."""

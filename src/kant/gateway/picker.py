@@ -31,7 +31,8 @@ from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, Processi
 from kant.gateway.gossip import Gossip
 from kant.gateway.outliers import judged
 from kant.gateway.proxy import DEADLINE, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens, seconds_of
-from kant.gateway.server import tls_context
+from kant.gateway.server import ended, tls_context
+from kant.gateway.spans import TRACEPARENT, RequestSpans, Span
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
 
@@ -73,8 +74,10 @@ def endpoint(backend: Backend) -> str:
 class Picker:
     """The handlers of the gRPC services."""
 
-    def __init__(self, dispatcher: Dispatcher, hold_s: float, objectives: Mapping[str, int]) -> None:
-        self.dispatcher, self.hold_s, self.objectives = dispatcher, hold_s, objectives
+    def __init__(
+        self, dispatcher: Dispatcher, hold_s: float, objectives: Mapping[str, int], spans: RequestSpans | None = None
+    ) -> None:
+        self.dispatcher, self.hold_s, self.objectives, self.spans = dispatcher, hold_s, objectives, spans
         self.draw = dispatcher.draw.spawn(1)[0]
         """For random choices that the simulator does not make."""
 
@@ -112,6 +115,7 @@ class _Exchange:
         self.status, self.streams, self.over = 0, False, False
         self.unseen = False
         """Whether the response is not seen here."""
+        self.span: Span | None = None
 
     async def take(self, request: Any) -> list[Any]:
         """Return the answers to one message of Envoy."""
@@ -120,6 +124,11 @@ class _Exchange:
             match kind:
                 case "request_headers":
                     self.headers = _headers(request.request_headers.headers)
+                    if self.picker.spans is not None:
+                        self.span = self.picker.spans.begin(
+                            self.headers.get(TRACEPARENT, ""), self.headers.get(":method", ""), self._path(),
+                            time.monotonic(),
+                        )  # fmt: skip
                     self.subset = _subset(request.metadata_context)
                     if request.HasField("protocol_config"):
                         self.unseen = request.protocol_config.response_body_mode == UNSHOWN
@@ -141,12 +150,14 @@ class _Exchange:
                     return [ProcessingResponse(response_trailers={})]
         except RefusedError as error:
             self.over = True
-            return [_immediate(error)]
+            answer = _immediate(error)
+            self.status = answer.immediate_response.status.code
+            return [answer]
         return []
 
     async def _pick(self, bodiless: bool) -> list[Any]:
         """Choose an endpoint; return the answers to the request's head and body."""
-        path = self.headers.get(":path", "").partition("?")[0]
+        path = self._path()
         if bodiless or path not in FORWARDS:  # nothing to count: any backend is fine
             may = [b for b in self.dispatcher.in_service("", frozenset()) if self._eligible(b)]
             if not may:
@@ -178,11 +189,16 @@ class _Exchange:
         body = ask.forwarded(priority, self.dispatcher.policy.by_priority)
         return self._destination([chosen, *others[:FALLBACKS]], body)
 
+    def _path(self) -> str:
+        return self.headers.get(":path", "").partition("?")[0]
+
     async def _wait(self, placed: Placement) -> None:
         try:
             if self.dispatcher.offer(placed):
                 return
             assert placed.placed is not None
+            if self.span is not None:
+                self.span.note("held")
             seconds = min(self.picker.hold_s, placed.deadline_s)
             async with asyncio.timeout(seconds):
                 await placed.placed
@@ -198,6 +214,8 @@ class _Exchange:
     def _destination(self, chosen: list[Backend], body: bytes | None) -> list[Any]:
         """Return the answer with the endpoints, then the body in pieces."""
         where = ",".join(map(endpoint, chosen))
+        if self.span is not None:
+            self.span.decided(self.placed, chosen[0].number, {"kant.endpoints": where})
         changed = [(DESTINATION, where)]
         if body is not None and len(body) != len(self.body):
             changed.append(("content-length", str(len(body))))
@@ -244,8 +262,11 @@ class _Exchange:
         """Process a piece of the response."""
         if self.placed is not None and not self.placed.over:
             if self.streams:
+                before = self.count.events
                 done = self.count.feed(body.body)
                 if done:
+                    if self.span is not None and not before:
+                        self.span.note("first token")
                     self.dispatcher.said(self.placed, done)
             elif len(self.answer) + len(body.body) <= MOST_ANSWER:
                 self.answer += body.body
@@ -272,6 +293,8 @@ class _Exchange:
     def close(self) -> None:
         """Handle the end of the stream: an incomplete request has failed, unless its response continues unseen."""
         placed = self.placed
+        if self.picker.spans is not None and self.span is not None:
+            self.picker.spans.end(self.span, self.status or 499, placed)
         if placed is None or (self.unseen and self.status == 200 and placed.backend and placed.backend.measured):
             return
         self.dispatcher.end(placed, None)
@@ -332,12 +355,13 @@ class PickerServer:
         tls: tuple[Path, Path] | None = None,
         objectives: Mapping[str, int] | None = None,
         gossip: Gossip | None = None,
+        spans: RequestSpans | None = None,
     ) -> None:
-        self.tls, self.gossip = tls, gossip
+        self.tls, self.gossip, self.spans = tls, gossip, spans
         self.certificate = None if tls is None else _certificate(tls)
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.events_port = events_port
-        self.picker = Picker(dispatcher, hold_s, objectives or {})
+        self.picker = Picker(dispatcher, hold_s, objectives or {}, spans)
         self.port = 0
 
     async def __aenter__(self) -> PickerServer:
@@ -374,6 +398,7 @@ class PickerServer:
             await self.session.close()
             raise
         self.ticking = asyncio.create_task(self._tick())
+        self.sending = None if self.spans is None else asyncio.create_task(self.spans.run())
         return self
 
     async def _tick(self) -> None:
@@ -398,4 +423,5 @@ class PickerServer:
         if self.gossip is not None:
             self.gossip.close()
         await self.server.stop(0)
+        await ended(self.sending)
         await self.session.close()

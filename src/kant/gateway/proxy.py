@@ -20,11 +20,13 @@ from kant.gateway.attempt import CONNECT_S, REQUEST_ID, Attempt, BackendLostErro
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
-from kant.gateway.record import LONGEST_NAME, Record, RequestRecord
+from kant.gateway.record import Record, RequestRecord
 from kant.gateway.retries import Retries, RetryBudget
+from kant.gateway.spans import LONGEST_NAME, TRACEPARENT, RequestSpans
 from kant.gateway.tenants import Tenant, Tenants
 from kant.gateway.timeouts import Timeouts
 from kant.gateway.upstream import Upstreams
+from kant.live.otlp import Value
 from kant.model.errors import InputError
 
 MOST_BODY = 32 << 20
@@ -72,9 +74,10 @@ class Proxy:
         options: ProxyOptions,
         meters: Meters,
         record: Record | None = None,
+        spans: RequestSpans | None = None,
     ) -> None:
         self.dispatcher, self.tenants, self.options, self.meters = dispatcher, tenants, options, meters
-        self.record = record
+        self.record, self.spans = record, spans
         self.draining = False
         self.in_flight = 0
         self.idle = asyncio.Event()
@@ -90,6 +93,8 @@ class Proxy:
         routed = request.method == "POST" and request.path in FORWARDS
         if routed:
             self.meters.arrivals.inc()
+            if self.spans is not None:
+                entry.span = self.spans.begin(request.headers.get(TRACEPARENT, ""), "POST", entry.path, entry.began)
         try:
             return await self._forward(request, entry) if routed else self._other(request)
         except RefusedError as error:
@@ -100,6 +105,12 @@ class Proxy:
         finally:
             if routed and self.record is not None:
                 self.record.write(entry, self.dispatcher.bytes_per_token)
+            if self.spans is not None and entry.span is not None:
+                facts: dict[str, Value] = {"kant.request.id": entry.id, "kant.attempts": entry.attempts}
+                if entry.prompt:  # the engine has said so
+                    facts["gen_ai.usage.input_tokens"] = entry.prompt
+                facts["gen_ai.usage.output_tokens"] = entry.output
+                self.spans.end(entry.span, entry.status, entry.placed, **facts)
 
     def _refused(self, entry: RequestRecord, error: RefusedError) -> web.Response:
         entry.status = error.status
@@ -185,7 +196,11 @@ class Proxy:
                 await self._place(placed, entry)
                 backend = placed.backend
                 assert backend is not None
+                if entry.attempts == 0:
+                    self.meters.opinion(placed)
                 entry.backend, entry.attempts = backend.number, entry.attempts + 1
+                if entry.span is not None:
+                    entry.span.decided(placed, backend.number, {"url.full": backend.url})
                 attempt = Attempt(self, request, placed, entry, retries)
                 try:
                     return await attempt.run()
@@ -257,6 +272,8 @@ class Proxy:
         )
         seconds, status, kind = min(allowed, key=lambda limit: limit[0])
         since = time.monotonic()
+        if entry.span is not None:
+            entry.span.note("held")
         try:
             async with asyncio.timeout(max(seconds - (since - entry.began), 0)):
                 await placed.placed

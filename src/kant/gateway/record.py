@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from kant.gateway.backend import Placement
+from kant.gateway.spans import LONGEST_NAME, Span
 from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.serving.prefix_index import BLOCK_TOKENS
@@ -31,8 +32,6 @@ FLUSH_S = 1.0
 
 KNOWN = 1 << 20
 """The most blocks whose numbers are remembered; one that returns later counts as new."""
-
-LONGEST_NAME = 128
 
 
 @dataclass(slots=True)
@@ -53,13 +52,14 @@ class RequestRecord:
     backend: int | None = None
     """The last backend that it was sent to."""
     attempts: int = 0
+    span: Span | None = None
 
 
 class Record:
     """The file, open for appending. Raises InputError if it cannot be written or is another kind of file."""
 
-    def __init__(self, path: Path, router: str, policy: str) -> None:
-        self.path, self.router, self.policy = path, router, policy
+    def __init__(self, path: Path, router: str, policy: str, shadow: str = "") -> None:
+        self.path, self.router, self.policy, self.shadow = path, router, policy, shadow
         self.lines: list[bytes] = []
         self.flushing: asyncio.TimerHandle | None = None
         self.numbers: OrderedDict[int, int] = OrderedDict()
@@ -138,6 +138,10 @@ class Record:
                 "program": placed.program,
                 "level": placed.level,
             }
+            if placed.opinion is not None:
+                other, later_s, agrees = placed.opinion
+                line |= {"shadow": self.shadow, "shadow_backend": other, "shadow_later_s": round(later_s, 6)}
+                line["shadow_agrees"] = agrees
         return msgspec.json.encode(line) + b"\n"
 
     def _named(self, blocks: list[int], prompt: int) -> list[int]:

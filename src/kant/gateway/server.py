@@ -25,6 +25,7 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
 from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
 from kant.gateway.record import Record
+from kant.gateway.spans import RequestSpans
 from kant.gateway.tenants import Tenants
 from kant.live.logs import log_event
 from kant.model.errors import InputError
@@ -81,17 +82,20 @@ class RouterServer:
         source: Source | None = None,
         record: Record | None = None,
         again: Callable[[], Tenants] | None = None,
+        spans: RequestSpans | None = None,
     ) -> None:
+        self.spans = spans
         self.dispatcher, self.tenants, self.proxy_options, self.options = dispatcher, tenants, proxy_options, options
         self.source, self.record, self.again = source, record, again
         self.context = None if options.tls is None else tls_context(options.tls)
         self.port = self.operators_port = 0
         self._open: list[web.ServerRunner] = []
         self._ticking: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> RouterServer:
         self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
-        self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters(), self.record)
+        self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters(), self.record, self.spans)
         self.backends = Backends(
             self.dispatcher, self.session, self.options.scrape_s, self.source, self.options.events_port
         )
@@ -106,6 +110,8 @@ class RouterServer:
             raise
         if self.dispatcher.router.holds:
             self._ticking = asyncio.create_task(self._tick())
+        if self.spans is not None:
+            self._sending = asyncio.create_task(self.spans.run())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -120,6 +126,7 @@ class RouterServer:
         self.proxy.close()
         if self.record is not None:
             self.record.close()
+        await ended(self._sending)
         await self.session.close()
 
     def reload(self) -> None:
@@ -222,6 +229,14 @@ def _json(found: object) -> web.Response:
 def _answer(status: int, message: str) -> web.Response:
     body = error_body(status, message, "invalid_request_error")
     return web.Response(body=body, status=status, content_type="application/json")
+
+
+async def ended(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task, if there is one, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 class Server(Protocol):

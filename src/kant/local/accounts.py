@@ -71,6 +71,14 @@ def account_of(name: str) -> Account:
     return limited(Account(name, found.pw_uid, found.pw_gid, groups), _names(groups), _lines(LIMITS))
 
 
+def home_of(name: str) -> str:
+    """Return the home folder of a user of this machine; "" if there is no such user."""
+    try:
+        return pwd.getpwnam(name).pw_dir
+    except KeyError:
+        return ""
+
+
 def _names(groups: Iterable[int]) -> frozenset[str]:
     found = set()
     for gid in groups:

@@ -37,6 +37,18 @@ def this_machine(devices: Sequence[Device]) -> ClusterSpec:
     return ClusterSpec(node.name, (node,))
 
 
+def found_here(cluster: ClusterSpec) -> str:
+    """Return in one sentence what this machine, as a cluster, has to give to jobs."""
+    node = cluster.nodes[0]
+    rest = f"{node.cpu // 1000:,} cores and {node.memory / 1024:,.0f} GiB of memory"
+    if node.gpus:
+        return f"this machine has {node.gpus} GPU{'s' * (node.gpus > 1)} ({node.model}), {rest}"
+    return (
+        f"this machine has no GPU that NVML or nvidia-smi lists, but {rest}: jobs with --gpus are refused "
+        "(kant up --cluster 1x4 simulates GPUs)"
+    )
+
+
 def own_cores() -> tuple[int, ...]:
     """Return the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))

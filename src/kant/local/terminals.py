@@ -31,7 +31,6 @@ MOST_BEHIND = 1 << 20  # bytes queued for an attached client
 MOST_INPUT = 1 << 16  # bytes queued for a process that does not read
 MOST_CLIENTS = 16
 Streams = tuple[int, int, int]
-Ran = tuple[int, int, int]
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:

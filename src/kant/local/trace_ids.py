@@ -7,18 +7,17 @@ environment.
 from __future__ import annotations
 
 import hashlib
-import re
 
+from kant.live.otlp import parent_of
 from kant.local.record import JobRecord
 
 VARIABLE = "TRACEPARENT"
-_PARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}")
 
 
 def trace_of(key: bytes, record: JobRecord) -> tuple[str, str]:
     """Return the trace of a job and its parent span, both of which the submitter may set ("": no parent)."""
-    match = _PARENT.fullmatch(record.submission.env.get(VARIABLE, ""))
-    return (match[1], match[2]) if match else (_hash(key, record.id, 16), "")
+    parent = parent_of(record.submission.env.get(VARIABLE, ""))
+    return parent[:2] if parent else (_hash(key, record.id, 16), "")
 
 
 def span_of(key: bytes, record: JobRecord, name: str = "") -> str:

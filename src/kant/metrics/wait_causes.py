@@ -48,6 +48,7 @@ class Cause(StrEnum):
     QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
     CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it requests
     FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
+    RULES = "rules"  # it would fit, but not by the rules among pods, or by amounts of nodes such as their power cap
     TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
     RESERVATION = "reservation"  # it would fit, but the place is reserved for others
     PRIORITY = "priority"  # jobs of higher priority are ahead of it, or hold the GPUs that it lacks
@@ -189,19 +190,18 @@ class WaitClassifier:
         return self.scheduler.profile.discipline.held_by(self._diagnosis.cycle, row) is not None
 
     def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
-        """Return why there is no place, ignoring reservations; None where there is one.
-
-        A negative result holds until something is freed.
-        """
+        """Return why there is no place, ignoring reservations; None where there is one. A negative result holds until
+        something is freed."""
         state, shape = self.state, waiter.shape
         freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
         stamp, kept = waiter.tried
         if kept is None or stamp != freed:
             kept = None
             if not self._fits(shape, waiter.row):
-                anywhere = state.shapes.anywhere(shape)
+                anywhere, unruled = state.shapes.anywhere(shape), state.shapes.anywhere(shape, ruled=False)
                 far = anywhere is not shape and self._fits(anywhere, waiter.row)
-                kept = Cause.TOPOLOGY if far else Cause.FRAGMENTATION
+                ruled = not far and unruled is not anywhere and self._fits(unruled, waiter.row)
+                kept = Cause.TOPOLOGY if far else Cause.RULES if ruled else Cause.FRAGMENTATION
             waiter.tried = (freed, kept)
         return kept
 

@@ -15,18 +15,9 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import DAY, HOUR, MINUTE
+from kant.ops import orders as o
 from kant.ops.audit import Audit, BusyError, OpsEntry
-from kant.ops.orders import (
-    Hold,
-    Order,
-    Priority,
-    Submit,
-    Unreserve,
-    kind_of,
-    parse_orders,
-    sentence,
-    to_json,
-)
+from kant.ops.orders import Order, kind_of, parse_orders, sentence, to_json
 from kant.ops.rules import (
     Blast,
     Limit,
@@ -227,7 +218,7 @@ class Desk:
         """Queue a job at once: it harms nobody. The same `key` again gives the same job. Raises RefusalError."""
         given = {"op": "submit"} | order if isinstance(order, dict) else order
         (wanted,) = parse_orders([given])
-        if not isinstance(wanted, Submit):
+        if not isinstance(wanted, o.Submit):
             raise InputError("submit", "a job", kind_of(wanted))
         with self.alone(), self._refusals_noted(orders=(wanted,)):
             for entry in self.audit.entries:
@@ -383,13 +374,13 @@ def _check_untouched(view: View, done: Done) -> None:
     """Raise RefusalError if what is to be undone has been changed since."""
     order, job = done.order, view.jobs.get(done.job)
     stands = True
-    if isinstance(order, Hold):
+    if isinstance(order, o.Hold):
         stands = job is not None and job.phase == "held"
-    elif isinstance(order, Priority):
+    elif isinstance(order, o.Priority):
         stands = job is not None and job.priority == order.value and not job.runs
-    elif isinstance(order, Submit):
+    elif isinstance(order, o.Submit):
         stands = job is not None
-    elif isinstance(order, Unreserve):
+    elif isinstance(order, o.Unreserve):
         stands = all(each.name != order.name for each in view.booked)
     if not stands:
         raise RefusalError("changed", f"what {kind_of(order)} did to {safe_id(done.job)} has been changed since")

@@ -32,24 +32,8 @@ from kant.kube.user.reviews import may, own_name
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.model.units import SECOND, parse_duration
-from kant.ops.orders import (
-    KINDS,
-    Cancel,
-    Defragment,
-    Drain,
-    Hold,
-    Order,
-    Preempt,
-    Priority,
-    Quota,
-    Release,
-    Reserve,
-    Resume,
-    Submit,
-    Unreserve,
-    kind_of,
-    to_json,
-)
+from kant.ops import orders as o
+from kant.ops.orders import KINDS, Order, kind_of, to_json
 from kant.ops.rules import FINAL, job_of
 from kant.ops.running import RunningWorld
 from kant.ops.view import View
@@ -70,18 +54,18 @@ QUEUES = {"group": OWN, "resource": "queues", "verb": "patch"}
 """The right that distinguishes operators: changing queues is for those who run the cluster."""
 PODS, NODES, DRAINS = ("", "pods", "patch"), ("", "nodes", "patch"), (OWN, "reservations", "create")
 NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
-    Submit: (("batch", "jobs", "create"),),
-    Cancel: (("batch", "jobs", "delete"), ("", "pods", "delete")),
-    Hold: (PODS,),
-    Release: (PODS,),
-    Priority: (PODS,),
-    Preempt: (("", "pods/eviction", "create"),),
-    Quota: ((OWN, "queues", "patch"),),
-    Drain: (NODES,),
-    Resume: (NODES, (OWN, "reservations", "delete")),
-    Reserve: (DRAINS,),
-    Unreserve: ((OWN, "reservations", "delete"),),
-    Defragment: ((OWN, "defragmentations", "create"),),
+    o.Submit: (("batch", "jobs", "create"),),
+    o.Cancel: (("batch", "jobs", "delete"), ("", "pods", "delete")),
+    o.Hold: (PODS,),
+    o.Release: (PODS,),
+    o.Priority: (PODS,),
+    o.Preempt: (("", "pods/eviction", "create"),),
+    o.Quota: ((OWN, "queues", "patch"),),
+    o.Drain: (NODES,),
+    o.Resume: (NODES, (OWN, "reservations", "delete")),
+    o.Reserve: (DRAINS,),
+    o.Unreserve: ((OWN, "reservations", "delete"),),
+    o.Defragment: ((OWN, "defragmentations", "create"),),
 }
 """The rights that each order needs, one of: a group of the API, a resource, and a verb."""
 GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
@@ -171,9 +155,9 @@ class KubeWorld(RunningWorld):
         return self.run(read).decode("utf-8", "replace")
 
     def rights(self, order: Order) -> str | None:
-        needs = [(DRAINS,) if isinstance(order, Drain) and order.evict else NEEDS[type(order)]]
-        needs += [(each,) for each in GANG if isinstance(order, Submit) and order.pods > 1]
-        space = self.namespace if isinstance(order, Submit) else _named(job_of(order))[0] if job_of(order) else ""
+        needs = [(DRAINS,) if isinstance(order, o.Drain) and order.evict else NEEDS[type(order)]]
+        needs += [(each,) for each in GANG if isinstance(order, o.Submit) and order.pods > 1]
+        space = self.namespace if isinstance(order, o.Submit) else _named(job_of(order))[0] if job_of(order) else ""
 
         async def lacks(client: ApiClient) -> str:
             for either in needs:
@@ -191,7 +175,9 @@ class KubeWorld(RunningWorld):
         return f"{kind_of(order)} needs the right to {lacking}{where}" if lacking else ""
 
     def foreseen(self, orders: tuple[Order, ...]) -> Futures:
-        bare = tuple(msgspec.structs.replace(o, command=(), name="") if isinstance(o, Submit) else o for o in orders)
+        bare = tuple(
+            msgspec.structs.replace(one, command=(), name="") if isinstance(one, o.Submit) else one for one in orders
+        )
         return self._past(Futures, orders=to_json(bare))
 
     # --- orders -------------------------------------------------------------------------------------------------------
@@ -208,45 +194,45 @@ class KubeWorld(RunningWorld):
     async def _carried_out(self, order: Order, client: ApiClient, orders: Orders, name: str) -> Done:
         cannot = FINAL.get(kind_of(order), "")
         match order:
-            case Submit():
+            case o.Submit():
                 name = await orders.jobs.submit(*_submission(order))
                 job = f"{orders.namespace}/{name if order.pods > 1 else await _pod_of(name, client, orders)}"
                 self._made.add(job)
-                return Done(order, job, (Cancel(job),))
-            case Cancel():
+                return Done(order, job, (o.Cancel(job),))
+            case o.Cancel():
                 await orders.cancel(name)
-            case Hold():
+            case o.Hold():
                 await orders.hold(name)
-                return Done(order, order.job, (Release(order.job),))
-            case Release():
+                return Done(order, order.job, (o.Release(order.job),))
+            case o.Release():
                 await orders.release(name)
-                return Done(order, order.job, (Hold(order.job),))
-            case Priority():
+                return Done(order, order.job, (o.Hold(order.job),))
+            case o.Priority():
                 before = await orders.priority(name)
                 await orders.rank(name, order.value)
-                return Done(order, order.job, (Priority(order.job, before),))
-            case Preempt():
+                return Done(order, order.job, (o.Priority(order.job, before),))
+            case o.Preempt():
                 await orders.preempt(name)
-            case Quota():
+            case o.Quota():
                 before_gpus = await orders.quota(order.queue, order.model, order.gpus)
-                return Done(order, undo=(Quota(order.queue, before_gpus, order.model),))
-            case Drain():
+                return Done(order, undo=(o.Quota(order.queue, before_gpus, order.model),))
+            case o.Drain():
                 await (orders.drain(f"node/{order.node}") if order.evict else orders.cordon(order.node, True))
-                return Done(order, undo=(Resume(order.node),))
-            case Resume():
+                return Done(order, undo=(o.Resume(order.node),))
+            case o.Resume():
                 drained = await orders.undrain(order.node)
                 if not drained:
                     await orders.cordon(order.node, False)
-                return Done(order, undo=(Drain(order.node, evict=drained),))
-            case Reserve():
+                return Done(order, undo=(o.Drain(order.node, evict=drained),))
+            case o.Reserve():
                 await orders.make("Reservation", order.name, _reservation(order))
-                return Done(order, undo=(Unreserve(order.name),))
-            case Unreserve():
+                return Done(order, undo=(o.Unreserve(order.name),))
+            case o.Unreserve():
                 again = _again(order.name, await orders.unreserve(order.name))
                 return Done(
                     order, undo=again, cannot="" if again else "it was for some queues, nodes or GPUs: create it again"
                 )
-            case Defragment():
+            case o.Defragment():
                 await orders.make("Defragmentation", "ops-", {"mostMoves": order.moves})
         return Done(order, job_of(order), cannot=cannot)
 
@@ -288,7 +274,7 @@ async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
     return job
 
 
-def _submission(order: Submit) -> tuple[Submission, PodOptions]:
+def _submission(order: o.Submit) -> tuple[Submission, PodOptions]:
     image = os.environ.get("KANT_IMAGE", "")
     if not image or not order.command:
         raise InputError("submit", "a command, and the image in which it runs in KANT_IMAGE")
@@ -301,7 +287,7 @@ def _submission(order: Submit) -> tuple[Submission, PodOptions]:
     return job, PodOptions(image=image, pods=order.pods, within=order.within)
 
 
-def _reservation(order: Reserve) -> dict[str, Any]:
+def _reservation(order: o.Reserve) -> dict[str, Any]:
     start = datetime.now(UTC) + timedelta(microseconds=parse_duration(order.start, "start"))
     end = start + timedelta(microseconds=parse_duration(order.time, "time"))
     times = {key: at.strftime("%Y-%m-%dT%H:%M:%SZ") for key, at in (("start", start), ("end", end))}
@@ -315,4 +301,4 @@ def _again(name: str, spec: dict[str, Any]) -> tuple[Order, ...]:
     start, end = (datetime.fromisoformat(spec[key]) for key in ("start", "end"))
     now = datetime.now(UTC)
     ahead, length = max((start - now).total_seconds(), 0), (end - max(start, now)).total_seconds()
-    return (Reserve(name, spec["gpus"], f"{max(length, 1):.0f}s", f"{ahead:.0f}s", spec.get("within", "")),)
+    return (o.Reserve(name, spec["gpus"], f"{max(length, 1):.0f}s", f"{ahead:.0f}s", spec.get("within", "")),)

@@ -24,22 +24,8 @@ from kant.model.event import (
 from kant.model.job import Job
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND, parse_duration, show_duration
-from kant.ops.orders import (
-    Cancel,
-    Defragment,
-    Drain,
-    Hold,
-    Order,
-    Preempt,
-    Priority,
-    Quota,
-    Release,
-    Reserve,
-    Resume,
-    Submit,
-    Unreserve,
-    kind_of,
-)
+from kant.ops import orders as o
+from kant.ops.orders import Order, kind_of
 from kant.ops.world import Done
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.run import Run
@@ -56,7 +42,7 @@ class Held:
     left: int
 
 
-def submission(run: Run, order: Submit, now: int, id: str, user: str = "") -> JobSubmitted:
+def submission(run: Run, order: o.Submit, now: int, id: str, user: str = "") -> JobSubmitted:
     """The submission event of an order. Raises InputError."""
     words = f"id=x,gpus={order.gpus},pods={order.pods},time={order.time}"
     words += f",within={order.within}" * bool(order.within)
@@ -93,9 +79,10 @@ class RunOrders:
     def carry_out(self, order: Order, now: int, user: str) -> Done:
         """Carry out an order at `now`. Raises InputError, with nothing done, if the state does not allow it."""
         acts: dict[type, Callable[..., Done]] = {
-            Submit: self._submit, Cancel: self._cancel, Hold: self._hold, Release: self._release,
-            Priority: self._priority, Preempt: self._preempt, Quota: self._quota, Drain: self._drain,
-            Resume: self._resume, Reserve: self._reserve, Unreserve: self._unreserve, Defragment: self._defragment,
+            o.Submit: self._submit, o.Cancel: self._cancel, o.Hold: self._hold, o.Release: self._release,
+            o.Priority: self._priority, o.Preempt: self._preempt, o.Quota: self._quota, o.Drain: self._drain,
+            o.Resume: self._resume, o.Reserve: self._reserve, o.Unreserve: self._unreserve,
+            o.Defragment: self._defragment,
         }  # fmt: skip
         try:
             done = acts[type(order)](order, now, user)
@@ -114,16 +101,16 @@ class RunOrders:
             name = f"{job}~{count}"
         return name
 
-    def _submit(self, order: Submit, now: int, user: str) -> Done:
+    def _submit(self, order: o.Submit, now: int, user: str) -> Done:
         self._known_queue(order.queue)
         number = sum(1 for name in self.state.rows if name.startswith("ops-")) + 1
         while f"ops-{number}" in self.state.rows:
             number += 1
         event = submission(self.run, order, now, f"ops-{number}", user)
         self.run.execution.arrive(event)
-        return Done(order, event.job.id, (Cancel(event.job.id),))
+        return Done(order, event.job.id, (o.Cancel(event.job.id),))
 
-    def _cancel(self, order: Cancel, now: int, user: str) -> Done:
+    def _cancel(self, order: o.Cancel, now: int, user: str) -> Done:
         job = public_id(order.job)
         if self.held.pop(job, None) is not None:
             return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
@@ -131,33 +118,33 @@ class RunOrders:
         self.run.execution.external_event(JobCancelled(now, self.state.ids[row]))
         return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
 
-    def _hold(self, order: Hold, now: int, user: str) -> Done:
+    def _hold(self, order: o.Hold, now: int, user: str) -> Done:
         row = self._waiting(order.job)
         job = self.state.live[row]
         self.held[public_id(job.id)] = Held(job, self.run.execution.withdraw(row, now))
-        return Done(order, public_id(job.id), (Release(public_id(job.id)),))
+        return Done(order, public_id(job.id), (o.Release(public_id(job.id)),))
 
-    def _release(self, order: Release, now: int, user: str) -> Done:
+    def _release(self, order: o.Release, now: int, user: str) -> Done:
         name = public_id(order.job)
         if name not in self.held:
             raise InputError("job", "a job that is held", order.job)
         held = self.held.pop(name)
         self._again(held.job, held.left, now)
-        return Done(order, name, (Hold(name),))
+        return Done(order, name, (o.Hold(name),))
 
-    def _priority(self, order: Priority, now: int, user: str) -> Done:
+    def _priority(self, order: o.Priority, now: int, user: str) -> Done:
         name = public_id(order.job)
         if name in self.held:
             before = self.held[name]
             self.held[name] = Held(replace(before.job, priority=order.value), before.left)
-            return Done(order, name, (Priority(name, before.job.priority),))
+            return Done(order, name, (o.Priority(name, before.job.priority),))
         row = self._waiting(order.job)
         job = self.state.live[row]
         left = self.run.execution.withdraw(row, now)
         self._again(replace(job, priority=order.value), left, now)
-        return Done(order, name, (Priority(name, job.priority),))
+        return Done(order, name, (o.Priority(name, job.priority),))
 
-    def _preempt(self, order: Preempt, now: int, user: str) -> Done:
+    def _preempt(self, order: o.Preempt, now: int, user: str) -> Done:
         row = self._of(order.job, "runs")
         if row not in self.state.running:
             raise InputError("job", "a job that runs", order.job)
@@ -189,7 +176,7 @@ class RunOrders:
         if known and queue not in known:
             raise InputError("queue", f"one of the queues {', '.join(known)}", queue)
 
-    def _quota(self, order: Quota, now: int, user: str) -> Done:
+    def _quota(self, order: o.Quota, now: int, user: str) -> Done:
         before = self.state.quota_usage.queue_config
         change = QuotaChange(order.queue, "gpu", order.model, round(order.gpus * GPU), False)
         after = with_quotas(before, [change])
@@ -201,31 +188,31 @@ class RunOrders:
             if (quota.resource, quota.model) == ("gpu", order.model)
         )
         self.run.execution.happen(QueuesChanged(now, after))
-        return Done(order, undo=(Quota(order.queue, old / GPU, order.model),))
+        return Done(order, undo=(o.Quota(order.queue, old / GPU, order.model),))
 
     def _node(self, name: str) -> int:
         if name not in self.state.node_index:
             raise InputError("node", f"a node of {self.run.cluster.name}", name)
         return int(self.state.node_index[name])
 
-    def _drain(self, order: Drain, now: int, user: str) -> Done:
+    def _drain(self, order: o.Drain, now: int, user: str) -> Done:
         node = self._node(order.node)
         if int(self.state.table[node, c.STATUS]) != NodeStatus.IN_SERVICE:
             raise InputError("node", "a node that takes jobs", order.node)
         lost = self.state.health.lost.get(node, 0)
         health = NodeHealth(now, node, NodeStatus.DRAINING, lost, now if order.evict else -1)
         self.run.execution.change_node(health, now)
-        return Done(order, undo=(Resume(order.node),))
+        return Done(order, undo=(o.Resume(order.node),))
 
-    def _resume(self, order: Resume, now: int, user: str) -> Done:
+    def _resume(self, order: o.Resume, now: int, user: str) -> Done:
         node = self._node(order.node)
         if int(self.state.table[node, c.STATUS]) not in (NodeStatus.DRAINING, NodeStatus.CORDONED):
             raise InputError("node", "a node that is drained", order.node)
         lost = self.state.health.lost.get(node, 0)
         self.run.execution.change_node(NodeHealth(now, node, NodeStatus.IN_SERVICE, lost, -1), now)
-        return Done(order, undo=(Drain(order.node),))
+        return Done(order, undo=(o.Drain(order.node),))
 
-    def _reserve(self, order: Reserve, now: int, user: str) -> Done:
+    def _reserve(self, order: o.Reserve, now: int, user: str) -> Done:
         from kant.optimize.calendar.choose import Request, Taken, choose
         from kant.optimize.calendar.occupied import occupied
 
@@ -246,19 +233,19 @@ class RunOrders:
         rows = [[node, 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in found.held.items()]
         pieces = np.array(rows, dtype=np.int64)
         self.run.execution.happen(GpusBooked(now, order.name, start, end, pieces, user))
-        return Done(order, undo=(Unreserve(order.name),))
+        return Done(order, undo=(o.Unreserve(order.name),))
 
-    def _unreserve(self, order: Unreserve, now: int, user: str) -> Done:
+    def _unreserve(self, order: o.Unreserve, now: int, user: str) -> Done:
         found = self.state.bookings.get(order.name)
         if found is None:
             raise InputError("name", "a reservation that is made and not over", order.name)
         gpus = sum(bits.bit_count() for bits in found.devices().values())
         start, length = max(found.start - now, 0), found.end - max(found.start, now)
-        again = Reserve(order.name, gpus, f"{length // SECOND}s", f"{start // SECOND}s")
+        again = o.Reserve(order.name, gpus, f"{length // SECOND}s", f"{start // SECOND}s")
         self.run.execution.happen(BookingEnded(now, order.name))
         return Done(order, undo=(again,))
 
-    def _defragment(self, order: Defragment, now: int, user: str) -> Done:
+    def _defragment(self, order: o.Defragment, now: int, user: str) -> Done:
         from kant.optimize.answers import DefragmentOrder
         from kant.optimize.defragment_round import defragment_round
         from kant.scheduler.proposals import carry_out_proposal

@@ -13,23 +13,13 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from kant.model.errors import InputError
-from kant.ops.orders import (
-    Cancel,
-    Drain,
-    Hold,
-    Order,
-    Preempt,
-    Priority,
-    Quota,
-    Release,
-    Submit,
-    kind_of,
-)
+from kant.ops import orders as o
+from kant.ops.orders import Order, kind_of
 from kant.ops.view import JobView, View
 from kant.ops.world import Futures, World
 from kant.service.roles import Caller, Role, owns
 
-OF_TENANTS = (Submit, Cancel, Hold, Release, Priority, Preempt)
+OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
 """What a tenant may order, for its own jobs; the rest is for operators."""
 FINAL = {
     "cancel": "the owner of a withdrawn job may submit it again",
@@ -120,9 +110,9 @@ def stopped_at_once(view: View, orders: tuple[Order, ...]) -> dict[str, JobView]
     """The running jobs that the orders themselves stop."""
     found: dict[str, JobView] = {}
     for order in orders:
-        if isinstance(order, Cancel | Preempt) and order.job in view.jobs and view.jobs[order.job].runs:
+        if isinstance(order, o.Cancel | o.Preempt) and order.job in view.jobs and view.jobs[order.job].runs:
             found[order.job] = view.jobs[order.job]
-        elif isinstance(order, Drain) and order.evict:
+        elif isinstance(order, o.Drain) and order.evict:
             found |= {job.id: job for job in view.on_node(order.node)}
     return found
 
@@ -134,12 +124,14 @@ def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
     lost = sum(job.lost_gpu_s for job in touched.values() if job.runs) / 3600
     named = {job_of(order) for order in orders} | {move.rpartition(" to ")[0] for move in futures.moves}
     touched |= {name: view.jobs[name] for name in named & view.jobs.keys()}
-    nodes = sorted({order.node for order in orders if isinstance(order, Drain)})
+    nodes = sorted({order.node for order in orders if isinstance(order, o.Drain)})
     gpus = sum(job.gpus for job in touched.values() if job.runs)
     gpus += sum(node.free for node in view.nodes if node.node in nodes)
-    queues = {job.queue for job in touched.values()} | {order.queue for order in orders if isinstance(order, Quota)}
+    queues = {job.queue for job in touched.values()} | {order.queue for order in orders if isinstance(order, o.Quota)}
     later = futures.answer.get("waits", {}).get("all", {}).get("later", {}).get("jobs", 0)
-    ended = sum(isinstance(order, Cancel) and order.job in view.jobs and view.jobs[order.job].runs for order in orders)
+    ended = sum(
+        isinstance(order, o.Cancel) and order.job in view.jobs and view.jobs[order.job].runs for order in orders
+    )
     return Blast(sorted(touched), round(gpus, 3), nodes, sorted(queues), later, round(lost, 3), ended)
 
 
@@ -157,7 +149,7 @@ def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World)
             found.append(Violation("once", f"job {name} is named by an order before", number))
         seen.add(name)
         found += [Violation("protected", each, number) for each in _protected(view, order)]
-        if isinstance(order, Quota):
+        if isinstance(order, o.Quota):
             found += [Violation("quota", each, number) for each in _quota(view, order, orders)]
     return found
 
@@ -184,7 +176,7 @@ def _of_role(view: View, order: Order, who: Caller, world: World) -> list[tuple[
         return []
     if not isinstance(order, OF_TENANTS):
         return [("role", f"{kind_of(order)} is for operators")]
-    if isinstance(order, Submit):
+    if isinstance(order, o.Submit):
         queue, user = order.queue, who.user if not who.queues else ""
     else:
         job = view.jobs.get(order.job)
@@ -197,11 +189,11 @@ def _of_role(view: View, order: Order, who: Caller, world: World) -> list[tuple[
 
 
 PHASES: dict[type, tuple[str, ...]] = {
-    Cancel: ("held", "blocked", "waiting", "running"),
-    Hold: ("blocked", "waiting"),
-    Release: ("held",),
-    Priority: ("held", "blocked", "waiting"),
-    Preempt: ("running",),
+    o.Cancel: ("held", "blocked", "waiting", "running"),
+    o.Hold: ("blocked", "waiting"),
+    o.Release: ("held",),
+    o.Priority: ("held", "blocked", "waiting"),
+    o.Preempt: ("running",),
 }
 """The phases of jobs that each order applies to."""
 
@@ -222,10 +214,10 @@ def _protected(view: View, order: Order) -> list[str]:
     return [f"job {job.id} runs, and may not be stopped" for job in stopped if not job.preemptible]
 
 
-def _quota(view: View, order: Quota, orders: tuple[Order, ...]) -> list[str]:
+def _quota(view: View, order: o.Quota, orders: tuple[Order, ...]) -> list[str]:
     """Quotas are promises: in total not more than exists, and for a queue not less than its protected jobs hold."""
     model = order.model or "any"
-    given = {(each.queue, each.model or "any"): each.gpus for each in orders if isinstance(each, Quota)}
+    given = {(each.queue, each.model or "any"): each.gpus for each in orders if isinstance(each, o.Quota)}
     mine = [queue for queue in view.queues if queue.model == model and queue.nominal_gpus is not None]
     before = sum(queue.nominal_gpus or 0.0 for queue in mine)
     after = sum(given.get((queue.queue, queue.model), queue.nominal_gpus or 0.0) for queue in mine)

@@ -12,22 +12,10 @@ from kant.local.record import JobUpdate, ReservationRequest
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.model.units import SECOND, parse_duration
+from kant.ops import orders as o
 from kant.ops.foresight import foresee
 from kant.ops.habits import EndedJob
-from kant.ops.orders import (
-    Cancel,
-    Drain,
-    Hold,
-    Order,
-    Preempt,
-    Priority,
-    Quota,
-    Release,
-    Reserve,
-    Submit,
-    Unreserve,
-    kind_of,
-)
+from kant.ops.orders import Order, kind_of
 from kant.ops.rules import FINAL, job_of
 from kant.ops.simulated import explained_latest
 from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
@@ -189,9 +177,9 @@ class RunningWorld:
         inside: list[Order] = []
         for order in orders:
             job = jobs.get(job_of(order))
-            if isinstance(order, Release) and job is not None:
+            if isinstance(order, o.Release) and job is not None:
                 limit = self.api.job(job.id).time_s or 3600
-                inside.append(Submit(max(round(job.gpus), 1), f"{max(round(limit), 1)}s", queue=job.queue))
+                inside.append(o.Submit(max(round(job.gpus), 1), f"{max(round(limit), 1)}s", queue=job.queue))
             elif not job_of(order) or (job is not None and job.phase in INSIDE):
                 inside.append(order)
         if not inside:
@@ -209,20 +197,20 @@ class RunningWorld:
         submit, cancel, drain, quota, left = [], [], [], [], []
         for order in orders:
             match order:
-                case Submit():
+                case o.Submit():
                     submit.append(f"gpus={order.gpus},pods={order.pods},time={order.time},queue={order.queue}")
-                case Cancel() | Hold():
+                case o.Cancel() | o.Hold():
                     cancel.append(order.job)
-                case Drain():
+                case o.Drain():
                     drain.append(order.node)
-                case Quota():
+                case o.Quota():
                     quota.append(f"{order.queue}:gpu" + f":{order.model}" * bool(order.model) + f"={order.gpus:g}")
                 case _:
                     left.append(kind_of(order))
         unknown = f"what {', '.join(sorted(set(left)))} changes is not foretold from here" if left else ""
         if not (submit or cancel or drain or quota):
             return Futures(unknown=unknown)
-        evict = any(isinstance(order, Drain) and order.evict for order in orders)
+        evict = any(isinstance(order, o.Drain) and order.evict for order in orders)
         try:
             found = self.api.whatif(
                 Question(
@@ -239,27 +227,27 @@ class RunningWorld:
     def carry_out(self, order: Order, who: Caller) -> Done:
         cannot = FINAL.get(kind_of(order), "")
         match order:
-            case Submit():
+            case o.Submit():
                 job = self.api.submit(_submission(order)).jobs[0]
-                return Done(order, job, (Cancel(job),))
-            case Cancel():
+                return Done(order, job, (o.Cancel(job),))
+            case o.Cancel():
                 self.api.cancel(order.job)
-            case Hold():
+            case o.Hold():
                 self.api.hold(order.job)
-                return Done(order, order.job, (Release(order.job),))
-            case Release():
+                return Done(order, order.job, (o.Release(order.job),))
+            case o.Release():
                 self.api.release(order.job)
-                return Done(order, order.job, (Hold(order.job),))
-            case Priority():
+                return Done(order, order.job, (o.Hold(order.job),))
+            case o.Priority():
                 before = self.api.job(order.job).job.priority
                 self.api.update(order.job, JobUpdate(priority=order.value))
-                return Done(order, order.job, (Priority(order.job, before),))
-            case Preempt():
+                return Done(order, order.job, (o.Priority(order.job, before),))
+            case o.Preempt():
                 self.api.requeue(order.job)
-            case Reserve():
+            case o.Reserve():
                 self.api.reserve(_request(order, self.now()))
-                return Done(order, undo=(Unreserve(order.name),))
-            case Unreserve():
+                return Done(order, undo=(o.Unreserve(order.name),))
+            case o.Unreserve():
                 return self._unreserved(order)
             case _:
                 raise InputError(kind_of(order), f"one of {', '.join(sorted(self.carries))} on a Kant that runs")
@@ -268,7 +256,7 @@ class RunningWorld:
     def settle(self) -> None:
         """Do nothing: a running Kant decides on its own, also between two orders."""
 
-    def _unreserved(self, order: Unreserve) -> Done:
+    def _unreserved(self, order: o.Unreserve) -> Done:
         (before,) = self.api.unreserve(order.name).reservations
         now = self.now()
         if before.queues or before.model:
@@ -276,7 +264,7 @@ class RunningWorld:
         start = max(before.start - now, 0) // SECOND
         length = max((before.end - max(before.start, now)) // SECOND, 1)
         within: Any = before.within
-        return Done(order, undo=(Reserve(before.name, before.gpus, f"{length}s", f"{start}s", within),))
+        return Done(order, undo=(o.Reserve(before.name, before.gpus, f"{length}s", f"{start}s", within),))
 
 
 def _count(indices: str) -> int:
@@ -288,7 +276,7 @@ def _count(indices: str) -> int:
     return count
 
 
-def _submission(order: Submit) -> Submission:
+def _submission(order: o.Submit) -> Submission:
     if not order.command:
         raise InputError("submit, command", "what the job runs")
     if order.within:
@@ -301,7 +289,7 @@ def _submission(order: Submit) -> Submission:
     )  # fmt: skip
 
 
-def _request(order: Reserve, now: int) -> ReservationRequest:
+def _request(order: o.Reserve, now: int) -> ReservationRequest:
     ahead = parse_duration(order.start, "start")
     within: Any = order.within
     return ReservationRequest(

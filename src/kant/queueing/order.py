@@ -32,8 +32,6 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     shares: ClassVar[bool] = False
     """Whether the order ranks queues first: by `share`, and a job of the lowest queue goes first."""
 
-    by_arrival: ClassVar[bool] = False
-    """Whether jobs of one priority that arrive at the same time go in the order of their rows."""
     outgrown: ClassVar[bool] = False
     """Whether a job's key rises as it runs: keys, and not submission, then decide which jobs are behind a late head."""
 

@@ -153,6 +153,9 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     devices = machine.devices() if options.cluster is None else []
     cluster = options.cluster or machine.this_machine(devices)
+    here = machine.found_here(cluster) if options.cluster is None else ""
+    if here:
+        log_event(log, here)
     if options.power_cap:
         watts = options.gpu_watts or machine.gpu_watts(devices)
         nodes = tuple(capped(node, options.power_cap, watts) for node in cluster.nodes)
@@ -210,7 +213,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         return await forecaster(moment)
 
     questions = LocalQuestions(driver, store, recorded, forecast, solver)
-    questions.starting = COMPILING
+    questions.starting, questions.here = COMPILING, here
     reloader = Reloader(driver, notifier, options.files, tls)
     telemetry.optimality = questions.optimality.latest
     library = nvml.load() if devices else None

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.live.questions import UnknownJobError
+from kant.local.accounts import home_of
 from kant.local.record import (
     OVER,
     Batch,
@@ -141,12 +142,14 @@ class Service:
         before = number(request, "before", 0, 1 << 62, -1)
         limit = number(request, "limit", 1, 1000, 100)
         queue, user, name = (request.query.get(each, "") for each in ("queue", "user", "name"))
-        return answer(self.questions.jobs(phases, queue, user, before if before >= 0 else None, limit, name))
+        own = caller(request) if flag(request, "mine") else None
+        return answer(self.questions.jobs(phases, queue, user, before if before >= 0 else None, limit, name, own))
 
     async def waiting(self, request: web.Request) -> web.Response:
         after, limit = number(request, "after", 0, 1 << 31, 0), number(request, "limit", 1, 100, 50)
         queue, user, name = (request.query.get(each, "") for each in ("queue", "user", "name"))
-        return answer(self.questions.waiting(queue, user, after, limit, name))
+        own = caller(request) if flag(request, "mine") else None
+        return answer(self.questions.waiting(queue, user, after, limit, name, own))
 
     async def job(self, request: web.Request) -> web.Response:
         return answer(self.questions.job(request.match_info["job"], caller(request)))
@@ -335,7 +338,9 @@ class Service:
         if wanted not in ("", "same", "new"):
             raise InputError("page", "same or new", wanted)
         page = self.guard.callers.page_of(request, wanted == "new") if wanted else ""
-        return answer(Whoami(who.user, str(who.role), who.queues, self.address, routes_of(who), page))
+        as_users = self.questions.driver.settings.as_users
+        home = home_of(who.user if as_users else self.guard.callers.owner)
+        return answer(Whoami(who.user, str(who.role), who.queues, self.address, routes_of(who), page, home))
 
     async def audit(self, request: web.Request) -> web.Response:
         before = number(request, "before", 0, 1 << 62, -1)

@@ -86,6 +86,7 @@ class LocalQuestions(Questions):
         self.recorded = recorded
         self.complaint: Callable[[], str] = lambda: ""
         self.starting = ""
+        self.here = ""
 
     def present(self) -> tuple[Core, RunRecord]:
         assert self.recorded.run is not None, "asked once the state has been built"
@@ -179,13 +180,18 @@ class LocalQuestions(Questions):
         return Reservations(sorted(found, key=lambda one: (one.start, one.name)))
 
     def jobs(
-        self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int, name: str = ""
-    ) -> JobPage:
-        """Return a page of jobs, the latest first; in `name`, `*` and `?` are wildcards."""
+        self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int, name: str = "",
+        own: Caller | None = None,
+    ) -> JobPage:  # fmt: skip
+        """Return a page of jobs, the latest first, with `own` only those of that caller (`_scope`).
+
+        In `name`, `*` and `?` are wildcards.
+        """
         for phase in phases:
             if phase not in JobPhase.__members__.values():
                 raise InputError("state", f"one of {', '.join(JobPhase)}", phase)
-        rows = self.store.page(phases=phases, queue=queue, user=user, name=name, before=before, most=limit)
+        scope = None if own is None else self._scope(own)
+        rows = self.store.page(phases=phases, queue=queue, user=user, name=name, own=scope, before=before, most=limit)
         notes, dirty = self.driver.jobs.notes, self.driver.jobs.dirty
         present = [shown(dirty[row["id"]]) if row["id"] in dirty else row for row in rows]
         notes = notes | self._missing_notes([row["id"] for row in present if row["id"] not in notes])
@@ -196,6 +202,11 @@ class LocalQuestions(Questions):
             if not phases or row["phase"] in phases  # it may have changed and not be on disk yet
         ]
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
+
+    def _scope(self, who: Caller) -> tuple[str, set[str]]:
+        """Return a caller's name, with the queues whose jobs are the caller's too: its own ones and all below them."""
+        queues = {queue.name for queue in self.driver.settings.queue_config.queues} | set(who.queues)
+        return who.user, {name for name in queues if not set(self.lineage(name)).isdisjoint(who.queues)}
 
     def _live_facts(self, job: str) -> dict[str, Any]:
         """Return the nodes of a job and its time limit; nothing for one that has ended."""
@@ -226,8 +237,11 @@ class LocalQuestions(Questions):
         notes = self.driver.jobs.notes
         return notes.get(job) or self._missing_notes([job]).get(job) or self.phase_of(job)[1]
 
-    def waiting(self, queue: str, user: str, after: int, limit: int, name: str = "") -> WaitingPage:
-        """Return a page of waiting jobs in scheduling order, each with its reason."""
+    def waiting(
+        self, queue: str, user: str, after: int, limit: int, name: str = "", own: Caller | None = None
+    ) -> WaitingPage:
+        """Return a page of waiting jobs in scheduling order, each with its reason; those of `own` as in `jobs`."""
+        whose, below = ("", set[str]()) if own is None else self._scope(own)
         jobs = self.driver.jobs
         ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now)
         inside = [jobs.by_core[name] for name in ordered]
@@ -241,6 +255,7 @@ class LocalQuestions(Questions):
             (record, place) for record, place in (*starting, *placed, *rest)
             if queue in ("", record.submission.queue) and user in ("", record.user)
             and fnmatchcase(record.submission.name, name or "*")
+            and (whose in ("", record.user) or record.submission.queue in below)
         ]  # fmt: skip
         page = found[after : after + limit]
         reasons = self._reasons([record for record, place in page if place])
@@ -425,6 +440,7 @@ class LocalQuestions(Questions):
             len(cluster.nodes) - sum(each.is_gone for each in driver.machines.known), cluster.gpus,
             len(driver.jobs.records), len(driver.core.state.running), driver.clock.micros(), driver.trouble,
             str(journals.path or "") if journals is not None else "", self.complaint(), self.starting,
+            self.here,
         )  # fmt: skip
         return msgspec.to_builtins(found)  # type: ignore[no-any-return]
 

@@ -49,6 +49,7 @@ Rows = Annotated[int, Meta(ge=0, le=9999, description="Rows of the window; 0: un
 Columns = Annotated[int, Meta(ge=0, le=9999, description="Columns of the window; 0: unchanged.")]
 States = Annotated[str, Meta(description=f"Any of {', '.join(JobPhase)}, separated by commas.")]
 Name = Annotated[str, Meta(description="The name; * and ? are wildcards.")]
+Mine = Annotated[bool, Meta(description="Only jobs of the caller, and those in the caller's queues.")]
 Before = Annotated[int, Meta(ge=0, description="`next` of the previous page.")]
 By = Annotated[str, Meta(description="Any of user, queue, account, day, job, separated by commas.")]
 Since = Annotated[int, Meta(ge=0, description="Microseconds since the Unix epoch.")]
@@ -91,6 +92,7 @@ class Routes:
         queue: str | None = None,
         user: str | None = None,
         name: Name | None = None,
+        mine: Mine = False,
         before: Before | None = None,
         limit: Limit = 100,
     ) -> JobPage:
@@ -103,6 +105,7 @@ class Routes:
         queue: str | None = None,
         user: str | None = None,
         name: Name | None = None,
+        mine: Mine = False,
         after: Before = 0,
         limit: Annotated[int, Meta(ge=1, le=100)] = 50,
     ) -> WaitingPage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -302,23 +302,27 @@ class Store:
         queue: str = "",
         user: str = "",
         name: str = "",
+        own: tuple[str, Iterable[str]] | None = None,
         before: int | None = None,
         most: int = 100,
     ) -> list[dict[str, Any]]:
         """Return at most `most` jobs, the latest first, submitted before the job with the `seq` `before`.
 
-        In `name`, `*` and `?` are wildcards. The cost depends on the size of the page, not on the number of jobs: each
-        phase is read by its own index.
+        In `name`, `*` and `?` are wildcards. With `own`, only jobs of this user, or in one of these queues. The cost
+        depends on the size of the page, not on the number of jobs: each phase is read by its own index.
         """
         parts, values = [], []
-        for phase in phases or ("",):
+        scopes: list[list[tuple[str, Any]]] = [[]]
+        if own is not None:
+            scopes = [[("user = ?", own[0])], *([("queue = ?", name), ("user != ?", own[0])] for name in own[1])]
+        for phase, scope in itertools.product(phases or ("",), scopes):
             wheres = [
                 ("phase = ?", phase), ("queue = ?", queue), ("user = ?", user), ("name GLOB ?", name),
-                ("seq < ?", before),
+                ("seq < ?", before), *scope,
             ]  # fmt: skip
             used = [(text, value) for text, value in wheres if value is not None and value != ""]
             where = f"WHERE {' AND '.join(text for text, _ in used)} " if used else ""
-            index = "INDEXED BY jobs_by_phase " if phase and not queue and not user else ""
+            index = "INDEXED BY jobs_by_phase " if phase and not (queue or user or scope) else ""
             parts.append(f"SELECT * FROM (SELECT {', '.join(SHOWN)} FROM jobs {index}{where}ORDER BY seq DESC LIMIT ?)")
             values += [value for _, value in used] + [most]
         found = self._db.execute(" UNION ALL ".join(parts) + " ORDER BY seq DESC LIMIT ?", [*values, most])

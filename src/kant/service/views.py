@@ -241,7 +241,8 @@ class ServiceHealth(Shown, frozen=True):
     """Whether Kant can write (`trouble` is the reason if not), what it has, its clock, and its journal ("": not
     written).
 
-    `complaint`: why a changed profile or queue file was rejected. `starting`: kernels are still compiling.
+    `complaint`: why a changed profile or queue file was rejected. `starting`: kernels are still compiling. `here`: the
+    hardware of this machine, in a sentence ("": the cluster is virtual).
     """
 
     version: str
@@ -257,6 +258,7 @@ class ServiceHealth(Shown, frozen=True):
     journal: str
     complaint: str = ""
     starting: str = ""
+    here: str = ""
 
 
 class Whoami(Shown, frozen=True):
@@ -264,7 +266,7 @@ class Whoami(Shown, frozen=True):
     https:// in front if it does.
 
     `may`: what the caller may request, by the names (`operationId`) of the routes of this schema. `page`: a token for
-    the caller's page, if requested.
+    the caller's page, if requested. `home`: the home folder of the user as whom the caller's jobs run ("": not known).
     """
 
     user: str
@@ -273,6 +275,7 @@ class Whoami(Shown, frozen=True):
     address: str
     may: tuple[str, ...] = ()
     page: str = ""
+    home: str = ""
 
 
 class AuditEntry(Shown, frozen=True):

@@ -17,6 +17,16 @@ NUMBER, SENT, REQUESTS, TOKENS, PENDING, ROOM, LOADS_WIDTH = range(7)
 """Columns of the loads: the engine's number, requests sent by this router, all requests, their tokens, those still to
 prefill, and the tokens of its KV."""
 
+ENGINE, PROMPT, DONE, PREDICTED, ASKED_WIDTH = range(5)
+"""Columns of the requests: the row of their engine in the loads, prompt and output tokens, and predicted output."""
+
+COUNT, HEAVY, HAVE, REST, SOONEST, SUMS_WIDTH = range(6)
+"""Columns of sums over an engine's requests: how many, those of a long output, their tokens, the tokens that they will
+still have, and the least of these for one request (infinite if there is none)."""
+
+LEAST_REST = 10.0
+"""The output tokens that a request is expected to have left at least, as in Block (arXiv 2508.03611)."""
+
 
 @inlined
 def first_ms(load: Table, late: float, new: float, latency: Times, budget: int, prompt: int) -> float:
@@ -81,6 +91,27 @@ def prefix_costs(
         out[i] = ms * (load[REQUESTS] + few)
 
 
+@compiled
+def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> None:
+    """Sum up the first `count` requests by engine; `out` has a row for each row of the loads, and `rows` are set.
+
+    An output of `heavy` tokens or more is long.
+    """
+    for i in range(len(rows)):
+        out[rows[i]] = 0.0
+        out[rows[i], SOONEST] = math.inf
+    for i in range(count):
+        one = asked[i]
+        own = out[int(one[ENGINE])]
+        rest = max(one[PREDICTED] - one[DONE], LEAST_REST)
+        own[COUNT] += 1.0
+        if one[PREDICTED] >= heavy:
+            own[HEAVY] += 1.0
+        own[HAVE] += one[PROMPT] + one[DONE]
+        own[REST] += rest
+        own[SOONEST] = min(own[SOONEST], rest)
+
+
 def warm_up() -> None:
     """Load or compile the kernels, so that no request waits for that."""
     table, none, times = np.zeros((1, LOADS_WIDTH), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -88,3 +119,4 @@ def warm_up() -> None:
     first_tokens(table, none, times, 0.0, latency, 1, 1, times)
     with_room(table, none, 1, 0.0, latency, 1, 1, none)
     prefix_costs(table, none, times, none, 0.0, 0, 0.0, 1, latency, 1, 1, times)
+    sum_up(np.zeros((1, ASKED_WIDTH)), 0, none, 1.0, np.zeros((1, SUMS_WIDTH)))

@@ -7,32 +7,36 @@ here are ours: twice the KV, and `MANY` requests.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from kant.model.taxonomy import Tags, tagged
+from kant.serving.columns import Times
+from kant.serving.first_token import HAVE, REST
 from kant.serving.routing import ROUTES, Draw, Incoming, Router, least
-from kant.serving.site import Site, Sites
+from kant.serving.site import Sites
 
 MANY = 128
 """The number of requests at which the harm is at its maximum."""
 
 
-def impact(request: Incoming, site: Site, alpha: float = 0.5) -> float:
-    """Return the score of sending a request to an engine, from -1 to 1; higher means less harm.
+def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
+    """Return the score of sending a request to each engine, from -1 to 1; higher means less harm.
+
+    All engines have the latency model of the first.
 
     `alpha` weights the request's own delay, a step with its prompt over all tokens that the engine's requests will
     have, against the harm to the others, each of which waits for its prompt once and for its tokens in every step.
     """
-    latency = site.settings.latency
+    latency = sites[0].settings.latency
     slope, kv = latency.slope, max(latency.kv, 1e-9)
-    prompt, done, predicted = site.loads()
-    tokens = float(prompt.sum() + np.maximum(predicted, done + 10).sum())
-    own = -min((slope * request.prompt + kv * tokens) / (slope * request.prompt + kv * 2 * site.settings.tokens), 1.0)
-    harm = slope * request.prompt + kv * (request.prompt + request.predicted)
-    others = 1 - 2 * min(site.requests * harm / (MANY * harm), 1.0)
+    sums = sites.sums(math.inf)
+    tokens, mine = sums[:, HAVE] + sums[:, REST], slope * request.prompt
+    own = -np.minimum((mine + kv * tokens) / (mine + kv * 2 * sites.room), 1.0)
+    others = 1 - 2 * np.minimum(sites.requests / MANY, 1.0)
     return alpha * own + (1 - alpha) * others
 
 
@@ -46,4 +50,4 @@ class Impact(Router):
     alpha: float = 0.5
 
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
-        return least([-impact(request, site, self.alpha) for site in sites], draw)
+        return least(-impacts(request, sites, self.alpha), draw)

@@ -19,9 +19,9 @@ import numpy as np
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.serving.columns import Times
-from kant.serving.impact import impact
+from kant.serving.impact import impacts
 from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router, least
-from kant.serving.site import Site, Sites
+from kant.serving.site import Sites
 
 HEAVY = 250
 """Output tokens from which a request is a heavy decode: the paper's 5 s on its engine."""
@@ -39,25 +39,18 @@ HEURISTIC = (-2.0, 0.0, 0.0, -1.0, *[0.0] * (SCORES - 4), -2.0, 0.0)
 """Weights with the same choices as the workload impact at equal parts: four times its score, less two."""
 
 
-def features(request: Incoming, site: Site) -> Times:
-    """Return the features of an engine for a request, each at most about 1."""
-    prompt, done, predicted = site.loads()
-    room = site.settings.tokens
-    rest = np.maximum(predicted - done, 10.0)
-    tokens = float((prompt + done).sum())
-    peak = (tokens + float(rest.sum())) / room
-    over = max(0.0, peak + (request.prompt + request.predicted) / room - 1)
-    own = np.array(
-        [
-            len(prompt) / 64,
-            np.count_nonzero(predicted >= HEAVY) / 32,
-            tokens / room,
-            peak,
-            over,
-            float(rest.min()) / HEAVY if len(rest) else 0.0,
-        ]
-    )
-    return np.concatenate([own, own if request.predicted >= HEAVY else np.zeros(len(own))])
+def features(request: Incoming, sites: Sites) -> Times:
+    """Return a row of features of each engine for a request, each at most about 1."""
+    count, heavy, tokens, rest, soonest, room = *sites.sums(HEAVY).T, sites.room
+    peak = (tokens + rest) / room
+    over = np.maximum(0.0, peak + (request.prompt + request.predicted) / room - 1)
+    rows = np.zeros((len(room), SCORES))
+    own = (count / 64, heavy / 32, tokens / room, peak, over, np.where(count > 0, soonest, 0.0) / HEAVY)
+    for k, column in enumerate(own):
+        rows[:, k] = column
+    if request.predicted >= HEAVY:
+        rows[:, len(FEATURES) :] = rows[:, : len(FEATURES)]
+    return rows
 
 
 @cache
@@ -86,16 +79,18 @@ class Intelligent(Router):
             raise InputError("the weights of the router", f"{WEIGHTS} numbers", len(self.weights))
 
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
-        weights = np.array(self.weights)
-        rows = np.array([features(request, site) for site in sites])
-        scores = rows @ weights[:SCORES]
-        k = least((-scores).tolist(), draw)
         heavy = request.predicted >= HEAVY
+        if len(sites) == 1 and not (heavy or self.watch):
+            return 0
+        weights = np.array(self.weights)
+        rows = features(request, sites)
+        scores = rows @ weights[:SCORES]
+        k = least(-scores, draw)
         if heavy:
             hold = float(weights[SCORES:] @ (1.0, float(rows[:, FEATURES.index("peak")].min())))
             k = HOLD if hold > scores[k] else k
         if self.watch:
-            impacts = [impact(request, site) for site in sites]
-            best = max(*impacts, 0.0) if heavy else max(impacts)
-            self.regrets.append(best - (0.0 if k == HOLD else impacts[k]))
+            harms = impacts(request, sites)
+            best = max(float(harms.max()), 0.0) if heavy else float(harms.max())
+            self.regrets.append(best - (0.0 if k == HOLD else float(harms[k])))
         return k

@@ -43,6 +43,10 @@ class MooncakeLine(msgspec.Struct):
     policy: str = ""
     backend: int | None = None
     first_s: float | None = None
+    shadow: str = ""
+    shadow_backend: int | None = None
+    shadow_agrees: bool = False
+    shadow_later_s: float = 0.0
 
 
 def read_requests(path: Path, form: str | None = None, seed: int = 0, count: int | None = None) -> Requests:

@@ -42,6 +42,9 @@ class Day:
     policy: str
     engines: int
     left_out: int
+    shadow: dict[str, str | int | float] | None
+    """What `--shadow` has said: its `router`, `requests` that it was asked about, on how many it `agrees`, how many it
+    would have `held`, and by how many seconds first tokens would have come later (`later_s`, the mean of all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,20 @@ def read_day(path: Path, served: str | None = None) -> Day:
     first = np.array([np.nan if row.first_s is None else row.first_s for row in rows])
     router, policy = (Counter(getattr(row, name) for row in rows).most_common(1)[0][0] for name in ("router", "policy"))
     requests = replace(requests, predicted=_predicted(rows))
-    return Day(requests, first, router, policy, len({row.backend for row in rows}), left_out)
+    return Day(requests, first, router, policy, len({row.backend for row in rows}), left_out, _shadow(rows))
+
+
+def _shadow(rows: list[MooncakeLine]) -> dict[str, str | int | float] | None:
+    asked = [row for row in rows if row.shadow]
+    if not asked:
+        return None
+    return {
+        "router": Counter(row.shadow for row in asked).most_common(1)[0][0],
+        "requests": len(asked),
+        "agrees": sum(row.shadow_agrees for row in asked),
+        "held": sum(row.shadow_backend is None for row in asked),
+        "later_s": sum(row.shadow_later_s for row in asked) / len(asked),
+    }
 
 
 def _predicted(rows: list[MooncakeLine]) -> Times:

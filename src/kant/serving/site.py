@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -16,7 +16,21 @@ from kant.serving import columns as c
 from kant.serving import kernel
 from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine, EngineSettings
-from kant.serving.first_token import LOADS_WIDTH, PENDING, REQUESTS, ROOM, SENT, TOKENS
+from kant.serving.first_token import (
+    ASKED_WIDTH,
+    DONE,
+    ENGINE,
+    LOADS_WIDTH,
+    PENDING,
+    PREDICTED,
+    PROMPT,
+    REQUESTS,
+    ROOM,
+    SENT,
+    SUMS_WIDTH,
+    TOKENS,
+    sum_up,
+)
 
 
 @dataclass(slots=True)
@@ -30,6 +44,8 @@ class Sent:
     predicted: float
     done: int = 0
     cached: int = 0
+    place: int = -1
+    """Its row in `LoadTable.asked`."""
 
     @property
     def tokens(self) -> int:
@@ -140,13 +156,47 @@ class EngineSite:
 
 
 class LoadTable:
-    """The loads of observed engines, a row for each, so that a router compares all of them in one operation."""
+    """The loads of observed engines and of their requests, so that a router compares all of them in one operation.
+
+    `array` has a row for each engine. `asked` has one for each request, the first ones without a gap, in no order.
+    """
 
     def __init__(self, most: int) -> None:
         self.array: Table = np.zeros((most, LOADS_WIDTH), dtype=np.int64)
         self.cells: tuple[memoryview[int], ...] = tuple(map(memoryview, self.array.T))
         """Its columns; setting one number is several times faster here than in NumPy."""
         self.free = list(range(most))[::-1]
+        self.sums: Times = np.zeros((most, SUMS_WIDTH))
+        self.sent: list[Sent] = []
+        """The request of each row of `asked`."""
+        self._grow(np.zeros((0, ASKED_WIDTH)))
+
+    def _grow(self, before: Times) -> None:
+        self.asked: Times = np.zeros((max(64, 2 * len(before)), ASKED_WIDTH))
+        self.asked[: len(before)] = before
+        self._cells = cast("memoryview[float]", self.asked.data)
+
+    def add(self, row: int, sent: Sent) -> None:
+        """Add a request of the engine in a row."""
+        place = sent.place = len(self.sent)
+        if place == len(self.asked):
+            self._grow(self.asked)
+        self.sent.append(sent)
+        cells = self._cells
+        cells[place, ENGINE], cells[place, PROMPT] = row, sent.prompt
+        cells[place, DONE], cells[place, PREDICTED] = sent.done, sent.predicted
+
+    def said(self, sent: Sent) -> None:
+        """Take the output tokens that a request has now."""
+        self._cells[sent.place, DONE] = sent.done
+
+    def remove(self, sent: Sent) -> None:
+        """Remove a request; the last one takes its place."""
+        last = self.sent.pop()
+        if last is not sent:
+            self.asked[sent.place] = self.asked[last.place]
+            self.sent[sent.place] = last
+            last.place = sent.place
 
 
 class Sites(Sequence[Site]):
@@ -155,8 +205,9 @@ class Sites(Sequence[Site]):
     Observed engines have them in rows of a `LoadTable`; others are asked, once for each array.
     """
 
-    def __init__(self, sites: Sequence[Site], table: Table | None = None, rows: Table | None = None) -> None:
-        self.sites, self._table, self._rows = sites, table, rows
+    def __init__(self, sites: Sequence[Site], loads: LoadTable | None = None, rows: Table | None = None) -> None:
+        self.sites, self._rows, self._of = sites, rows, loads
+        self._table = None if loads is None else loads.array
         self._late = None if rows is None else np.zeros(len(rows))
 
     def __len__(self) -> int:
@@ -181,6 +232,11 @@ class Sites(Sequence[Site]):
         return self._column(REQUESTS, lambda site: site.requests)
 
     @property
+    def room(self) -> Table:
+        """The tokens of each engine's KV."""
+        return self._column(ROOM, lambda site: site.settings.tokens)
+
+    @property
     def tokens(self) -> Table:
         """The tokens of each engine's requests, prompts and outputs so far."""
         return self._column(TOKENS, lambda site: site.tokens())
@@ -189,6 +245,18 @@ class Sites(Sequence[Site]):
     def pending(self) -> Table:
         """The tokens that each engine must compute before all its requests decode."""
         return self._column(PENDING, lambda site: site.pending_prefill())
+
+    def sums(self, heavy: float) -> Times:
+        """Return a row of sums over the requests of each engine, as `kant.serving.first_token.sum_up` has them."""
+        if self._of is not None and self._rows is not None:
+            found = self._of.sums
+            sum_up(self._of.asked, len(self._of.sent), self._rows, heavy, found)
+            return found[self._rows]
+        rows, each = np.arange(len(self.sites)), [site.loads() for site in self.sites]
+        parts = [np.column_stack([np.full(len(said[0]), k), *said]) for k, said in enumerate(each)]
+        asked, found = np.concatenate(parts, dtype=np.float64), np.zeros((len(rows), SUMS_WIDTH))
+        sum_up(asked, len(asked), rows, heavy, found)
+        return found
 
     def _column(self, which: int, ask: Callable[[Site], int]) -> Table:
         if self._table is None or self._rows is None:
@@ -274,7 +342,8 @@ class ObservedSite:
 
     def send(self, key: int, prompt: int, predicted: float, cached: int = 0) -> None:
         """Add a sent request."""
-        self.live[key] = Sent(prompt, predicted, cached=cached)
+        sent = self.live[key] = Sent(prompt, predicted, cached=cached)
+        self.table.add(self.row, sent)
         self._add(1, 1, prompt, prompt - cached)
 
     def said(self, key: int, done: int) -> None:
@@ -290,11 +359,13 @@ class ObservedSite:
             self._blocks -= self._held(sent)
         cells[TOKENS][k] += done - sent.done
         sent.done = done
+        self.table.said(sent)
         self._blocks += self._held(sent)
 
     def end(self, key: int) -> Sent:
         """Remove a request that has ended or was withdrawn."""
         sent = self.live.pop(key)
+        self.table.remove(sent)
         self._add(-1, -1, -sent.tokens, 0 if sent.done else sent.cached - sent.prompt)
         if sent.done:
             self._begun -= 1

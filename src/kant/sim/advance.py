@@ -361,9 +361,9 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                         code = WAITS
                 if code == 0 and stands[WAITING] > 0:
                     review = serve(
-                        now, log[0], rules, rights, quotas, stands[RETRY], stands[TAKEN], shapes, groups, jobs, heap,
-                        ends, held, top, view, view_log, demands, typical, scores, others, domains, entries, buckets,
-                        verdicts, stirred,
+                        now, log[0], rules, rights, quotas, stands[RETRY], stands[TAKEN], happened[known:said, H_ROW],
+                        shapes, groups, jobs, heap, ends, held, top, view, view_log, demands, typical, scores, others,
+                        domains, entries, places, buckets, verdicts, stirred,
                     )  # fmt: skip
                     code = WAITS if review == PYTHON_DECIDES else 0
                 if code != 0:

@@ -22,7 +22,7 @@ from kant.placement.capacity import room_beside
 from kant.placement.group_kernel import G_DEMAND, G_PODS, Domains, Scores
 from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
-from kant.queueing.preemption.room_bound import is_behind
+from kant.queueing.preemption.room_bound import comes_after, is_behind
 from kant.sim.blocked import (
     HOME_MIN_RUN,
     HOME_SLOT,
@@ -67,10 +67,10 @@ Serve = Callable[..., int]
 
 @compiled
 def serve_none(
-    now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas, retry: int, begun: int, shapes: Table,
-    groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table,
-    demands: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table,
-    buckets: Table, verdicts: Table, stirred: Table,
+    now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas, retry: int, begun: int,
+    said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
+    view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
+    domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
 ) -> int:  # fmt: skip
     """Serve no head."""
     return -1
@@ -81,16 +81,17 @@ def serve_kernel(place: Kernel) -> Serve:
     """Return the kernel for a profile whose groups are placed by `place`."""
 
     def serve(
-        now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas, retry: int, begun: int, shapes: Table,
-        groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table,
-        demands: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table,
-        buckets: Table, verdicts: Table, stirred: Table,
+        now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas, retry: int, begun: int,
+        said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
+        view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
+        domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
     ) -> int:  # fmt: skip
         """Return when to look again without an event, µs, or PYTHON_DECIDES; -1: never.
 
         That is when a hold ends, when time alone may let a head start, when the next head is late, or when it may
         preempt one more job. `changes` counts the changes of nodes; the last verdict that time may change ends at
-        `retry`. The pieces [begun, top) of `held` are those of the jobs that start now.
+        `retry`. `said` are the jobs of this instant, of which those start that have left the queue; they hold the
+        pieces [begun, top) of `held`.
         """
         review, above, limited = FOREVER, rules.above, quotas.homes[0, HOME_SLOT] >= 0
         count = 0
@@ -134,7 +135,7 @@ def serve_kernel(place: Kernel) -> Serve:
                 without[queue, lane] = True
                 continue
             known = rules.known[row % KNOWN]
-            steady = top == begun or not limited  # a job that starts in this instant takes quota
+            steady = top == begun  # a job that starts in this instant takes quota, and may be stopped later
             if steady and known[K_HEAD] == row and known[K_CHANGES] == changes and now < known[K_UNTIL]:
                 review = min(review, known[K_UNTIL])
                 served[lane], without[queue, lane] = known[K_DEFINITIVE] == 1, True
@@ -199,9 +200,16 @@ def serve_kernel(place: Kernel) -> Serve:
                 next_one = FOREVER
             elif fitting + room_beside(view, freed, stop, demands, demand) >= group[G_PODS]:
                 return PYTHON_DECIDES
-            shares = demands[demand, c.D_GPUS] > 1 and demands[demand, c.D_MILLI] < GPU
-            if limited and not definitive and (shares or demands[demand, c.D_SLICES] > 0):
-                return PYTHON_DECIDES  # fewer pods may fit than are counted
+            else:
+                shares = demands[demand, c.D_GPUS] > 1 and demands[demand, c.D_MILLI] < GPU
+                if limited and (shares or demands[demand, c.D_SLICES] > 0):
+                    return PYTHON_DECIDES  # fewer pods may fit than are counted
+                for k in range(said.shape[0]):
+                    other = said[k]
+                    near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
+                    starts = places[other, w.P_ENTRY] == 0 and jobs[other, c.J_PREEMPTIBLE] == 1
+                    if starts and near and comes_after(jobs, row, other):
+                        next_one = min(next_one, now + max(rules.min_run, 1))
             review = min(review, next_one)
             served[lane], without[queue, lane] = definitive, True
             known[K_HEAD], known[K_CHANGES], known[K_UNTIL], known[K_DEFINITIVE] = row, changes, next_one, definitive

@@ -106,6 +106,7 @@ class Harness(PlanExecutor):
         self._left: dict[str, int] = {}
         self._ends: list[tuple[int, int, str]] = []
         self._runs: dict[str, tuple[int, int]] = {}  # for each running job: the number of the run, and its start
+        self._wake = FOREVER  # when to cycle again without an event
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -191,7 +192,11 @@ class Harness(PlanExecutor):
         self.plans.append(plan)
         self.journal.plan(plan)
         self.before_carrying_out(plan)
+        known = len(self.events)
         self.execute(plan)
+        self._wake = plan.review_at if plan.review_at > self.now else FOREVER
+        if any(refused(event) for event in self.events[known:]):
+            self._wake = min(self._wake, self.now + self.retry)
         self.after_carrying_out(plan)
         return plan
 
@@ -256,12 +261,12 @@ class Harness(PlanExecutor):
         At one instant jobs end first, then others arrive. Raises AssertionError after `most` cycles.
         """
         arrivals = sorted(coming, key=lambda event: event.time)
-        wake, first = FOREVER, 0
+        first = 0
         for _ in range(most):
             while self._ends and not self._current(self._ends[0]):
                 heappop(self._ends)
             arrives = arrivals[first].time if first < len(arrivals) else FOREVER
-            now = min(arrives, self._ends[0][0] if self._ends else FOREVER, wake)
+            now = min(arrives, self._ends[0][0] if self._ends else FOREVER, max(self._wake, self.now))
             if now == FOREVER or now > until:
                 return
             self.now, ended = now, []
@@ -275,11 +280,7 @@ class Harness(PlanExecutor):
                 self.happen(event)
                 self._comes(event.job.id, event.runtime)
                 first += 1
-            known = len(self.events)
-            plan = self.cycle(now)
-            wake = plan.review_at if plan.review_at > now else FOREVER
-            if any(refused(event) for event in self.events[known:]):
-                wake = min(wake, now + self.retry)
+            self.cycle(now)
         raise AssertionError(f"the run did not end within {most} cycles")
 
     # --- state ----------------------------------------------------------------------------------------------

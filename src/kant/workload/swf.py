@@ -23,7 +23,6 @@ from kant.workload.workload import make_workload
 
 Floats = NDArray[np.float64]
 
-_S = MAX_TIME // SECOND
 FIELDS = (
     Field("job", "whole", "job number", high=10**12),
     Field("submit", "seconds", "submission in seconds since the log began", low=-SECOND, high=MAX_TIME),

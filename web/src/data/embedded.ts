@@ -7,7 +7,9 @@ import { Column } from "./columns";
 import { Cluster, Run } from "./model";
 import type { PackedCluster, Report, RunReport } from "./report";
 
-/** Puts the runs of `report` into `source` and the clock at their middle. */
+const HOUR = 3.6e9; // microseconds
+
+/** Puts the runs of `report` into `source` and the clock at their busiest hour. */
 export async function openReport(source: Source, clock: Clock, report: Report): Promise<void> {
   if (typeof DecompressionStream === "undefined") {
     throw new Error("this browser cannot decompress data; Chrome 80, Firefox 113, Safari 16.4 or newer can");
@@ -19,8 +21,23 @@ export async function openReport(source: Source, clock: Clock, report: Report): 
   clock.frames = frames(report);
   clock.zero = report.zero_us;
   clock.span(report.begin_us, report.end_us);
-  clock.set((report.begin_us + report.end_us) / 2);
+  clock.set(busiest(report, source.runs));
   source.changed();
+}
+
+/** The middle of the hour in which the runs together had the most GPUs in use and waited for. */
+function busiest({ begin_us, end_us, buckets }: Report, runs: Run[]): number {
+  const step = (end_us - begin_us) / Math.max(1, buckets);
+  const wide = Math.max(1, Math.min(buckets, Math.round(HOUR / step))); // buckets of an hour
+  const asked = ({ series, cluster }: Run, i: number) =>
+    (series.allocated.get(i) / 1e6) * cluster!.total * 1000 + series.waitingMilli.get(i) || 0; // NaN: it was over
+  const sums = Array.from({ length: buckets }, (_, i) => runs.reduce((sum, run) => sum + asked(run, i), 0));
+  let [best, most, sum] = [(buckets - 1) / 2, 0, 0];
+  for (let i = 0; i < buckets; i++) {
+    sum += sums[i]! - (sums[i - wide] ?? 0);
+    if (i >= wide - 1 && sum > most) [best, most] = [i - (wide - 1) / 2, sum];
+  }
+  return begin_us + (best + 0.5) * step;
 }
 
 /** The moments at which a sampled map is exact; `fleet.py` computes the same. */

@@ -198,8 +198,8 @@ export async function openLive(source: Source, clock: Clock): Promise<never> {
       let run = source.runs[0];
       if (record.complete || !run) {
         source.signs = record.kind === "kubernetes";
-        const { user, may } = await ask<Whoami>("/v1/whoami"); // another leader may do other things
-        Object.assign(source, { user, may });
+        const { user, may, role, queues, home = "" } = await ask<Whoami>("/v1/whoami"); // another leader may do other things
+        Object.assign(source, { user, may, role, own: queues, home });
         run = new Run();
         source.runs = [run];
       }

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { counted, showCount, showTime } from "../show";
-import { usePage, useStore } from "../store";
+import { remember, remembered, usePage, useStore } from "../store";
 import { useClock } from "../time/bar";
 import { reportTabs } from "../views";
 import { useAsked } from "./asked";
@@ -15,6 +15,7 @@ import { Submit } from "./submit";
 import type { Eta, Job, JobPageOf } from "./types";
 
 const LIMIT = 50;
+const MINE = "kant-mine";
 const KINDS: [string, string, string[]][] = [
   ["ahead", "Waiting", AHEAD],
   ["runs", "Running", ["running", "stopping"]],
@@ -52,6 +53,14 @@ function Lists() {
   const [queue, setQueue] = useState("");
   const [user, setUser] = useState("");
   const [name, setName] = useState("");
+  const [mine, setMine] = useState(() => (remembered(MINE) ?? String(source.role !== "operator")) === "true");
+  const known = source.may.includes("waiting") && source.user !== ""; // whose jobs are whose
+  const own = known && mine && !user;
+  const choose = () => {
+    remember(MINE, String(!own));
+    setMine(!own);
+    setUser("");
+  };
   const shown = kind === "now" ? ["ahead", "runs"] : [kind];
   return (
     <section aria-labelledby="jobs-title">
@@ -68,14 +77,14 @@ function Lists() {
           {(source.runs[0]?.queues ?? []).map((name) => <option key={name} value={name}>{name || "(no name)"}</option>)}
         </select></label>
         <Search label="User" value={user} set={setUser} />
-        {source.user && source.may.includes("waiting") && <button type="button" id="mine" aria-pressed={user === source.user} onClick={() => setUser(user === source.user ? "" : source.user)}>Mine</button>}
+        {known && <button type="button" id="mine" aria-pressed={own} title="My jobs, and those in my queues" onClick={choose}>Mine</button>}
         {source.may.includes("waiting") && <Search label="Name" value={name} set={setName} hint="train*" />}
       </div>
       <Notices />
       <Free />
       <Submit />
       {kind === "now" && <Reservations />}
-      {shown.map((one) => <List key={`${one}/${queue}/${user}/${name}`} kind={one} queue={queue} user={user} name={name} titled={kind === "now"} />)}
+      {shown.map((one) => <List key={`${one}/${queue}/${user}/${name}/${own}`} kind={one} queue={queue} user={user} name={name} own={own} titled={kind === "now"} />)}
     </section>
   );
 }
@@ -87,7 +96,7 @@ function Search({ label, value, set, hint }: { label: string; value: string; set
 }
 
 /** Jobs of one kind, a page at a time. */
-function List({ kind, queue, user, name, titled }: { kind: string; queue: string; user: string; name: string; titled: boolean }) {
+function List({ kind, queue, user, name, own, titled }: { kind: string; queue: string; user: string; name: string; own: boolean; titled: boolean }) {
   const [pages, setPages] = useState<number[]>([]); // `before` of each page after the first
   const [, title, phases] = KINDS.find(([id]) => id === kind)!;
   const { source } = usePage();
@@ -97,6 +106,7 @@ function List({ kind, queue, user, name, titled }: { kind: string; queue: string
   if (queue) query.set("queue", queue);
   if (user) query.set("user", user);
   if (name) query.set("name", name);
+  if (own) query.set("mine", "true");
   if (pages.length) query.set(ordered ? "after" : "before", String(pages[pages.length - 1]));
   const { value, trouble } = useAsked<JobPageOf>(`${ordered ? "/v1/waiting" : "/v1/jobs"}?${query}`);
   const eta = useAsked<Eta>(kind === "ahead" && value?.jobs.length ? "/v1/eta" : null);
@@ -105,7 +115,7 @@ function List({ kind, queue, user, name, titled }: { kind: string; queue: string
     <section aria-label={`${title} jobs`} id={`list-${kind}`}>
       {titled && <h3 className="listed">{title} {value && <small>{value.total ?? (whole ? value.jobs.length : `${value.jobs.length} shown`)}</small>}</h3>}
       {trouble && <p className="banner" role="alert">{trouble}</p>}
-      {value && <Table kind={kind} jobs={value.jobs} eta={eta.value} />}
+      {value && <Table kind={kind} jobs={value.jobs} eta={eta.value} own={own} />}
       {value && !whole && (
         <div className="tools pages">
           <button type="button" disabled={!pages.length} onClick={() => setPages(pages.slice(0, -1))}>{ordered ? "Before these" : "Later"}</button>
@@ -117,10 +127,13 @@ function List({ kind, queue, user, name, titled }: { kind: string; queue: string
   );
 }
 
-function Table({ kind, jobs, eta }: { kind: string; jobs: Job[]; eta: Eta | null }) {
+function Table({ kind, jobs, eta, own }: { kind: string; jobs: Job[]; eta: Eta | null; own: boolean }) {
   const run = usePage().source.runs[0];
   const present = run && run.zero !== null ? run.zero + run.end : 0;
-  if (!jobs.length) return <p className="empty">{{ ahead: "Nobody waits.", runs: "Nothing runs.", over: "No job is over yet." }[kind] ?? "There is no such job."}</p>;
+  if (!jobs.length) {
+    const none = { ahead: "Nobody waits.", runs: "Nothing runs.", over: "No job is over yet." }[kind] ?? "There is no such job.";
+    return <p className="empty">{own ? "None of your jobs, nor of your queues." : none}</p>;
+  }
   const places = new Map(eta?.jobs.map((row, i) => [row.job, { ...row, place: i + 1 }]));
   const now = eta?.time_us ?? 0;
   const order = (job: Job) => (job.place === undefined ? (places.get(job.id)?.place ?? Infinity) : 0);

@@ -135,5 +135,7 @@ export interface Reservation {
 export interface Whoami {
   user: string;
   role: "viewer" | "tenant" | "operator";
+  queues: string[]; // those of a tenant
+  home?: string; // the home folder of the user as whom its jobs run
   may: string[]; // the names of the routes that this caller has
 }

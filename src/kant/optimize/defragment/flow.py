@@ -73,7 +73,6 @@ class Flow:
         self.times: Ints = np.array([len(slots) for slots in self.slots], dtype=np.int64)
         self.top = int(cluster.cores.max(initial=0))
         self.fragments = int((self.free % self.block) @ self.times)
-        self.all_free = int(self.free @ self.times)
 
     def rounded(self, bound: float) -> int:
         """A bound rounded up to a possible value: free cores only move, so fragments differ by whole blocks."""

@@ -104,7 +104,6 @@ def attention_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
 # --- the tasks -------------------------------------------------------------------------------------------------------
 
 NAMES = ("dispatch", "gather", "compute", "scatter", "combine", "gradients")
-_KINDS = 6
 MOST_TASKS = 5 * max(DEGREES) + 1
 
 

@@ -3,8 +3,9 @@
 The zone is a function of the state alone, without memory of its own, so that a new scheduler, or a replay of a journal,
 sees the same zone. Stability comes from the running replicas: leaves that hold some come first, the one that holds the
 most before the others, and while the demand lies between the two shares that the policy names, the zone has exactly as
-many leaves as hold replicas. So with a constant demand it does not change; a leaf that is dropped gets no new replicas,
-and empties as they end. No replica is ever stopped for it.
+many leaves as hold replicas. So with a constant demand its size does not change, and a leaf that holds a replica stays
+in it; only a leaf whose last replica has ended may give way to one that costs training less. A leaf that is dropped
+gets no new replicas, and empties as they end. No replica is ever stopped for it.
 
 Each pool is treated separately: a pool's cell is its nodes in one leaf. (The rule is ours.)
 """

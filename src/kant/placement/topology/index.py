@@ -6,15 +6,13 @@ the whole cluster. Within a level they are in line order, so the domains inside 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import HBD, LEAF, SPINE, STATUS, SUPERSPINE, Table
+from kant.cluster.columns import HBD, LEAF, SPINE, SUPERSPINE, Table
 from kant.model.job import LEVELS
-from kant.model.status import NodeStatus
 
 COLUMNS = (HBD, LEAF, SPINE, SUPERSPINE)
 """The columns of the levels above the node."""
@@ -105,15 +103,6 @@ class Topology:
         """Return the domains of a narrower `level` inside `domain`: the first, and the one after the last."""
         begin, end = self.domain_range[domain].tolist()
         return (int(self.domain_of[begin, level]), int(self.domain_of[end - 1, level]) + 1) if begin < end else (0, 0)
-
-
-def one_domain_each(table: Table, level: int) -> Iterator[Table]:
-    """Yield for each domain of a level a copy of the node table in which only its nodes are in service."""
-    domains = table[:, COLUMNS[level - 1]] if level else np.arange(len(table))
-    for domain in range(int(domains.max(initial=-1)) + 1):
-        alone = table.copy()
-        alone[domains != domain, STATUS] = NodeStatus.FAILED
-        yield alone
 
 
 def ranks_of(table: Table) -> Table:

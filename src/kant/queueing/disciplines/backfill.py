@@ -9,14 +9,14 @@ from msgspec import Meta
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.cluster.shapes import Shape
-from kant.model.decision import Booked, NoFit, Outranked, Start
+from kant.model.decision import Booked, NoFit, Outranked
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
-from kant.queueing.preemption.backfilled import preempt_backfilled
+from kant.queueing.preemption.backfilled import await_starts, preempt_backfilled
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.priority import PriorityHolds
 
@@ -77,7 +77,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             super().run(cycle)
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
         served = set[HeadKey]()  # of heads that were served
-        late = False  # whether a late head cannot be served
+        unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
         freed = False  # whether capacity was freed for one: quotas may then admit others
         without = set[tuple[int, HeadKey]]()  # queues whose head may not preempt enough, and for which nodes
         if not state.pending:
@@ -119,13 +119,14 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 cycle.pending.took(bucket)
                 freed = True
                 continue
-            late = True
+            if cycle.order.outgrown or not allocation.definitive:
+                unserved.append((row, shape))
             if state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
                 # Enough jobs were backfilled, but it may not preempt them; the head of another queue may.
                 served.discard(head_key)
                 without.add((queue, head_key))
-        if late and cycle.order.outgrown and any(isinstance(decision, Start) for decision in cycle.plan.decisions):
-            cycle.wake_at(cycle.now + 1)  # `falls_behind` of the jobs that the plan starts is known once they run
+        if unserved:
+            await_starts(cycle, unserved)
 
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)

@@ -16,7 +16,6 @@ class Fifo(Order, frozen=True, tag="fifo"):
 
     source: ClassVar[str] = "first come, first served"
     tags: ClassVar[Tags] = tagged(Order.tags, objective="none", knowledge="none")
-    by_arrival: ClassVar[bool] = True
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
         keys: NDArray[Any] = jobs[rows, J_SUBMIT]

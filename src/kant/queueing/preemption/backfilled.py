@@ -7,17 +7,18 @@ from itertools import repeat
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
+from kant.cluster.columns import J_BASE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
 from kant.cluster.shapes import Shape
 from kant.model.decision import Start
 from kant.model.placement import Allocation
-from kant.model.units import FOREVER, GPU
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Admits
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
 from kant.queueing.preemption.policy import candidate, evict_victims, missing_without
+from kant.queueing.preemption.room_bound import comes_after
 from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.shrinking import choose_shrinking_first, surplus_candidate
 
@@ -166,6 +167,23 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     if steady and least < UNLIMITED:
         _remember(cycle, entitlements, row, shape, least, behind, counted)
     return NotNow(definitive=False)
+
+
+def await_starts(cycle: CyclePlan, heads: list[tuple[int, Shape]]) -> None:
+    """Ask for a cycle when a late head may preempt a job that the plan starts: at the end of its minimum run time.
+
+    If the order is `outgrown`, or its queue has a longer minimum, that is known once the job runs.
+    """
+    state, jobs = cycle.state, cycle.state.jobs
+    least = cycle.evictor.min_run_s * SECOND if cycle.evictor is not None else 0
+    for other in [state.rows[decision.job] for decision in cycle.plan.decisions if isinstance(decision, Start)]:
+        pools = state.shape_of(other).pool_bits
+        if cycle.order.outgrown:
+            cycle.wake_at(cycle.now + 1)
+        elif jobs.item(other, J_PREEMPTIBLE) and any(
+            pools & shape.pool_bits and comes_after(jobs, row, other) for row, shape in heads
+        ):
+            cycle.wake_at(cycle.now + max(least, 1))
 
 
 def _remember(

@@ -43,12 +43,17 @@ class PreemptibleRoom:
 
 
 @inlined
-def is_behind(jobs: Table, head: int, other: int) -> bool:
-    """Return whether a running job started while a head waited, and is behind it by priority and submission."""
+def comes_after(jobs: Table, head: int, other: int) -> bool:
+    """Return whether a job is behind a head by priority and submission."""
     own, job = jobs[head], jobs[other]
     later = job[c.J_SUBMIT] > own[c.J_SUBMIT] or (job[c.J_SUBMIT] == own[c.J_SUBMIT] and other > head)
-    behind = job[c.J_PRIORITY] < own[c.J_PRIORITY] or (job[c.J_PRIORITY] == own[c.J_PRIORITY] and later)
-    return bool(behind and job[c.J_STARTED] >= own[c.J_SINCE])
+    return bool(job[c.J_PRIORITY] < own[c.J_PRIORITY] or (job[c.J_PRIORITY] == own[c.J_PRIORITY] and later))
+
+
+@inlined
+def is_behind(jobs: Table, head: int, other: int) -> bool:
+    """Return whether a running job started while a head waited, and is behind it by priority and submission."""
+    return bool(jobs[other, c.J_STARTED] >= jobs[head, c.J_SINCE] and comes_after(jobs, head, other))
 
 
 @compiled

@@ -7,6 +7,8 @@ Monday at 00:00.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kant.workload.generate.law import Mixture, mixture
 from kant.workload.generate.row import Row, Size
 
@@ -39,6 +41,12 @@ PHILLY_WEEKDAYS = (0.86, 1.07, 1.14, 1.29, 1.44, 0.61, 0.60)
 SESSIONS = (0.93, 0.06, *(0.01 * 0.7**k * 0.3 / (1 - 0.7**17) for k in range(17)))
 
 
+VENUS: dict[str, Any] = {
+    "hours": VENUS_HOURS, "weekdays": VENUS_WEEKDAYS, "noise": 0.7, "memory": 0.5, "gap": 0.4, "sessions": SESSIONS,
+}  # fmt: skip
+"""What is known of Venus alone, and borrowed for the clusters that do not publish it."""
+
+
 def sizes(jobs: tuple[float, ...], gpu_time: tuple[float, ...]) -> tuple[Size, ...]:
     """Sizes of the ladder 1, 2, 4, … with their percentages; those without jobs are left out."""
     rows = zip(LADDER, jobs, gpu_time, strict=False)
@@ -67,13 +75,8 @@ def _helios(
         per_hour=per_hour,
         sizes=sizes(jobs, gpu_time),
         durations=one_law(longest, *parts),
-        hours=VENUS_HOURS,
-        weekdays=VENUS_WEEKDAYS,
-        noise=0.7,
-        memory=0.5,
-        gap=0.4,
-        sessions=SESSIONS,
         queues=15,
+        **VENUS,
     )
 
 
@@ -143,13 +146,8 @@ _ROWS = (
             (0.98 * 0.83, 4.46, 2.34), (0.98 * 0.17, 5.52, 0.56),
             (0.02 * 0.27, 5.84, 0.78), (0.02 * 0.73, 5.53, 3.58),
         ),
-        hours=VENUS_HOURS,  # borrowed from Venus, as are the weekdays and the noise
-        weekdays=VENUS_WEEKDAYS,
-        noise=0.7,
-        memory=0.5,
-        gap=0.4,
-        sessions=SESSIONS,
         queues=12,
+        **VENUS,
     ),
     Row(
         name="kalos",
@@ -167,13 +165,8 @@ _ROWS = (
             (0.050 * 0.18, 3.52, 0.51), (0.050 * 0.82, 6.01, 0.88),
             (0.045 * 0.74, 5.96, 1.41), (0.045 * 0.26, 10.27, 1.25),
         ),
-        hours=VENUS_HOURS,  # borrowed from Venus, as are the weekdays and the noise
-        weekdays=VENUS_WEEKDAYS,
-        noise=0.7,
-        memory=0.5,
-        gap=0.4,
-        sessions=SESSIONS,
         queues=10,
+        **VENUS,
     ),
     Row(
         name="pai",
@@ -184,14 +177,9 @@ _ROWS = (
         durations=one_law(LONGEST_PAI, (0.15, 3.44, 0.53), (0.85, 6.81, 2.01)),
         # The mean (0.68 GPUs over all jobs) and the median (0.5) are published, the split is not.
         shares=((250, 0.36), (500, 0.30), (1000, 0.34)),
-        hours=VENUS_HOURS,  # borrowed from Venus, as are the weekdays
-        weekdays=VENUS_WEEKDAYS,
-        noise=0.3,
-        memory=0.5,
-        gap=0.59,
-        sessions=SESSIONS,
         queues=15,
         users_per_queue=40,
+        **(VENUS | {"noise": 0.3, "gap": 0.59}),
     ),
 )  # fmt: skip
 
