@@ -146,6 +146,17 @@ STAYS_AS_THE_HEAD_FAILS = replace(
 """Who starts then may not be stopped, and who comes then waits."""
 
 NO_QUEUES = QueueConfig()
+QUEUE_TAKES_QUOTA = replace(
+    at_once((0, 99, 4, 0), (0, 10, 4, 0), (0, 12, 4, 0), (1, 50, 8, 0), (10, 99, 4, 0), (23, 60, 1, 0)),
+    queue=np.array([1, 1, 1, 0, 1, 0]), queues=("a", "b"),
+)  # fmt: skip
+"""The gang is late at 21 s, when it may stop the fifth from 25 s on. The last takes the quota of its queue first."""
+TWO_QUEUES = QueueConfig(
+    (
+        Queue("all"),
+        *(Queue(name, "all", quotas=(Quota(nominal=nominal * GPU),)) for name, nominal in (("a", 8), ("b", 16))),
+    )
+)
 
 
 @example(at_once(*OVERTAKEN), PROFILES[7], True, 0, "", NO_QUEUES)
@@ -156,6 +167,7 @@ NO_QUEUES = QueueConfig()
 @example(STAYS_AS_THE_HEAD_FAILS, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(URGENT_EVICTS, PROFILES[7], False, 0, "", NO_QUEUES)
 @example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "", NO_QUEUES)
+@example(QUEUE_TAKES_QUOTA, PROFILES[7], True, 0, "", TWO_QUEUES)
 @example(URGENT_LAST, PROFILES[0], True, 0, "", NO_QUEUES)
 @example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "", NO_QUEUES)
 @example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "", NO_QUEUES)
@@ -215,6 +227,17 @@ def test_jobs_end_in_order_of_time_and_row(runs: list[tuple[int, bool]], now: in
     assert due[0] == next((end for end, _ in there if end > now), FOREVER)
 
 
+def assert_decided_alike(workload: Workload, profile: Profile, queues: QueueConfig) -> None:
+    """Assert that a run writes the journal that it writes when Python decides each instant."""
+    written = []
+    for may in (Advancer.may_advance, lambda run: False):
+        lines: list[bytes] = []
+        with patch.object(Advancer, "may_advance", may):
+            run(workload, profile, 0, [], lines, queues)
+        written.append(lines)
+    assert written[0] == written[1]
+
+
 @pytest.mark.parametrize("seed", [2, 17])
 def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
     """Jobs of three priorities lend, borrow and reclaim; in such worlds each rule of the compiled instants matters."""
@@ -228,10 +251,25 @@ def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
         Queue(name, "all", quotas=(Quota(nominal=gpus * GPU),)) for name, gpus in (("a", 6), ("b", 6), ("own", 4))
     ]
     profile = next(one for one in PROFILES if one.name == ["holds", "few", "late"][seed % 3])
-    written = []
-    for may in (Advancer.may_advance, lambda run: False):
-        lines: list[bytes] = []
-        with patch.object(Advancer, "may_advance", may):
-            run(workload, profile, 0, [], lines, QueueConfig((Queue("all"), *shares)))
-        written.append(lines)
-    assert written[0] == written[1]
+    assert_decided_alike(workload, profile, QueueConfig((Queue("all"), *shares)))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_late_heads_under_quotas_are_decided_alike(seed: int) -> None:
+    """Heads of four queues are soon late, in quota or not; some of the jobs that passed them are protected."""
+    draw, n = np.random.Generator(np.random.PCG64(seed)), 60
+    workload = make_workload(
+        "late", np.cumsum(draw.integers(0, 3, n)) * int(draw.integers(1, 12)) * SECOND,
+        draw.integers(5, 300, n) * SECOND, draw.choice([1, 1, 2, 4, 5, 8, 8], n),
+        priority=draw.integers(0, int(draw.integers(1, 4)), n), queue=draw.integers(0, 4, n),
+        queues=("a", "b", "own", "c"), preemptible=(draw.random(n) < 0.9).astype(int),
+    )  # fmt: skip
+    own = [
+        Queue(
+            name, str(draw.choice(["all", "b"])) if name == "c" else "all",
+            quotas=(Quota(nominal=int(draw.integers(0, 10)) * GPU, lending_limit=int(draw.choice([-1, 2 * GPU]))),),
+            min_run=int(draw.choice([0, 0, 15])) * SECOND,
+        )
+        for name in ("a", "b", "own", "c")
+    ]  # fmt: skip
+    assert_decided_alike(workload, PROFILES[int(draw.choice([5, 6, 7, 8, 9, 10]))], QueueConfig((Queue("all"), *own)))

@@ -110,10 +110,12 @@ class LateHeads:
 
     def _room_given(self, row: int, shape: Shape, known: Unserved, moved: list[int]) -> int:
         """Return an upper bound on the pods of the head for which the jobs that have changed gave room."""
-        jobs, gone = self.state.jobs, []
+        jobs, gone, least = self.state.jobs, [], 0
         priority, queue, allowed = jobs.item(row, J_PRIORITY), jobs.item(row, J_QUEUE), known.allowed
         if not known.unreclaimable and known.first in moved:
-            return OTHERWISE if known.allowed is None else known.missing  # another job is the next unprotected one
+            if allowed is None:
+                return OTHERWISE  # another job is the next unprotected one
+            least = known.missing
         for other in moved:
             job = jobs[other].tolist()
             if job[J_STARTED] < 0:
@@ -133,8 +135,9 @@ class LateHeads:
                 if allowed is None or other in allowed or known.asked != job[J_STARTED] == job[J_FIRST_START]:
                     continue  # it took free room, or a place that others gave up or had taken before
             elif allowed is not None and job[J_QUEUE] == queue:
-                return known.missing  # the head may now preempt more
+                least = known.missing  # the head may now preempt more
+                continue
             elif allowed is not None and other in allowed:
                 continue  # what it held was counted as free
             gone.append(other)
-        return room_given(self.state, shape, gone) if gone else 0
+        return max(least, room_given(self.state, shape, gone) if gone else 0)

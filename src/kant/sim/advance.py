@@ -319,13 +319,13 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                 stands[MAY_TRY] = 1
                             else:
                                 may = shapes[s, S_PREEMPTS] == 1 and may_evict(
-                                    priority, least if rights.by_priority else FOREVER, rights.reclaims, quotas.limits,
-                                    quotas.used, home, amounts, beyond,
+                                    priority, least if rights.by_priority or rights.keeps else FOREVER, rights.reclaims,
+                                    quotas.limits, quotas.used, home, amounts, beyond,
                                 )  # fmt: skip
                                 victims, retry, wakes_on = NONE_PROVEN, -1, rights.wakes_on
                                 if may:
                                     if not knows_running:
-                                        running, knows_running = running_jobs(jobs, heap, ends), True
+                                        running, knows_running = running_jobs(jobs, heap, ends, True), True
                                         borrows = borrowing_of(running, quotas, jobs)
                                     victims, retry = finds_victims(
                                         now, row, running, borrows, rights, quotas, jobs, shapes

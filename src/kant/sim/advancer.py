@@ -32,7 +32,7 @@ from kant.sim import advance as a
 from kant.sim.advance_columns import Names, kept, node_policies
 from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
 from kant.sim.jobs import Arrivals
-from kant.sim.serve_heads import KNOWN, Rules
+from kant.sim.serve_heads import KNOWN, KNOWN_WIDTH, Rules
 from kant.sim.speed import Steady
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Advancer:
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
         self._policies = node_policies(run.profile.placement)[:2]
         self._backfills = isinstance(run.profile.discipline, Backfill)
-        self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
+        self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
         self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
         self._amounts = NO_QUOTAS
@@ -439,7 +439,7 @@ class Advancer:
         wakes_on = (QUOTA if tree is not None else 0) | (RIGHTS if pending.preempts else 0)
         own = by if isinstance(by, Preemption) else None
         return Rights(
-            own is not None, own is not None and (own.priority or pending.mixed),
+            own is not None, own is not None and own.priority,
             own is not None and own.reclaim != "off" and tree is not None,
             own.min_run_s * SECOND if own is not None else 0, own.most if own is not None else 0.0,
             own.exact if own is not None else 0, pending.mixed, hold, fixed, wakes_on, self._kinds[1], pending.sorted,

@@ -127,8 +127,8 @@ def holder_of(
 
 
 @compiled
-def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
-    """Return the rows of the running jobs in the order in which they started."""
+def running_jobs(jobs: Table, heap: Table, ends: Table, in_order: bool) -> Table:
+    """Return the rows of the running jobs; `in_order`: in the order in which they started."""
     found, count = np.empty(heap[0, ENDS], dtype=np.int64), 0
     for k in range(1, heap[0, ENDS] + 1):
         row = heap[k, JOB]
@@ -140,7 +140,7 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
     for i in range(count):
         jobs[found[i], c.J_PIECES] = -jobs[found[i], c.J_PIECES]
         places[i] = jobs[found[i], c.J_PIECE]  # pieces are laid out as jobs start
-    return found[:count][np.argsort(places)]
+    return found[:count][np.argsort(places)] if in_order else found[:count]
 
 
 @compiled

@@ -1,7 +1,7 @@
 """Late heads in compiled instants: whether a head that has waited too long may take the place of jobs that overtook it.
 
-The check is that of `queueing/preemption/backfilled.py` without quotas, and keeps no state. Where a head may be served
-Python decides the instant, and looks for the victims.
+The check is that of `queueing/preemption/backfilled.py`. Where a head may be served Python decides the instant, and
+looks for the victims.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.quota_columns import first_short
+from kant.cluster.quota_columns import first_short, would_borrow
 from kant.cluster.shapes import S_POOLS
 from kant.compiled import compiled
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, GPU
 from kant.placement.capacity import room_beside
 from kant.placement.group_kernel import G_DEMAND, G_PODS, Domains, Scores
 from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
 from kant.queueing.preemption.room_bound import comes_after, is_behind
 from kant.sim.blocked import (
+    HOME_MIN_RUN,
     HOME_SLOT,
     S_FIRST,
     S_GROUPS,
@@ -32,16 +33,18 @@ from kant.sim.blocked import (
     S_PREEMPTS,
     Quotas,
     Rights,
+    borrowing_of,
+    charge_running,
     holder_of,
+    running_jobs,
 )
-from kant.sim.ends import ENDS, JOB
 
 
 class Rules(NamedTuple):
     """How a discipline serves late heads: timeouts, µs, the size from which a job is large, the victims' minimum run.
 
     `above` is above all priorities, `facts` are those of the shapes. `known` has heads that could not be served: the
-    number of node changes by then, and until when that holds.
+    number of node changes by then, until when that holds, and 1 for heads that no backfilled job keeps from starting.
     """
 
     timeout: int
@@ -54,7 +57,8 @@ class Rules(NamedTuple):
 
 
 KNOWN = 64
-K_HEAD, K_CHANGES, K_UNTIL = range(3)
+K_HEAD, K_CHANGES, K_UNTIL, K_DEFINITIVE = range(4)
+KNOWN_WIDTH = 4
 
 PYTHON_DECIDES = -2
 
@@ -109,70 +113,97 @@ def serve_kernel(place: Kernel) -> Serve:
                 review = min(review, known[w.V_UNTIL])
         count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, not limited, rules.large, above)
         served = np.zeros(2 * (buckets[0, w.B_REACH] + 1), dtype=np.bool_)
+        without = np.zeros((quotas.homes.shape[0] if limited else 1, served.shape[0]), dtype=np.bool_)
+        knows_running = False
         for i in range(count):
             row, s = rights.heads[i, 1], rights.heads[i, 2]
-            large = shapes[s, S_MILLI] >= rules.large
+            queue, large = jobs[row, c.J_QUEUE] if limited else 0, shapes[s, S_MILLI] >= rules.large
             lane = 2 * buckets[rights.heads[i, 3], w.B_REACH] + large
-            if served[lane] or (limited and rights.heads[i, 4] == 1):
+            if served[lane] or without[queue, lane] or (limited and rights.heads[i, 4] == 1):
                 continue
-            home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
-            if first_short(quotas.limits, quotas.used, home, quotas.amounts[s]) >= 0:
+            home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
+            if first_short(quotas.limits, quotas.used, home, amounts) >= 0:
                 continue
             until = jobs[row, c.J_SINCE] + (rules.timeout if large else rules.small_timeout)
             if until > now:
-                served[lane] = limited
+                served[lane] = True
                 review = min(review, until)
                 continue
             if is_held[rights.heads[i, 3]]:
                 continue
-            if limited:
-                return PYTHON_DECIDES
-            known = rules.known[row % KNOWN]
             if shapes[s, S_PREEMPTS] == 0:
+                without[queue, lane] = True
                 continue
-            if known[K_HEAD] == row and known[K_CHANGES] == changes and now < known[K_UNTIL]:
+            known = rules.known[row % KNOWN]
+            steady = top == begun  # a job that starts in this instant takes quota, and may be stopped later
+            if steady and known[K_HEAD] == row and known[K_CHANGES] == changes and now < known[K_UNTIL]:
                 review = min(review, known[K_UNTIL])
+                served[lane], without[queue, lane] = known[K_DEFINITIVE] == 1, True
                 continue
             known[K_HEAD] = -1
             if shapes[s, S_GROUPS] > 1:
                 return PYTHON_DECIDES
+            if not knows_running:
+                running, knows_running = running_jobs(jobs, heap, ends, limited), True
+                borrowing = np.ones(running.shape[0], dtype=np.bool_)
+                if limited and rights.reclaims:
+                    by_key = borrowing_of(running, quotas, jobs)
+                    for k in range(running.shape[0]):
+                        borrowing[k] = by_key[k].any() or not quotas.amounts[jobs[running[k], c.J_SHAPE]].any()
             group = groups[shapes[s, S_FIRST]]
+            demand = group[G_DEMAND]
             fitting = -1 - place(
                 view, view_log, demands, group, typical, scores, others, domains, np.int64(COUNT_ALL), held, top
             )  # fmt: skip
-            behind = np.empty(heap[0, ENDS], dtype=np.int64)
+            everyone = not limited or not rights.reclaims or not would_borrow(quotas.limits, quotas.used, home, amounts)
+            asks = not everyone and amounts.any()
+            # By place in `running`: is it of the head's queue, and past its minimum run time; when it is; may it stop?
+            own, ready = np.zeros(running.shape[0], dtype=np.bool_), np.empty(running.shape[0], dtype=np.int64)
+            may, behind = np.empty(running.shape[0], dtype=np.bool_), np.empty(running.shape[0], dtype=np.int64)
             pieces, jobs_behind = top - begun, 0
-            for k in range(1, heap[0, ENDS] + 1):
-                other = heap[k, JOB]
-                runs = ends[other] == heap[k, ENDS] and jobs[other, c.J_PIECES] > 0
+            for k in range(running.shape[0]):
+                other = running[k]
                 near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
-                if runs and near and jobs[other, c.J_PREEMPTIBLE] == 1 and is_behind(jobs, row, other):
-                    behind[jobs_behind] = other
+                if near and jobs[other, c.J_PREEMPTIBLE] == 1 and is_behind(jobs, row, other):
+                    same = asks and jobs[other, c.J_QUEUE] == queue
+                    least = quotas.homes[jobs[other, c.J_QUEUE], HOME_MIN_RUN]
+                    ready[k], may[k] = (
+                        jobs[other, c.J_STARTED] + max(rules.min_run, least),
+                        everyone or same or borrowing[k],
+                    )
+                    own[k] = same and ready[k] <= now
+                    behind[jobs_behind] = k
                     jobs_behind += 1
                     pieces += jobs[other, c.J_PIECES]
-                    jobs[other, c.J_PIECES] = -jobs[other, c.J_PIECES]  # the heap may have it twice
-            # The pieces of jobs that may stop now, of those that may stop later, and of those that start now.
+            in_quota = everyone
+            if asks and own.any():  # those that do not borrow may stop if the head is in quota without its queue's jobs
+                charge_running(running, own, quotas, jobs, False)
+                in_quota = not would_borrow(quotas.limits, quotas.used, home, amounts)
+                charge_running(running, own, quotas, jobs, True)
+            # The pieces of jobs that may stop now, of the others behind it, and of those that start now.
             freed = np.empty((pieces, held.shape[1]), dtype=np.int64)
             used, stop, next_one = 0, 0, FOREVER
-            for k in range(jobs_behind):
-                jobs[behind[k], c.J_PIECES] = -jobs[behind[k], c.J_PIECES]
             for later in range(2):
-                for k in range(jobs_behind):
-                    job = jobs[behind[k]]
-                    ready = job[c.J_STARTED] + rules.min_run
-                    if (ready > now) == (later == 1):
+                for i_behind in range(jobs_behind):
+                    k = behind[i_behind]
+                    if (ready[k] <= now and may[k] and (in_quota or borrowing[k])) == (later == 0):
+                        job = jobs[running[k]]
                         for piece in range(job[c.J_PIECES]):
                             c.copy_row(held, job[c.J_PIECE] + piece, freed, used + piece)
                         used += job[c.J_PIECES]
-                        next_one = min(next_one, ready) if later == 1 else next_one
+                        next_one = min(next_one, ready[k]) if may[k] and ready[k] > now else next_one
                 stop = used if later == 0 else stop
             for piece in range(begun, top):
                 c.copy_row(held, piece, freed, used + piece - begun)
-            if fitting + room_beside(view, freed, pieces, demands, group[G_DEMAND]) < group[G_PODS]:
-                next_one = FOREVER  # does not fit even without all of them
-            elif fitting + room_beside(view, freed, stop, demands, group[G_DEMAND]) >= group[G_PODS]:
+            definitive = fitting + room_beside(view, freed, pieces, demands, demand) < group[G_PODS]
+            if definitive:
+                next_one = FOREVER
+            elif fitting + room_beside(view, freed, stop, demands, demand) >= group[G_PODS]:
                 return PYTHON_DECIDES
             else:
+                shares = demands[demand, c.D_GPUS] > 1 and demands[demand, c.D_MILLI] < GPU
+                if limited and (shares or demands[demand, c.D_SLICES] > 0):
+                    return PYTHON_DECIDES  # fewer pods may fit than are counted
                 for k in range(said.shape[0]):
                     other = said[k]
                     near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
@@ -180,7 +211,8 @@ def serve_kernel(place: Kernel) -> Serve:
                     if starts and near and comes_after(jobs, row, other):
                         next_one = min(next_one, now + max(rules.min_run, 1))
             review = min(review, next_one)
-            known[K_HEAD], known[K_CHANGES], known[K_UNTIL] = row, changes, next_one
+            served[lane], without[queue, lane] = definitive, True
+            known[K_HEAD], known[K_CHANGES], known[K_UNTIL], known[K_DEFINITIVE] = row, changes, next_one, definitive
         return int(review if review < FOREVER else -1)
 
     return compiled(named(serve, place))
