@@ -175,7 +175,7 @@ def page(names: list[str], taught: NDArray[np.float64], held: NDArray[np.float64
     head = (*FIXED, *MEASURES)
     means = taught.mean(axis=0)
     best = int(means.argmin())
-    whole: NDArray[np.bool_] = ~np.isnan(held[:, : len(head) - AHEAD]).any(axis=1)
+    whole = np.array([not np.isnan(row[: len(head) - AHEAD]).any() for row in held])
     lines = [HEAD.format(taught=len(taught)), "", f"| held-out week | {' | '.join(head)} |"]
     lines += ["|---" * (len(head) + 1) + "|"]
     names = [name for name, is_whole in zip(names, whole.tolist(), strict=True) if is_whole]
@@ -188,8 +188,8 @@ def page(names: list[str], taught: NDArray[np.float64], held: NDArray[np.float64
     floor, ahead = held[:, best], held[:, -AHEAD:]
     known = ~np.isnan(ahead).any(axis=1)
     lines += [
-        f"The best fixed policy on the weeks before is `{list(FIXED)[best]}`. Beside it, on the held-out weeks; what part",
-        f"of the gap is closed, on the {int(known.sum())} weeks on which both looks ahead were measured:",
+        f"The best fixed policy on the weeks before is `{list(FIXED)[best]}`. Beside it, on the held-out weeks; what",
+        f"part of the gap is closed, on the {int(known.sum())} weeks on which both looks ahead were measured:",
         "",
         "| | difference of the mean | gap to *an hour ahead* closed | gap to *to the end* closed | worst week |",
         "|---|---|---|---|---|",
