@@ -175,7 +175,7 @@ def page(names: list[str], taught: NDArray[np.float64], held: NDArray[np.float64
     head = (*FIXED, *MEASURES)
     means = taught.mean(axis=0)
     best = int(means.argmin())
-    whole: NDArray[np.bool_] = ~np.isnan(held[:, : len(head) - AHEAD]).any(axis=1)
+    whole = np.array([not np.isnan(row[: len(head) - AHEAD]).any() for row in held])
     lines = [HEAD.format(taught=len(taught)), "", f"| held-out week | {' | '.join(head)} |"]
     lines += ["|---" * (len(head) + 1) + "|"]
     names = [name for name, is_whole in zip(names, whole.tolist(), strict=True) if is_whole]
