@@ -148,11 +148,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """The logger `kant`, which daemons and leaders set up for their whole process, does not outlive a test.
 
+    Nor does the zero of the clock that a verb run in this process has set.
     What is forked for all tests is forked before one changes anything for itself.
     """
     side = sys.modules.get("tests.side_processes")
     if side is not None and any(map(item.get_closest_marker, ("cluster", "service"))):
         side.server()
+    units = sys.modules.get("kant.model.units")
+    if units is not None:
+        units.count_from(0)
     logger = logging.getLogger("kant")
     handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
     result = yield

@@ -27,8 +27,8 @@ def test_the_page_of_a_journal_has_what_its_run_left(journal: Path, tmp_path: Pa
 
 def test_a_page_that_cannot_be_made_is_refused_in_one_sentence(journal: Path, tmp_path: Path) -> None:
     assert "can be read" in kant("report", tmp_path / "none.jsonl").refusal()
-    assert "a file in a folder" in kant("report", journal, "--out", tmp_path).refusal()
-    assert "a file in a folder" in kant("report", journal, "--out", tmp_path / "a" / "b.html").refusal()
+    assert "a file in an existing folder" in kant("report", journal, "--out", tmp_path).refusal()
+    assert "a file in an existing folder" in kant("report", journal, "--out", tmp_path / "a" / "b.html").refusal()
     broken = tmp_path / "broken.jsonl"
     first, *rest = journal.read_bytes().splitlines(keepends=True)
     broken.write_bytes(first + b"".join(reversed(rest)))

@@ -144,7 +144,7 @@ def test_the_first_workload_that_matches_places_a_job() -> None:
         (make_job("i", 1, pods=4), "best-fit"),
     ):
         assert placer.policy_of(state.shapes.of(job)).__struct_config__.tag == expected, job
-    with pytest.raises(StateError, match="workloads apart"):
+    with pytest.raises(StateError, match="distinguish the profile's workloads"):
         Scheduler(ClusterState(topology(2)), profile)
 
 

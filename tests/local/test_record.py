@@ -62,7 +62,7 @@ def test_the_record_and_the_history_of_a_job(tmp_path: Path) -> None:
         past = kant.client.get(kant.client.job(first, "history"))
         assert not past["whole"]
         assert [each["what"] for each in past["entries"]] == ["asked", "started", "failed"]
-        assert past["entries"][2]["sentence"] == "it is over: failed (exit code 3)"
+        assert past["entries"][2]["sentence"] == "it has ended: failed (exit code 3)"
         for job in (second, "3"):
             kant.client.post(kant.client.job(job, "cancel"))
         kant.over(second, "3")

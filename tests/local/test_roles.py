@@ -269,7 +269,7 @@ def test_mine_are_the_jobs_that_i_submitted_and_those_of_my_queues(door: Door) -
                 row for row in listed(path) if row[1] == user or not set(LINEAGE.get(row[2], ())).isdisjoint(queues)
             ]
             assert listed(f"{path}&mine=true") == mine, (path, user)
-            assert bool(mine) == bool(queues), "this viewer and this operator submitted nothing"
+            assert mine or not queues, path
         assert listed("/v1/jobs?limit=2&mine=true") == listed("/v1/jobs?limit=1000&mine=true")[:2]
     for job in kept:
         door.kant.client.post(door.kant.client.job(job, "cancel"))

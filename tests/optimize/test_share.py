@@ -179,7 +179,7 @@ def test_the_commands_say_all_figures_and_refuse_in_a_sentence(tmp_path: Path) -
         (("--policy", "x"), "expected one of"),
         (("--gpus", "1"), "gpus"),
         (("--preemption", "200s"), "less than a round"),
-        (("--round", "20.001s"), "time for a step"),
+        (("--round", "20.001s"), "time for a preemption and a step"),
         (("--weights", "a=-1"), "above 0"),
     ):
         refused = kant("share", "simulate", str(path), *arguments)

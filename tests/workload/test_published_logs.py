@@ -142,7 +142,7 @@ def test_pai(put: Put, header: bool) -> None:
     assert detect(path).name == "pai"
     alone = read_workload(path)
     assert alone.submit.tolist() == [0, 8_500_000, 18_000_000] and users(alone) == ["", "", ""]
-    assert "no pai_job_table.csv beside it" in alone.notes[-1]
+    assert "no pai_job_table.csv next to it" in alone.notes[-1]
     put("pai_job_table.csv", ("job_name,inst_id,user,status,start_time,end_time\n" * header) + JOBS)
     jobs = read_workload(path)
     assert jobs.ids == ["4f057009a5d481acec67b088/tensorflow", "20a1b/worker", "20a1c/worker"]

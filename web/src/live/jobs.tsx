@@ -53,7 +53,7 @@ function Lists() {
   const [queue, setQueue] = useState("");
   const [user, setUser] = useState("");
   const [name, setName] = useState("");
-  const [mine, setMine] = useState(() => (remembered(MINE) ?? String(source.role !== "operator")) === "true");
+  const [mine, setMine] = useState(() => (remembered(MINE) ?? String(source.role === "tenant")) === "true");
   const known = source.may.includes("waiting") && source.user !== ""; // whose jobs are whose
   const own = known && mine && !user;
   const choose = () => {
