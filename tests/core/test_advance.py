@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kant.metrics.result import RunResult
 from kant.model.event import JobCancelled, NodeChanged
@@ -17,6 +18,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import FOREVER, GPU, SECOND
+from kant.queueing.disciplines.backfill import Backfill
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 from kant.sim.advancer import Advancer
 from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
@@ -275,3 +277,47 @@ def test_late_heads_under_quotas_are_decided_alike(seed: int) -> None:
         for name in ("a", "b", "own", "c")
     ]  # fmt: skip
     assert_decided_alike(workload, SOON_LATE, QueueConfig((Queue("all"), *own)))
+
+
+@pytest.mark.parametrize("seed", [36, 213])
+def test_late_heads_and_rights_of_all_kinds_are_decided_alike(seed: int) -> None:
+    """Drawn from all that late heads depend on. 36: a head may preempt more since a job of its own queue has stopped.
+
+    213: a profile that evicts nobody looks again at nothing, though jobs have several priorities.
+    """
+    draw = np.random.Generator(np.random.PCG64(seed))
+    n, priorities = int(draw.integers(20, 90)), int(draw.integers(1, 4))
+    workload = make_workload(
+        "dense", np.cumsum(draw.integers(0, 3, n)) * int(draw.integers(1, 12)) * SECOND,
+        draw.integers(5, int(draw.integers(20, 400)), n) * SECOND, draw.choice([1, 1, 2, 4, 5, 8, 8], n),
+        pods=np.where(draw.random(n) < 0.4, draw.integers(1, 4, n), 0) * (draw.random() < 0.5),
+        priority=draw.integers(0, priorities, n), queue=draw.integers(0, 4, n), queues=("a", "b", "own", "c"),
+        preemptible=(draw.random(n) < draw.choice([0.5, 0.9, 1.0])).astype(int),
+    )  # fmt: skip
+
+    def quota() -> tuple[Quota]:
+        nominal, borrowing = int(draw.integers(0, 10)), int(draw.choice([-1, -1, 3 * GPU]))
+        return (
+            Quota(nominal=nominal * GPU, borrowing_limit=borrowing, lending_limit=int(draw.choice([-1, -1, 2 * GPU]))),
+        )
+
+    def least() -> int:
+        return int(draw.choice([0, 0, 0, 15])) * SECOND
+
+    root = Queue("all", quotas=(Quota(nominal=int(draw.choice([0, 0, 16])) * GPU),))
+    a, b = (Queue(name, "all", quotas=quota(), min_run=least()) for name in ("a", "b"))
+    own = Queue("own", str(draw.choice(["all", ""])), quotas=quota() if draw.random() < 0.7 else ())
+    c = Queue("c", "b" if draw.random() < 0.3 else "all", quotas=quota())
+    profile = next(one for one in PROFILES if one.name == ("holds" if seed == 36 else "backfill"))
+    assert isinstance(profile.discipline, Backfill)
+    discipline = Backfill(
+        timeout_s=int(draw.choice([0, 5, 20, 60])), large_gpus=int(draw.choice([0, 4, 8])),
+        small_timeout_s=int(draw.choice([0, 10, 40])), keeps_priority=profile.discipline.keeps_priority,
+        hold_s=int(draw.choice([0, 5, 20])), hold_fixed_s=30,
+    )  # fmt: skip
+    evicts = profile.preemption
+    if evicts is not None:
+        least_s, reclaim = int(draw.choice([0, 9, 30])), str(draw.choice(["off", "nominal", "nominal"]))
+        evicts = structs.replace(evicts, min_run_s=least_s, reclaim=reclaim)
+    queues = QueueConfig((root, a, b, own, c))
+    assert_decided_alike(workload, replace(profile, discipline=discipline, preemption=evicts), queues)
