@@ -187,7 +187,7 @@ def test_a_run_alone_that_ends_before_it_begins(why: str) -> None:
 def test_at_sixteen_machines_it_names_kubernetes_and_more_than_48_are_refused(count: int, here: int) -> None:
     kept = {"first": here, "machines": [{"id": str(at), "node": {"name": f"m{at}", "gpus": 1}} for at in range(count)]}
     machines = Machines(here, msgspec.json.encode(kept), lambda text: None)
-    assert ("take Kubernetes" in machines.complaint) is (count >= 16)
+    assert ("use Kubernetes" in machines.complaint) is (count >= 16)
     fault = machines._fault(wire.Hello(wire.VERSION, "new", Node("new", 1), ()))
     assert ("take Kubernetes" in fault) is (count >= 48)
     assert [machines.at(row) for row in range(here)] == [None] * here
