@@ -245,6 +245,7 @@ async def test_bindings_that_the_network_delivers_late_are_refused(api: Api, ins
             token = terms.token  # it may be the second one already, where the machine is busy
             kants.by_pid(terms.leader_pid).process.send_signal(signal.SIGSTOP)
             await terms.another(token)
+            await asyncio.sleep(1.0)  # the policies of the server follow the Lease within milliseconds
             proxy.faults = []
             proxy.deliver.set()
             await terms.none_waits()
