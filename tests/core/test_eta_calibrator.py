@@ -12,6 +12,7 @@ from kant.insight.eta_calibrator import FEW, EtaCalibrator
 from kant.insight.expected_start import ExpectedStart, TrackRecord
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
+from kant.insight.track_record import track_record
 from kant.live.journal_walk import end_of
 from kant.model.units import DAY, GPU, HOUR
 from kant.scheduler.cycle import Scheduler
@@ -178,3 +179,7 @@ def test_asking_changes_nothing_and_a_journal_tells_the_same(tmp_path: Path) -> 
     rebuilt = state_at(path, keep_answers=True)
     assert rebuilt.answers is not None and rebuilt.answers.remember().asked == seen[0].remember().asked > 5
     assert rebuilt.answers.calibration() == seen[0].calibration()
+
+
+def test_the_record_has_the_share_of_each_quantile() -> None:
+    assert track_record(8, 6, 2).endswith("the P90 held for 75 %, the P50 for 25 %") and track_record(0, 0, 0) == ""
