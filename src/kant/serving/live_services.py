@@ -96,10 +96,12 @@ class LiveService:
         table = self.table
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)
+        forecast: Forecast
         if self.expected is not None:
-            written, now = Written(self.expected, table.margin, again=True), minute - self.begins
-            return (Seen(written, seen, now - len(seen), table.cover, lead) if len(seen) else written), now
-        return Rhythm(seen, len(seen), table.cover, lead, table.margin), 0
+            forecast, now = Written(self.expected, table.margin, again=True), minute - self.begins
+        else:
+            forecast, now = Rhythm(seen, len(seen), table.cover, lead, table.margin), 0
+        return Seen(forecast, seen, now - len(seen), table.cover, lead), now
 
 
 def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService, ...]:
