@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import calendar_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import DataFile
@@ -15,7 +16,7 @@ from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.optimize.calendar.attempts import Budget, attempts_at
-from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.file import read_calendar
 from kant.optimize.calendar.first_fit import rank_of
 from kant.optimize.calendar.kernels import FEWEST, FOUND, LOWEST, NONE, OPEN, TIGHTEST, search

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import residency_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -31,7 +32,6 @@ from kant.optimize.residency.program import (
     Step,
     Tier,
     duration,
-    faults,
     uses_of,
 )
 from kant.optimize.residency.search import LEAST, beam, begin, greedy

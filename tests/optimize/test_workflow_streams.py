@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -12,10 +14,8 @@ from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.optimize.workflow.board import Board
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.file import workflow_toml
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import faults
 from kant.optimize.workflow.load import Load
 from kant.optimize.workflow.plan import plan, stream
 from kant.optimize.workflow.policies import POLICIES
