@@ -17,11 +17,10 @@ from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.workflow.exact import shortest
 from kant.optimize.workflow.generate import generate
 from kant.optimize.workflow.graph import Graph, makespan
+from kant.optimize.workflow.learned import Learned
 from kant.optimize.workflow.load import Load
 from kant.optimize.workflow.plan import plan
-from kant.optimize.workflow.policies import POLICIES
-from kant.optimize.workflow.policies.learned import Learned
-from kant.optimize.workflow.policies.rank import Rank
+from kant.optimize.workflow.policies import POLICIES, Rank
 from kant.optimize.workflow.policy import Policy
 from kant.optimize.workflow.train import Generation, train
 

@@ -20,8 +20,7 @@ from kant.model.errors import InputError
 from kant.optimize.instance_file import instance_text
 from kant.optimize.residency import kernels
 from kant.optimize.residency.exact import shortest
-from kant.optimize.residency.file import read_program
-from kant.optimize.residency.generate import generate
+from kant.optimize.residency.generate import generate, read_program
 from kant.optimize.residency.program import (
     COPY,
     DROP,
