@@ -15,7 +15,7 @@ from benchmarks.studies.judges import capacity_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.learned import Learned
+from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower
 
@@ -46,7 +46,7 @@ def shown(found: Interval) -> str:
     return f"{100 * found.mean:+.2f} % ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
 
 
-def inserted(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
+def inserted(order: LearnedInsertion, spans: dict[str, list[Interval]]) -> Iterator[str]:
     yield "| tasks | seeds | learned beside the best of three | cheaper on | CPU s, best of three | CPU s, learned |"
     yield "|" + "---|" * 6
     for size, seeds in SIZES:
@@ -66,7 +66,7 @@ def inserted(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
         )
 
 
-def repaired(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
+def repaired(order: LearnedInsertion, spans: dict[str, list[Interval]]) -> Iterator[str]:
     yield "| tasks | seeds | learned beside the best of three | cheaper on |"
     yield "|---|---|---|---|"
     for size, seeds in REPAIRED:
@@ -101,7 +101,7 @@ def page() -> Iterator[str]:
     trained: list[Generation] = []
     seconds, _ = cpu_seconds(lambda: trained.extend(train(TRAINED_ON)))
     order = trained[-1].order
-    assert order == Learned(), "the weights that Kant has are those that are found here"
+    assert order == LearnedInsertion(), "the weights that Kant has are those that are found here"
     spans: dict[str, list[Interval]] = {"inserted": [], "repaired": []}
     tables = list(inserted(order, spans)), list(repaired(order, spans))
     yield "# Is a learned order of processes better?\n"

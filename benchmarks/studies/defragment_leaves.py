@@ -22,7 +22,7 @@ from kant.model.units import DAY, GPU, HOUR
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import RunHooks, simulate
 from kant.workload.cluster_file import regular_cluster
-from kant.workload.cluster_toml import Shape
+from kant.workload.cluster_toml import FabricShape
 from kant.workload.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment-gpus.md"
@@ -43,7 +43,7 @@ def in_one_leaf(jobs: Workload) -> Workload:
 def run_one(row: str, case: str, seed: int) -> Outcome:
     """One run."""
     jobs = in_one_leaf(workload(row, seed, DAYS, all_move=True))
-    cluster = regular_cluster(NODES, 8, Shape(nodes_per_leaf=LEAF, leaves_per_spine=8))
+    cluster = regular_cluster(NODES, 8, FabricShape(nodes_per_leaf=LEAF, leaves_per_spine=8))
     began, moves = time.process_time(), 0
 
     def count(line: bytes) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.metrics.paired import mean_interval
-from kant.metrics.rate_law import Cell, Fitted, cells_of, fit, loss_at
+from kant.metrics.rate_law import Cell, FittedLaw, cells_of, fit, loss_at
 from kant.model.elastic import RateLaw
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "elastic.md"
@@ -213,18 +213,18 @@ def measure(seeds: int, map: Callable[..., Any]) -> str:
 
 
 LAWS_OWN = "by the law, one run a batch"
-LAWS: dict[str, Callable[[Fitted], RateLaw]] = {
+LAWS: dict[str, Callable[[FittedLaw], RateLaw]] = {
     LAWS_OWN: lambda own: own.law,
     "by the paper's exponents, one run a batch": lambda own: with_exponents(own.best[TUNED], *PAPER, own.law.peak),
 }
 
 
-def _of(arm: str, own: Fitted) -> RateLaw:
+def _of(arm: str, own: FittedLaw) -> RateLaw:
     return with_exponents(own.best[TUNED], *PAPER, own.law.peak) if arm == "rate in proportion" else own.law
 
 
 def page(
-    seeds: int, regrets: dict[str, list[dict[Cell, float]]], whole: Fitted, runs: dict[tuple[str, int], Any]
+    seeds: int, regrets: dict[str, list[dict[Cell, float]]], whole: FittedLaw, runs: dict[tuple[str, int], Any]
 ) -> str:
     lines = [HEAD.format(seeds=seeds, size=len(text()[0]), python=sys.version.split()[0]), ""]
     lines += [

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.booking import LineBooking
 from kant.optimize.capacity.instance import Instance, Starts
 from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Program, uses_of
-from kant.optimize.workflow.graph import NEVER, Graph, Run
+from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 from kant.placement.perf import streams
 
 
-def calendar_faults(bookings: Sequence[Booking], offsets: Sequence[int], capacity: int) -> list[str]:
+def calendar_faults(bookings: Sequence[LineBooking], offsets: Sequence[int], capacity: int) -> list[str]:
     """The errors of a plan that gives each booking its first GPU, as sentences; empty for a valid plan."""
     found = []
     for booking, offset in zip(bookings, offsets, strict=True):
@@ -92,7 +92,7 @@ def residency_faults(program: Program, choices: Sequence[BufferAction]) -> list[
 
 
 def workflow_faults(
-    graphs: Sequence[Graph], runs: Sequence[Run], arrivals: Mapping[int, int] | None = None
+    graphs: Sequence[Graph], runs: Sequence[StageRun], arrivals: Mapping[int, int] | None = None
 ) -> list[str]:
     """The errors of a plan, as sentences; empty for a valid plan.
 
@@ -101,7 +101,7 @@ def workflow_faults(
     """
     arrivals = dict.fromkeys(range(len(graphs)), 0) if arrivals is None else arrivals
     found = []
-    of: dict[tuple[int, int], Run] = {}
+    of: dict[tuple[int, int], StageRun] = {}
     for run in runs:
         if (run.graph, run.stage) in of:
             found.append(f"{_name(graphs, run)} runs twice")
@@ -124,7 +124,7 @@ def workflow_faults(
                     there = source.end + (ticks if source.processor != run.processor else 0)
                     if run.start < there:
                         found.append(f"{_name(graphs, run)} starts before the data of {graph.stages[j].id} is there")
-    last: dict[int, Run] = {}
+    last: dict[int, StageRun] = {}
     for run in sorted(runs, key=lambda run: (run.start, run.end, run.graph, run.stage)):
         before = last.get(run.processor)
         if before is not None and run.start < before.end and run.start < run.end:
@@ -134,7 +134,7 @@ def workflow_faults(
     return found
 
 
-def _name(graphs: Sequence[Graph], run: Run) -> str:
+def _name(graphs: Sequence[Graph], run: StageRun) -> str:
     return f"stage {graphs[run.graph].stages[run.stage].id} of graph {run.graph}"
 
 

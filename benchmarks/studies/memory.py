@@ -21,11 +21,11 @@ from kant.ops.bench.remembering import Remembering
 from kant.ops.bench.run import Score, bench
 from kant.ops.bench.task import read_tasks
 from kant.ops.desk import Desk
-from kant.ops.memory.replay import Run
+from kant.ops.memory.replay import RunbookRun
 from kant.ops.memory.runbooks import BookStep, Runbooks
 from kant.ops.memory.together import run_together, waits_for
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, TaskTrace, Tools
-from kant.ops.view import View
+from kant.ops.memory.traces import DONE, Answer, DeskTools, TaskTrace, TraceCall, TracedTools
+from kant.ops.view import WorldView
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "memory.md"
 SEEDS, TASKS, DRIFT = 3, 400, 0.03
@@ -50,10 +50,10 @@ class Slots(Runbooks):
 class Unchecked(Runbooks):
     """Replay without pre-conditions: always the branch that was seen most."""
 
-    def changed(self, trace: TaskTrace, view: View) -> bool:
+    def changed(self, trace: TaskTrace, view: WorldView) -> bool:
         return False
 
-    def _holds(self, step: BookStep, trace: TaskTrace, call: Call | None, view: View) -> bool:
+    def _holds(self, step: BookStep, trace: TaskTrace, call: TraceCall | None, view: WorldView) -> bool:
         book = self.of(trace)
         assert book is not None
         return step is max(book.children(step.after), key=lambda each: each.seen)
@@ -98,7 +98,7 @@ def one(mode: str, power: bool, seed: int, count: int) -> Sum:
         (kind,) = rng.choices(list(KINDS), weights)
         task = task_of(kind, seed * 100_000 + number, world.view(), power)
         tools = Watched(task, world, DRIFT, random.Random(f"drift {seed} {number}"))
-        run = Run(task.text, tools, books if books is not None else Runbooks(), expert(task)).run()
+        run = RunbookRun(task.text, tools, books if books is not None else Runbooks(), expert(task)).run()
         good = tools.good(run.trace)
         run.learn(good)
         total.tasks += 1
@@ -118,10 +118,10 @@ def one(mode: str, power: bool, seed: int, count: int) -> Sum:
 class Slow:
     """Tools that take their time, `scale` of it."""
 
-    def __init__(self, tools: Tools, scale: float) -> None:
+    def __init__(self, tools: TracedTools, scale: float) -> None:
         self.tools, self.view, self.scale = tools, tools.view, scale
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: TraceCall) -> Answer:
         time.sleep(self.scale * (CHECK_S + TOOL_S * (call.tool != DONE)))
         return self.tools.call(call)
 
@@ -148,14 +148,14 @@ def together(seed: int, model: bool, apart: bool) -> tuple[float, float, bool, i
     books = Runbooks() if model else _taught()
     took, ends, txns = [], [], 0
 
-    def begin(text: str, own: Tools) -> Run:
+    def begin(text: str, own: TracedTools) -> RunbookRun:
         chosen = expert(by_text[text])
 
-        def slowly(trace: TaskTrace) -> Call:
+        def slowly(trace: TaskTrace) -> TraceCall:
             time.sleep(scale * MODEL_S)
             return chosen(trace)
 
-        return Run(text, own, books, slowly)
+        return RunbookRun(text, own, books, slowly)
 
     for at_once in (False, True):
         desk = Desk(world_of(seed), WHO)
@@ -182,7 +182,7 @@ def _taught() -> Runbooks:
             world = world_of(9_000_000 + number)
             task = task_of(list(KINDS)[number % len(KINDS)], 9_000_000 + number, world.view())
             tools = Watched(task, world, 0.0, random.Random(number))
-            run = Run(task.text, tools, books, expert(task)).run()
+            run = RunbookRun(task.text, tools, books, expert(task)).run()
             run.learn(tools.good(run.trace))
         _BOOKS.append(books)
     return _BOOKS[0]

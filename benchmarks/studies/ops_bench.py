@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.ops.mutants import survivors
 
-from kant.ops.bench.agents import Agent, Oracle, Random, Scripted
-from kant.ops.bench.run import Row, Score, bench
-from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.agents import BenchAgent, Oracle, RandomAgent, Scripted
+from kant.ops.bench.run import AttemptRow, Score, bench
+from kant.ops.bench.task import BenchTask, read_tasks
 from kant.ops.bench.tools import Tools
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "ops-bench.md"
@@ -22,13 +22,13 @@ K = 4
 READS = ("rules", "greedy")
 
 
-def agents(tasks: list[Task]) -> list[Agent]:
+def agents(tasks: list[BenchTask]) -> list[BenchAgent]:
     """Those that need no model, the oracle first."""
     scripted = [Scripted("rules", looks=True), Scripted("greedy"), Scripted("naive", naive=True)]
-    return [Oracle(tasks), *scripted, Random()]
+    return [Oracle(tasks), *scripted, RandomAgent()]
 
 
-def harm(rows: list[Row]) -> str:
+def harm(rows: list[AttemptRow]) -> str:
     """How often harm was done: in all, and protected jobs stopped, jobs withdrawn, other things changed."""
     said = [each for row in rows for each in row.committed]
     counts = [sum(each.endswith(end) for each in said) for end in (", and nobody may", " was withdrawn")]
@@ -39,7 +39,7 @@ def ratio(plain: int, desk: int) -> str:
     return f"{plain / desk:.1f}" if desk else "none is left" if plain else "-"
 
 
-def page(tasks: list[Task]) -> str:
+def page(tasks: list[BenchTask]) -> str:
     began = time.process_time()
     desk = {agent.name: bench(tasks, agent, K) for agent in agents(tasks)}
     plain = {agent.name: bench(tasks, agent, K, "plain") for agent in agents(tasks)[1:]}

@@ -17,8 +17,8 @@ from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.workflow.exact import shortest
 from kant.optimize.workflow.generate import generate
 from kant.optimize.workflow.graph import Graph, makespan
-from kant.optimize.workflow.learned import Learned
-from kant.optimize.workflow.load import Load
+from kant.optimize.workflow.learned import LearnedRule
+from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.plan import plan
 from kant.optimize.workflow.policies import POLICIES, Rank
 from kant.optimize.workflow.policy import Policy
@@ -49,7 +49,7 @@ def ten_tasks() -> Iterator[str]:
     yield f"| `optimal` | {optimum} | proven in {spent:.2f} s of CPU |"
 
 
-def latencies(load: Load, rule: Policy) -> list[float]:
+def latencies(load: WorkflowStream, rule: Policy) -> list[float]:
     """The mean latency of each seed. Every plan is checked."""
     found = []
     for seed in SEEDS:
@@ -70,7 +70,7 @@ def shown(interval: Interval) -> str:
 
 
 def streams() -> Iterator[str]:
-    loads = {every: Load((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)}
+    loads = {every: WorkflowStream((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)}
     yield "| policy | scale 25 | beside HEFT_RT | scale 50 | beside HEFT_RT |"
     yield "|---|---|---|---|---|"
     base = {every: latencies(load, RULES["heft-rt"]) for every, load in loads.items()}
@@ -89,15 +89,17 @@ def streams() -> Iterator[str]:
     yield "\n" + ".\n".join(said) + "."
 
 
-def last(loads: Sequence[Load], seed: int) -> Generation:
+def last(loads: Sequence[WorkflowStream], seed: int) -> Generation:
     """The result of a training."""
     return list(train(loads, seed))[-1]
 
 
 def learned(seeds: Sequence[int]) -> Iterator[str]:
     cases = {
-        "ten tasks": ([Load((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)],) * 2,
-        "drawn graphs": tuple([Load(pool, every, UNTIL, MOST, MOST) for every in (40, 80)] for pool in (POOL, UNSEEN)),
+        "ten tasks": ([WorkflowStream((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)],) * 2,
+        "drawn graphs": tuple(
+            [WorkflowStream(pool, every, UNTIL, MOST, MOST) for every in (40, 80)] for pool in (POOL, UNSEEN)
+        ),
     }
     yield "| trained on | seed | CPU s | tested at | best rule | its latency | learned | beside it |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -114,7 +116,9 @@ def learned(seeds: Sequence[int]) -> Iterator[str]:
                 means = f"{mean_interval(rules[best]).mean:.1f} | {mean_interval(mine).mean:.1f}"
                 yield f"| {name} | {seed} | {spent:.0f} | {load.every} | `{best}` | {means} | {shown(beside)} |"
             if name == "ten tasks" and seed == 0:
-                default = "which are the default ones" if made.policy == Learned() else "which are not the default ones"
+                default = (
+                    "which are the default ones" if made.policy == LearnedRule() else "which are not the default ones"
+                )
                 weights = f"The weights of seed 0, {default}: {made.policy}."
     yield ""
     good = "in all of these cases" if all(verdicts) else f"in {sum(verdicts)} of these {len(verdicts)} cases"

@@ -24,7 +24,7 @@ from kant.gateway.proxy import ProxyOptions
 from kant.gateway.server import RouterServer, ServerOptions
 from kant.gateway.tenants import single_tenant
 from kant.model.errors import InputError
-from kant.service.follow_services import Follower, alone
+from kant.service.follow_services import ServiceFollower, alone
 from kant.service.replicas import LocalReplicas
 from kant.serving.live_services import LiveService, read_live_services
 
@@ -149,7 +149,7 @@ def test_traffic_beyond_its_forecast_takes_gpus_from_training_and_routers_that_a
         training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
         with router(port, 4) as (front, operators):
             service = read(write_service(tmp_path, port, operators))
-            follower = Follower(service, LocalReplicas(service, kant.client, tmp_path))
+            follower = ServiceFollower(service, LocalReplicas(service, kant.client, tmp_path))
             follower.turn(morning)
             assert eventually(
                 lambda: (
@@ -180,7 +180,7 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
     with router(port, 4) as (front, operators), Up(tmp_path / "home", "1x4") as kant:
         file = write_service(tmp_path, port, operators)
         places = LocalReplicas(read(file), kant.client, tmp_path)
-        follower = Follower(read(file), places)
+        follower = ServiceFollower(read(file), places)
         training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
         assert eventually(lambda: kant.phase(training[3]) == "running")
 
@@ -206,7 +206,7 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
         assert sorted(replicas(kant)) == [0, 1, 2, 3]
         assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
         # Whoever takes over after a crash goes on from what is there.
-        follower = Follower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
+        follower = ServiceFollower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
         follower.turn(night + 300)
         assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
         assert sorted(replicas(kant)) == [0, 1, 2, 3]

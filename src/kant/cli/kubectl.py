@@ -13,12 +13,12 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.kubectl_orders import ASKED, Asked, add_orders
+from kant.cli.kubectl_orders import ASKED, QuestionOptions, add_orders
 from kant.cli.leader import LeaderWords
-from kant.cli.live import Live, stand
+from kant.cli.live import LiveCluster, stand
 from kant.cli.own_pods import OwnPods
 
-Stand = Callable[[Path | None, str | None, str, str, bool], Live | LeaderWords | OwnPods]
+Stand = Callable[[Path | None, str | None, str, str, bool], LiveCluster | LeaderWords | OwnPods]
 """Builds the state of a cluster from a kubeconfig, a context, a profile name, and Kant's namespace; the last argument
 says whether start forecasts will be needed."""
 
@@ -27,11 +27,11 @@ def kubectl_app(stand: Stand) -> App:
     """Return the app with the verbs over `stand`."""
     app = App(name="kubectl kant", help="Query Kant about a live cluster, and change it.", help_format="plaintext")
 
-    def at(asked: Asked, futures: bool) -> Live | LeaderWords | OwnPods:
+    def at(asked: QuestionOptions, futures: bool) -> LiveCluster | LeaderWords | OwnPods:
         return stand(asked.kubeconfig, asked.context, asked.profile, asked.system, futures)
 
     @app.command(name="why")
-    def _why(pod: Annotated[str, Parameter(help="A pod, or a job.")], /, *, asked: Asked = ASKED) -> int:
+    def _why(pod: Annotated[str, Parameter(help="A pod, or a job.")], /, *, asked: QuestionOptions = ASKED) -> int:
         """Say why a pod waits: what blocks it, the facts behind that, what would free it, and when it may start."""
         return at(asked, True).why(asked.namespace, pod).print(asked.json)
 
@@ -40,18 +40,18 @@ def kubectl_app(stand: Stand) -> App:
         pod: Annotated[str | None, Parameter(help="Only this pod. Default: all waiting pods.")] = None,
         /,
         *,
-        asked: Asked = ASKED,
+        asked: QuestionOptions = ASKED,
     ) -> int:
         """Print when each waiting job is expected to start."""
         return at(asked, True).eta(asked.namespace, pod).print(asked.json)
 
     @app.command(name="queue")
-    def _queue(*, asked: Asked = ASKED) -> int:
+    def _queue(*, asked: QuestionOptions = ASKED) -> int:
         """Print what each queue may use, uses, borrows and waits for."""
         return at(asked, False).queues(asked.namespace).print(asked.json)
 
     @app.command(name="top")
-    def _top(*, asked: Asked = ASKED) -> int:
+    def _top(*, asked: QuestionOptions = ASKED) -> int:
         """Print what the pools hold, and the largest jobs that run."""
         return at(asked, False).top(asked.namespace).print(asked.json)
 

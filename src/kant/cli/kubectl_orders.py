@@ -46,14 +46,14 @@ class Inside(Access):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Asked(Inside):
+class QuestionOptions(Inside):
     """The options of a question."""
 
     profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")] = ""
     system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")] = SYSTEM
 
 
-ACCESS, INSIDE, ASKED = Access(), Inside(), Asked()
+ACCESS, INSIDE, ASKED = Access(), Inside(), QuestionOptions()
 
 
 def add_orders(app: App) -> None:

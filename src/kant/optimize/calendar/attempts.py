@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.compiled import compiled
-from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.booking import LineBooking
 from kant.optimize.calendar.kernels import FEWEST, LOWEST, OPEN, TIGHTEST, search
 from kant.optimize.calendar.sections import Numbers, Sections, sections_of
 
@@ -67,7 +67,7 @@ STEPS = 250_000_000
 
 
 @dataclass(slots=True)
-class Budget:
+class SearchBudget:
     """The number of search nodes that may still be visited."""
 
     nodes: int
@@ -89,7 +89,7 @@ class Attempts:
     _failed: dict[int, Numbers] = field(default_factory=dict)
     _ways: dict[int, Iterator[tuple[int, Numbers, int]]] = field(default_factory=dict)
 
-    def fit(self, capacity: int, budget: Budget, most: int = 1 << 62) -> tuple[int, Numbers]:
+    def fit(self, capacity: int, budget: SearchBudget, most: int = 1 << 62) -> tuple[int, Numbers]:
         """Return FOUND with the offsets of a plan, NONE, or OPEN if the budget or `most` of its nodes are spent.
 
         Starting an attempt has a cost, too, so it is charged at least one node for each booking.
@@ -138,7 +138,7 @@ def _order(size: NDArray[np.float64]) -> Numbers:
     return np.argsort(-size, kind="stable").astype(np.int64)
 
 
-def attempts_at(bookings: Sequence[Booking]) -> Attempts:
+def attempts_at(bookings: Sequence[LineBooking]) -> Attempts:
     """Create attempts at these bookings."""
     gpus = np.array([b.gpus for b in bookings], float)
     windows = np.array([b.end - b.start for b in bookings], float)

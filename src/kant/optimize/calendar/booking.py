@@ -13,7 +13,7 @@ LARGEST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class LineBooking:
     """Contiguous GPUs on a line, from `start` to before `end`.
 
     A line is any contiguous range: the GPUs of a node, of an NVLink domain, of a leaf, of a row of racks. Times are
@@ -58,6 +58,6 @@ class Booking:
         if since < self.end:
             yield since, self.end
 
-    def meets(self, other: Booking) -> bool:
+    def meets(self, other: LineBooking) -> bool:
         """Whether both bookings hold GPUs at some common time."""
         return any(a < d and c < b for a, b in self.spans() for c, d in other.spans())

@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from kant.model.errors import InputError
-from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, Budget, attempts_at
-from kant.optimize.calendar.booking import LARGEST, Booking
+from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, SearchBudget, attempts_at
+from kant.optimize.calendar.booking import LARGEST, LineBooking
 from kant.optimize.calendar.kernels import FOUND, NONE
 from kant.optimize.calendar.sections import Numbers, peak, sections_of
 
@@ -19,7 +19,7 @@ TRIAL = 2 * TOUR * SLICE
 """The node limit for the question whether the remaining bookings collide without some of them."""
 
 
-def collision(bookings: Sequence[Booking], capacity: int, budget: Budget) -> tuple[tuple[int, ...], bool]:
+def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudget) -> tuple[tuple[int, ...], bool]:
     """The rows of bookings that do not fit together, and whether the set is known to be minimal.
 
     Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
@@ -51,7 +51,7 @@ def collision(bookings: Sequence[Booking], capacity: int, budget: Budget) -> tup
         size = max(size // 2, 1)
 
 
-def _overload(bookings: Sequence[Booking], capacity: int) -> list[int] | None:
+def _overload(bookings: Sequence[LineBooking], capacity: int) -> list[int] | None:
     """The largest bookings at one time that exceed the capacity together; of such sets the smallest."""
     sections = sections_of(bookings)
     best: list[int] | None = None
@@ -66,7 +66,7 @@ def _overload(bookings: Sequence[Booking], capacity: int) -> list[int] | None:
     return best
 
 
-def pinned_collision(bookings: Sequence[Booking], capacity: int) -> tuple[int, ...]:
+def pinned_collision(bookings: Sequence[LineBooking], capacity: int) -> tuple[int, ...]:
     """A pinned booking that leaves the line, or two that collide; empty if there is none."""
     pinned = [(i, b, b.offset) for i, b in enumerate(bookings) if b.offset is not None]
     for i, one, first in pinned:
@@ -114,7 +114,7 @@ class Answer:
     minimal: bool = False
 
 
-def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
+def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
     """Fit the bookings on a line of `capacity` GPUs.
 
     The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds: about one
@@ -146,7 +146,7 @@ def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit:
     return _answer(status, capacity, best, bound, by_first_fit, attempts, collide, minimal)
 
 
-def solve_least(bookings: Sequence[Booking], nodes: int = NODES, limit: float = math.inf) -> Answer:
+def solve_least(bookings: Sequence[LineBooking], nodes: int = NODES, limit: float = math.inf) -> Answer:
     """The plan on the shortest line found: the shortest possible if `needed` is `lower_bound`.
 
     The search ends after `nodes` or `limit`, as that of `solve`. Raises InputError if nothing is booked.
@@ -162,11 +162,11 @@ def solve_least(bookings: Sequence[Booking], nodes: int = NODES, limit: float = 
     return _answer("fits", best[0], best, bound, fits[0][0], attempts)
 
 
-def _budget(attempts: Attempts, nodes: int, limit: float) -> Budget:
-    return Budget(nodes if limit == math.inf else min(nodes, attempts.nodes_in(limit)))
+def _budget(attempts: Attempts, nodes: int, limit: float) -> SearchBudget:
+    return SearchBudget(nodes if limit == math.inf else min(nodes, attempts.nodes_in(limit)))
 
 
-def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, Numbers]]]:
+def _begin(bookings: Sequence[LineBooking]) -> tuple[Attempts, int, list[tuple[int, Numbers]]]:
     if not bookings:
         raise InputError("the calendar", "at least one booking")
     attempts = attempts_at(bookings)
@@ -175,7 +175,7 @@ def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, 
 
 
 def _shorten(
-    attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: Budget, trial: int
+    attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: SearchBudget, trial: int
 ) -> tuple[tuple[int, Numbers], int]:
     """Look for a plan on a shorter line, by bisection, and for a better lower bound. A trial has `trial` nodes."""
     low, middle = bound, bound

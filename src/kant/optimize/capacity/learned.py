@@ -6,13 +6,13 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from kant.optimize.capacity.arrays import Numbers, Tasks
+from kant.optimize.capacity.arrays import Numbers, TaskArrays
 from kant.optimize.capacity.kernels import Profile, insert_chosen
 from kant.optimize.capacity.planning import Planning
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedInsertion:
     """The process with the highest score is inserted next, each of its tasks where it adds least to the peaks.
 
     The score is the sum of these fields, except `allowance`, each times its feature. Work, slack and length are
@@ -50,7 +50,7 @@ class Learned:
         insert_chosen(planning.tasks, movable, windows, known, shares, weights, planning.starts, planning.usage, target)
 
 
-def features(tasks: Tasks, horizon: int) -> tuple[Numbers, Profile, Profile]:
+def features(tasks: TaskArrays, horizon: int) -> tuple[Numbers, Profile, Profile]:
     """By process: its window; its features from `work` on; and how its cost is shared between resources."""
     count, width = len(tasks.tasks_from) - 1, max(horizon, 1)
     windows = np.tile(np.array([0, 1], np.int64), (count, 1))

@@ -8,12 +8,12 @@ import numpy as np
 
 from kant.compiled import compiled
 from kant.model.errors import InputError
-from kant.optimize.capacity.arrays import Numbers, Tasks, tasks_of
+from kant.optimize.capacity.arrays import Numbers, TaskArrays, tasks_of
 from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, peaks
 
 
 @compiled
-def energy_bounds(s: Tasks, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
+def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
     """Fill `bounds` by resource: the maximum over all spans of the work that must be done inside, over their length.
 
     A task that may start from `earliest` to `latest` spends at least max(0, min(m, b - max(a, latest))) ticks in the
@@ -68,7 +68,7 @@ class Planning:
     """One instance as arrays, and the best plan so far."""
 
     instance: Instance
-    tasks: Tasks
+    tasks: TaskArrays
     zero: int
     horizon: int
     bounds: Numbers

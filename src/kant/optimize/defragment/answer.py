@@ -9,13 +9,13 @@ import numpy as np
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.optimize.defragment.cluster import SPREAD, Cluster, Layout, Move
+from kant.optimize.defragment.cluster import SPREAD, Move, VmCluster, VmLayout
 from kant.optimize.defragment.instance import DefragInstance
 from kant.optimize.defragment.plan_flow import FlowPlan, plan_flow
 from kant.optimize.solvers import cp_sat, deterministic
 
 
-def assign(cluster: Cluster, layout: Layout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
+def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
     """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds.
 
     A VM does not enter a host that has another VM of its service now, even if that one leaves: so any order is valid.
@@ -75,7 +75,7 @@ TRIED = 24
 """The best source slots and target slots that are tried for each size, as the first may not be allowed."""
 
 
-def best_move(layout: Layout) -> Move | None:
+def best_move(layout: VmLayout) -> Move | None:
     """The migration of a VM on one slot that lowers the fragments most; None if none does."""
     cluster = layout.cluster
     block = cluster.instance.block
@@ -101,7 +101,7 @@ def best_move(layout: Layout) -> Move | None:
     return best[1] if best else None
 
 
-def greedy(layout: Layout, moves: int) -> list[Move]:
+def greedy(layout: VmLayout, moves: int) -> list[Move]:
     """Make the best single migration, at most `moves` times."""
     made: list[Move] = []
     while len(made) < moves and (move := best_move(layout)) is not None:
@@ -111,7 +111,7 @@ def greedy(layout: Layout, moves: int) -> list[Move]:
     return made
 
 
-def ordered(layout: Layout, moves: list[Move], most: int) -> list[Move]:
+def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
     """The moves in a feasible order, at most `most` of them; makes them on `layout`.
 
     In a cyclic wait, one VM takes a detour by a spare slot, at the cost of one more move. A move with neither room nor
@@ -137,7 +137,7 @@ def ordered(layout: Layout, moves: list[Move], most: int) -> list[Move]:
     return done
 
 
-def _detour(layout: Layout, waiting: list[Move]) -> Move | None:
+def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
     """A move of a waiting VM, the smallest first, to a slot that no VM waits for, after which another has room."""
     cluster = layout.cluster
     wanted = {(move.host, move.numa) for move in waiting}
@@ -203,9 +203,9 @@ def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> Defr
         raise InputError("--moves", f"a whole number from 0 to {MOST_MOVES:,}", moves)
     if not 0.01 <= limit <= LONGEST:
         raise InputError("--limit", "a time from 10ms to 1h")
-    cluster = Cluster.of(instance)
+    cluster = VmCluster.of(instance)
     made, bound, spent = plan(cluster, moves, limit)
-    before, after = Layout(cluster), Layout(cluster)
+    before, after = VmLayout(cluster), VmLayout(cluster)
     migrations = []
     for move in made:
         migrations.append(_migration(after, move))
@@ -227,13 +227,13 @@ def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> Defr
     )
 
 
-def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, float]:
+def plan(cluster: VmCluster, moves: int, limit: float) -> tuple[list[Move], int, float]:
     """Migrations in a feasible order, a lower bound of the fragments, and the solver's deterministic seconds.
 
     The flow is planned, assigned to VMs and ordered. If part of it was impossible, the remaining moves are planned from
     there, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
     """
-    layout = Layout(cluster)
+    layout = VmLayout(cluster)
     made: list[Move] = []
     bound, spent = 0, 0.0
     for round_ in range(ROUNDS):
@@ -258,7 +258,7 @@ def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, f
     return made, bound, spent
 
 
-def _migration(layout: Layout, move: Move) -> Migration:
+def _migration(layout: VmLayout, move: Move) -> Migration:
     hosts = layout.cluster.instance.hosts
     numa = int(layout.slot[move.vm])
     return Migration(

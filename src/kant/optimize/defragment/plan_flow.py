@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kant.optimize.defragment.cluster import Cluster, Ints, Layout
+from kant.optimize.defragment.cluster import Ints, VmCluster, VmLayout
 from kant.optimize.defragment.flow import Flow, Pattern, Prices
 from kant.optimize.solvers import cp_sat, deterministic
 
 
-def spread_bound(cluster: Cluster, layout: Layout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
+def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
     """The bound for plans that migrate any VMs; and the least excess cost of a plan that migrates spread VMs.
 
     A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. Each of
@@ -86,7 +86,7 @@ class FlowPlan:
     spent: float
 
 
-def plan_flow(cluster: Cluster, layout: Layout, moves: int, limit: float) -> FlowPlan:
+def plan_flow(cluster: VmCluster, layout: VmLayout, moves: int, limit: float) -> FlowPlan:
     """The fewest fragments by at most `moves` migrations of single-slot VMs, within `limit` deterministic seconds.
 
     The bound also holds for plans that migrate spread VMs. Few patterns are tried first, then more, until all that a

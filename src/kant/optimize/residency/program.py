@@ -31,7 +31,7 @@ class Buffer(Struct, frozen=True, forbid_unknown_fields=True):
     tier: str
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ProgramStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`compute` ticks of work on the buffers that it `uses`; it creates the buffers that it `makes`."""
 
     compute: Ticks
@@ -49,7 +49,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     capacity: Size
     tiers: Annotated[tuple[Tier, ...], Meta(min_length=1, max_length=64)]
     buffers: Annotated[tuple[Buffer, ...], Meta(min_length=1, max_length=10_000)]
-    steps: Annotated[tuple[Step, ...], Meta(min_length=1, max_length=10_000)]
+    steps: Annotated[tuple[ProgramStep, ...], Meta(min_length=1, max_length=10_000)]
 
     def __post_init__(self) -> None:
         tiers, known = {tier.name for tier in self.tiers}, set[str]()
@@ -79,7 +79,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
                 there.add(name)
 
 
-class Use(NamedTuple):
+class BufferUse(NamedTuple):
     """A buffer that a step uses or makes. `before` is the index of its previous use, -1 for none."""
 
     step: int
@@ -90,19 +90,19 @@ class Use(NamedTuple):
     made: bool
 
 
-def uses_of(program: Program) -> list[Use]:
+def uses_of(program: Program) -> list[BufferUse]:
     """The uses in the order of the program. `ticks` is the time to read or copy the buffer."""
     number = {buffer.name: n for n, buffer in enumerate(program.buffers)}
     speed = {tier.name: tier.bandwidth for tier in program.tiers}
     last: dict[int, int] = {}
-    found: list[Use] = []
+    found: list[BufferUse] = []
     for step, each in enumerate(program.steps):
         for made, names in ((False, each.uses), (True, each.makes)):
             for name in names:
                 b = number[name]
                 buffer = program.buffers[b]
                 ticks = -(-buffer.size // speed[buffer.tier])
-                found.append(Use(step, b, buffer.size, ticks, last.get(b, -1), made))
+                found.append(BufferUse(step, b, buffer.size, ticks, last.get(b, -1), made))
                 last[b] = len(found) - 1
     return found
 

@@ -12,8 +12,8 @@ from kant.model.taxonomy import Tags, tagged
 from kant.optimize.share.by_shares import Memory, SharePolicy
 from kant.optimize.share.interior import Floats, inside
 from kant.optimize.share.policy import SHARES, Policy
-from kant.optimize.share.shockwave import Shockwave
-from kant.optimize.share.training import Training
+from kant.optimize.share.shockwave import ShockwaveRounds
+from kant.optimize.share.training import TrainingProgress
 
 
 def best_shares(
@@ -47,7 +47,7 @@ def _greedy(value: Floats, gpus_each: Floats, gpus: int, floors: Floats) -> Floa
     return shares
 
 
-def gangs(jobs: Sequence[Training]) -> Floats:
+def gangs(jobs: Sequence[TrainingProgress]) -> Floats:
     """The GPUs of each job."""
     return np.array([job.gpus for job in jobs], dtype=np.float64)
 
@@ -62,7 +62,7 @@ class MaxMin(SharePolicy):
     source: ClassVar[str] = "Gavel, D. Narayanan et al., OSDI 2020"
     tags: ClassVar[Tags] = tagged(SHARES, knowledge="none", method="solver")
 
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         each = gangs(jobs)
         n = len(jobs)
         one = np.eye(n)
@@ -88,7 +88,7 @@ class GandivaFair(SharePolicy):
     source: ClassVar[str] = "Gandiva-Fair, S. Chaudhary et al., EuroSys 2020"
     tags: ClassVar[Tags] = tagged(SHARES, knowledge="none")
 
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         weights = sum(job.weight for job in jobs)
         return [min(1.0, gpus * job.weight / weights) for job in jobs]
 
@@ -107,7 +107,7 @@ class Themis(SharePolicy):
     source: ClassVar[str] = "Themis, K. Mahajan et al., NSDI 2020"
     tags: ClassVar[Tags] = tagged(SHARES, method="solver")
 
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         each = gangs(jobs)
         weight = sum(job.weight for job in jobs)
         alone = []
@@ -154,7 +154,7 @@ class MinTotalDuration(SharePolicy):
     source: ClassVar[str] = "Gavel, D. Narayanan et al., OSDI 2020; OSSP in Shockwave, arXiv 2210.00093"
     tags: ClassVar[Tags] = tagged(SHARES, objective="makespan", method="solver")
 
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         each = gangs(jobs)
         left = np.array([job.seconds_left for job in jobs])
         soonest, latest = SOONEST, LATEST
@@ -177,7 +177,7 @@ class Mst(SharePolicy):
     source: ClassVar[str] = "Gavel, D. Narayanan et al., OSDI 2020"
     tags: ClassVar[Tags] = tagged(SHARES, objective="utilisation", method="solver")
 
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         return best_shares(np.array([job.speed for job in jobs]), gangs(jobs), gpus)
 
 
@@ -194,7 +194,7 @@ class AlloX(SharePolicy):
     source: ClassVar[str] = "AlloX, T. N. Le et al., EuroSys 2020"
     tags: ClassVar[Tags] = tagged(SHARES, objective="jct")
 
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         before = memory.shares
         open = sorted(
             (job for job in jobs if before.get(job.number) != 1.0), key=lambda job: (job.job.arrival, job.number)
@@ -206,8 +206,8 @@ class AlloX(SharePolicy):
 
 
 POLICIES: dict[str, Policy] = {
-    "shockwave": Shockwave(),
-    "shockwave-greedy": Shockwave(solver=False),
+    "shockwave": ShockwaveRounds(),
+    "shockwave-greedy": ShockwaveRounds(solver=False),
     "max-min": MaxMin(),
     "gandiva-fair": GandivaFair(),
     "themis": Themis(),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.optimize.share.policy import SHARES, Chooser
-from kant.optimize.share.training import Training
+from kant.optimize.share.training import TrainingProgress
 from kant.optimize.solvers import cp_sat, deterministic
 from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
 
@@ -71,7 +71,7 @@ DONE = 1.0
 """The expected seconds of a job that has trained all its epochs."""
 
 
-def expected_left(job: Training) -> float:
+def expected_left(job: TrainingProgress) -> float:
     """The seconds that a job is expected to take alone, from the epochs that it has trained at each batch size.
 
     A Dirichlet prior gives each batch size of its profile the same share of the epochs; the observed epochs, including
@@ -104,7 +104,7 @@ MEMORY = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Shockwave:
+class ShockwaveRounds:
     """Plan a window of rounds so that the product of all progress is large and the longest job does not end late.
 
     A job that is expected to take longer than with a fair share of the cluster has its weight multiplied by the ratio
@@ -138,10 +138,10 @@ class Shockwave:
 class _Plan:
     """The planned rounds, and the fair times as estimated so far."""
 
-    def __init__(self, policy: Shockwave, gpus: int, round_s: float) -> None:
+    def __init__(self, policy: ShockwaveRounds, gpus: int, round_s: float) -> None:
         self.policy, self.gpus, self.round_s = policy, gpus, round_s
         self.fair: dict[int, _FairTime] = {}
-        self.rounds: list[list[Training]] = []
+        self.rounds: list[list[TrainingProgress]] = []
         self.solver = policy.solver
         self.note = ""
         if self.solver:
@@ -151,10 +151,10 @@ class _Plan:
                 self.solver = False
                 self.note = f"plans are by marginal gains alone: {absent}"
 
-    def ran(self, job: Training, seconds: float) -> None:
+    def ran(self, job: TrainingProgress, seconds: float) -> None:
         """Do nothing: the job itself records what has run."""
 
-    def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+    def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
         if changed:
             self.fair = {job.number: self.fair.get(job.number) or _FairTime() for job in jobs}
             for job in jobs:
@@ -163,11 +163,11 @@ class _Plan:
             self.rounds = self.plan(jobs, now)
         return self.rounds.pop(0)
 
-    def share(self, job: Training, jobs: Sequence[Training]) -> float:
+    def share(self, job: TrainingProgress, jobs: Sequence[TrainingProgress]) -> float:
         """The share of time that a job would run with an equal share, by weight, of the cluster."""
         return min(1.0, self.gpus * job.weight / len(jobs))
 
-    def plan(self, jobs: Sequence[Training], now: float) -> list[list[Training]]:
+    def plan(self, jobs: Sequence[TrainingProgress], now: float) -> list[list[TrainingProgress]]:
         policy = self.policy
         entries = []
         for job in jobs:

@@ -116,7 +116,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StageRun:
     """Stage `stage` of graph `graph` on a processor from `start` to before `end`."""
 
     graph: int
@@ -126,6 +126,6 @@ class Run:
     end: int
 
 
-def makespan(runs: Iterable[Run]) -> int:
+def makespan(runs: Iterable[StageRun]) -> int:
     """When the last run ends."""
     return max((run.end for run in runs), default=0)

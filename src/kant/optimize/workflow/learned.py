@@ -11,7 +11,7 @@ from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedRule:
     """The ready stage of the highest score goes where it ends first.
 
     The score is the sum of these fields, each times its feature. Times are in mean durations of a stage of the graph,

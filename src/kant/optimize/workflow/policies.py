@@ -8,7 +8,7 @@ from typing import ClassVar
 from kant.model.taxonomy import Tags, tagged
 from kant.optimize.workflow.board import Board, Key
 from kant.optimize.workflow.graph import NEVER, Graph
-from kant.optimize.workflow.learned import Learned
+from kant.optimize.workflow.learned import LearnedRule
 from kant.optimize.workflow.policy import STAGES, Policy
 
 
@@ -148,7 +148,7 @@ class HeftRt:
 POLICIES: dict[str, Policy] = {
     "heft": Heft(),
     "cpop": Cpop(),
-    "learned": Learned(),
+    "learned": LearnedRule(),
     "etf": Etf(),
     "rank": Rank(),
     "eft": Eft(),

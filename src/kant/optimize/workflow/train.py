@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.model.errors import InputError
-from kant.optimize.workflow.learned import Learned
-from kant.optimize.workflow.load import Load
+from kant.optimize.workflow.learned import LearnedRule
+from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.policies import Etf
 
 Weights = NDArray[np.float64]
@@ -43,7 +43,7 @@ def search_weights(
         yield number, mean, cost(mean)
 
 
-WEIGHTS = tuple(field.name for field in fields(Learned))
+WEIGHTS = tuple(field.name for field in fields(LearnedRule))
 
 STREAMS = 4
 """Streams of each load that judge a generation: the same for all its weights, new for the next generation."""
@@ -56,11 +56,11 @@ class Generation:
     """One step of the training. `ratio` is the mean latency of `policy` over ETF's on this generation's streams."""
 
     number: int
-    policy: Learned
+    policy: LearnedRule
     ratio: float
 
 
-def train(loads: Sequence[Load], seed: int = 0, generations: int = 24) -> Iterator[Generation]:
+def train(loads: Sequence[WorkflowStream], seed: int = 0, generations: int = 24) -> Iterator[Generation]:
     """Yield generations of weights; the last is the result. The outcome depends only on the seed."""
     if not loads or generations < 1:
         raise InputError("the training", "at least one load and one generation")
@@ -81,6 +81,6 @@ def train(loads: Sequence[Load], seed: int = 0, generations: int = 24) -> Iterat
         yield Generation(number, policy_of(weights), ratio)
 
 
-def policy_of(weights: np.ndarray) -> Learned:
+def policy_of(weights: np.ndarray) -> LearnedRule:
     """The learned order with these weights, rounded to four digits so that they can be written down."""
-    return Learned(**{name: round(float(value), 4) for name, value in zip(WEIGHTS, weights, strict=True)})
+    return LearnedRule(**{name: round(float(value), 4) for name, value in zip(WEIGHTS, weights, strict=True)})
