@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from benchmarks.data import DATA
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import calendar_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.optimize.calendar.attempts import attempts_at
-from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.file import read_calendar
 from kant.optimize.calendar.solve import Answer, solve
 from kant.optimize.solvers import cp_sat, deterministic
@@ -146,7 +147,7 @@ def weeks(scale: float) -> Iterator[str]:
 ABOUT = """\
 A calendar of contiguous GPUs is static memory allocation: a booking is a buffer, its window a lifetime, its GPUs
 bytes (MiniMalloc, M. D. Moffitt, ASPLOS 2023; mallocMuZero, arXiv 2305.07440). Each plan is checked by
-`faults` in `optimize/calendar/booking.py`, which knows nothing of the search. Times are CPU seconds of one core.
+`benchmarks/studies/judges.py`, which knows nothing of the search. Times are CPU seconds of one core.
 
 CP-SAT gets the same rectangles as a `no_overlap_2d` and a `cumulative` constraint, sizes divided by their greatest
 common divisor, one worker, and {rival:g} deterministic second. Its deterministic seconds are counted, not measured;

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.capacity_training import WEIGHTS, Generation, cost_by, train
+from benchmarks.studies.judges import capacity_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.instance import faults
 from kant.optimize.capacity.learned import Learned
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower
-from kant.optimize.capacity.train import WEIGHTS, Generation, cost_by, train
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "capacity.md"
 TRAINED_ON = (500, 2_500)

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kant.optimize.defragment.answer import plan
+from kant.optimize.defragment.answer import greedy, plan
 from kant.optimize.defragment.cluster import Cluster, Layout, Move
 from kant.optimize.defragment.generate import generate
-from kant.optimize.defragment.greedy import greedy
 from kant.optimize.defragment.instance import DefragInstance
 
 HOSTS, VMS, LIMIT, PARTS, SEEDS = 279, 2089, 5.0, 8, 10

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import residency_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.optimize.residency.exact import shortest
 from kant.optimize.residency.generate import generate
-from kant.optimize.residency.program import duration, faults
+from kant.optimize.residency.program import duration
 from kant.optimize.residency.search import WIDTH, beam, greedy
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "calendar.md"
@@ -54,7 +55,7 @@ time, or dropped (`optimize/residency`). The paper's programs and results are no
 is dropped, anything else is kept, else copied as late as possible; of eight thresholds for what a buffer must save the
 best is taken. The *beam* has {WIDTH} states and all moves, and judges a state by letting greedy play on. The gap is
 that between greedy and CP-SAT's optimum, or the best that it finds in ten deterministic seconds. Every plan is checked
-by `faults` in `optimize/residency/program.py`, and none of the beam's is worse than greedy's.
+by `benchmarks/studies/judges.py`, and none of the beam's is worse than greedy's.
 """
 
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.studies.parts import write_part
+from benchmarks.studies.router_training import FORMS, TrainingPlan, train
 from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
@@ -21,7 +22,6 @@ from kant.serving.generate import Draw, arrivals, lognormal
 from kant.serving.impact import Impact
 from kant.serving.latency import LatencyModel
 from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
-from kant.serving.learning import FORMS, TrainingPlan, train
 from kant.serving.requests import Requests
 from kant.serving.router import Block, LeastTokens, RoundRobin, ShortestQueue
 from kant.serving.routing import Router

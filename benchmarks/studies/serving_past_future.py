@@ -13,16 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.studies.parts import write_part
-from benchmarks.studies.topology import interval
-from kant.serving import columns as c
-from kant.serving.clients import ClosedLoop, Patience
-from kant.serving.columns import Table
-from kant.serving.engine import Engine, EngineSettings
-from kant.serving.fleet import simulate
-from kant.serving.generate import generate
-from kant.serving.latency import latency_model
-from kant.serving.memory_only import (
+from benchmarks.studies.clients import ClosedLoop
+from benchmarks.studies.memory_only import (
     Aggressive,
     ArtifactPast,
     Conservative,
@@ -33,6 +25,15 @@ from kant.serving.memory_only import (
     drawn_lazily,
     run_batch,
 )
+from benchmarks.studies.parts import write_part
+from benchmarks.studies.topology import interval
+from kant.serving import columns as c
+from kant.serving.clients import Patience
+from kant.serving.columns import Table
+from kant.serving.engine import Engine, EngineSettings
+from kant.serving.fleet import simulate
+from kant.serving.generate import generate
+from kant.serving.latency import latency_model
 from kant.serving.policies.past_future import Aggressive as AggressivePolicy
 from kant.serving.policies.past_future import Conservative as ConservativePolicy
 from kant.serving.policies.past_future import PastFuture, _Limited, peaks, tokens_of

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.studies.parts import write_part
+from benchmarks.studies.programs import KINDS, Programs, draw_programs
 from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.latency import latency_model
 from kant.serving.policies.attained import Atlas, Mlfq, Plas
 from kant.serving.policy import Job, Policy
-from kant.serving.programs import KINDS, Programs, draw_programs
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"
 PROGRAMS, KV_BLOCKS = 120, 25_225

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.testbeds import TESTBEDS, layers
 from benchmarks.studies.topology import FABRICS, fabric, interval, shown
 from kant.model.fabric import Fabric
 from kant.model.training import Training
 from kant.model.units import DAY, HOUR, SECOND
 from kant.placement.cost.communication import FULL, Spans, default_model, slowdown
-from kant.placement.perf.layer import DEGREES, Half, half_seconds
+from kant.placement.perf.layer import CONTENTION, DEGREES, Half, half_seconds
 from kant.placement.perf.plan import Plan, Stack, best_plan, our_plan, published_plan
 from kant.placement.perf.step import step_seconds, step_slowdown
-from kant.placement.perf.testbeds import CONTENTION, TESTBEDS, layers
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import simulate
 from kant.workload.training_text import parse_training
@@ -218,8 +218,8 @@ def page() -> str:
         "",
         "Mean over 1,458 layers of how many times faster than Tutel a layer's forward and backward pass are",
         "(Pan et al., FSMoE, ASPLOS 2025, arXiv 2501.10714). Costs of links and GEMMs are those that the paper",
-        "measured, with the corrections that its table 2 asks for (`placement/perf/testbeds.py` names them). The one",
-        f"constant fitted to this table is the contention, {CONTENTION}, which both testbeds share:",
+        "measured, with the corrections that its table 2 asks for (`benchmarks/studies/testbeds.py` names them). The",
+        f"one constant fitted to this table is the contention, {CONTENTION}, which both testbeds share:",
         "the speed of each of the two streams of messages while both run.",
         "",
         "| testbed | schedule | paper | here | off by |",

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.workflow.exact import shortest
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import Graph, faults, makespan
+from kant.optimize.workflow.graph import Graph, makespan
+from kant.optimize.workflow.learned import Learned
 from kant.optimize.workflow.load import Load
 from kant.optimize.workflow.plan import plan
-from kant.optimize.workflow.policies import POLICIES
-from kant.optimize.workflow.policies.learned import Learned
-from kant.optimize.workflow.policies.rank import Rank
+from kant.optimize.workflow.policies import POLICIES, Rank
 from kant.optimize.workflow.policy import Policy
 from kant.optimize.workflow.train import Generation, train
 
@@ -148,7 +148,7 @@ def drawn(count: int) -> Iterator[str]:
 ABOUT = """\
 The ten tasks on three processors are those with which H. Topcuoglu, S. Hariri and M.-Y. Wu showed HEFT and CPOP (IEEE
 TPDS 13(3), 2002); they publish 80 and 86. The optimum is proven by CP-SAT. All plans on this page are checked by
-`faults` in `optimize/workflow/graph.py`, which knows nothing of how they were made.
+`benchmarks/studies/judges.py`, which knows nothing of how they were made.
 """
 
 STREAMS = """

@@ -15,8 +15,7 @@ from tests.cli.command import kant as command
 from tests.local.up import Up, asked, eventually
 
 from kant.model.errors import InputError
-from kant.service.low_priority import most_memory
-from kant.service.memory_left import memory_left
+from kant.service.low_priority import memory_left, most_memory
 from kant.service.views import Futures
 from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
 from kant.sim.question import Question

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import calendar_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -18,7 +19,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, HOUR
 from kant.optimize.calendar.booked import BookedGpus, booked_in, collisions
-from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.booking import Booking
 from kant.scheduler.profile import builtin_profile
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_job, make_jobs

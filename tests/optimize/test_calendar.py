@@ -8,16 +8,16 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import calendar_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import DataFile
 from tests.examples import examples
 
 from kant.model.errors import InputError
-from kant.optimize.calendar.attempts import Budget, attempts_at
-from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.attempts import Budget, attempts_at, rank_of
+from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.file import read_calendar
-from kant.optimize.calendar.first_fit import rank_of
 from kant.optimize.calendar.kernels import FEWEST, FOUND, LOWEST, NONE, OPEN, TIGHTEST, search
 from kant.optimize.calendar.solve import Answer, solve, solve_least
 

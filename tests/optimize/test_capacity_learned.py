@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.studies.capacity import changed
+from benchmarks.studies.capacity_training import WEIGHTS, cost_by, train
+from benchmarks.studies.judges import capacity_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -16,12 +19,11 @@ from tests.optimize.test_capacity import instances
 from kant.model.errors import InputError
 from kant.optimize.capacity import kernels
 from kant.optimize.capacity.file import instance_json
-from kant.optimize.capacity.generate import changed, generate
-from kant.optimize.capacity.instance import Instance, Process, Resource, Task, faults, unchanged
+from kant.optimize.capacity.generate import generate
+from kant.optimize.capacity.instance import Instance, Process, Resource, Task, unchanged
 from kant.optimize.capacity.learned import Learned, features
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import plan, replan
-from kant.optimize.capacity.train import WEIGHTS, cost_by, train
 
 ORDERS = st.builds(Learned, **{name: st.floats(-3, 3) for name in WEIGHTS})
 

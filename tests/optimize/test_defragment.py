@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from tests.cli.command import kant
 from tests.examples import examples
 
-from kant.optimize.defragment.answer import DefragAnswer, defragment
+from kant.optimize.defragment.answer import DefragAnswer, defragment, greedy, ordered
 from kant.optimize.defragment.cluster import Cluster, Layout, Move
 from kant.optimize.defragment.flow import Flow, Prices
 from kant.optimize.defragment.generate import BLOCK, TYPES, generate
-from kant.optimize.defragment.greedy import greedy
 from kant.optimize.defragment.instance import DefragInstance, Host, NumaNode, Vm, check_instance
-from kant.optimize.defragment.order import ordered
 from kant.optimize.defragment.plan_flow import plan_flow
 
 Place = tuple[str, int | None]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import residency_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -19,8 +20,7 @@ from kant.model.errors import InputError
 from kant.optimize.instance_file import instance_text
 from kant.optimize.residency import kernels
 from kant.optimize.residency.exact import shortest
-from kant.optimize.residency.file import read_program
-from kant.optimize.residency.generate import generate
+from kant.optimize.residency.generate import generate, read_program
 from kant.optimize.residency.program import (
     COPY,
     DROP,
@@ -31,7 +31,6 @@ from kant.optimize.residency.program import (
     Step,
     Tier,
     duration,
-    faults,
     uses_of,
 )
 from kant.optimize.residency.search import LEAST, beam, begin, greedy

@@ -13,10 +13,9 @@ from tests.examples import examples
 
 from kant.model.adaptive import AdaptiveJob, EpochRun, plain_job
 from kant.optimize.share.policies import POLICIES
-from kant.optimize.share.predictor import expected_left
 from kant.optimize.share.rounds import simulate
+from kant.optimize.share.shockwave import best_counts, expected_left
 from kant.optimize.share.training import Training, speeds_of
-from kant.optimize.share.window_exact import best_counts
 from kant.queueing.window import Window, WindowJob, fill, lay_out
 from kant.workload.shockwave import read_adaptive
 from kant.workload.shockwave_draw import draw as draw_trace

@@ -6,6 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -16,9 +18,8 @@ from kant.model.precedence import order_of
 from kant.optimize.workflow.board import Board
 from kant.optimize.workflow.bounds import lower_bound, slack
 from kant.optimize.workflow.exact import shortest
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import Graph, Run, Stage, faults, makespan
+from kant.optimize.workflow.graph import Graph, Run, Stage, makespan
 from kant.optimize.workflow.plan import plan, stream
 from kant.optimize.workflow.policies import POLICIES
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -12,15 +14,12 @@ from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.optimize.workflow.board import Board
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.file import workflow_toml
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import faults
+from kant.optimize.workflow.learned import Learned
 from kant.optimize.workflow.load import Load
 from kant.optimize.workflow.plan import plan, stream
-from kant.optimize.workflow.policies import POLICIES
-from kant.optimize.workflow.policies.learned import Learned
-from kant.optimize.workflow.policies.rank import Rank
+from kant.optimize.workflow.policies import POLICIES, Rank
 from kant.optimize.workflow.train import WEIGHTS, train
 
 ETF = Learned(**{name: -1.0 if name == "finish" else 0.0 for name in WEIGHTS})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from kant.model.errors import InputError
 
@@ -61,19 +61,3 @@ class Booking:
     def meets(self, other: Booking) -> bool:
         """Whether both bookings hold GPUs at some common time."""
         return any(a < d and c < b for a, b in self.spans() for c, d in other.spans())
-
-
-def faults(bookings: Sequence[Booking], offsets: Sequence[int], capacity: int) -> list[str]:
-    """The errors of a plan that gives each booking its first GPU, as sentences; empty for a valid plan."""
-    found = []
-    for booking, offset in zip(bookings, offsets, strict=True):
-        if not 0 <= offset <= capacity - booking.gpus:
-            found.append(f"{booking.id} leaves the line")
-        if offset % booking.alignment:
-            found.append(f"{booking.id} is not aligned")
-        if booking.offset is not None and booking.offset != offset:
-            found.append(f"{booking.id} is not where it must be")
-    for (one, first), (other, second) in combinations(zip(bookings, offsets, strict=True), 2):
-        if first < second + other.gpus and second < first + one.gpus and one.meets(other):
-            found.append(f"{one.id} and {other.id} hold the same GPUs")
-    return found

@@ -17,8 +17,8 @@ class Learned:
 
     The score is the sum of these fields, except `allowance`, each times its feature. Work, slack and length are
     relative to the means of the instance. Processes as steps of a learned choice are the idea of iScheduler (arXiv
-    2602.06064); its network is left out, and the features are ours. `train.py` finds weights; the defaults are those
-    found by the study.
+    2602.06064); its network is left out, and the features are ours. The study `benchmarks.studies.capacity_learned`
+    found the defaults.
     """
 
     crowd: float = 0.3398

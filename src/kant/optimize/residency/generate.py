@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from kant.model.errors import InputError
+from kant.optimize.instance_file import read_json
 from kant.optimize.residency.program import Buffer, Program, Step, Tier
+
+
+def read_program(path: Path) -> Program:
+    """Read the program of a file. Raises InputError with the file, the field, and the expected value."""
+    try:
+        return read_json(path, Program)
+    except InputError as error:
+        if error.where.startswith(str(path)):
+            raise
+        raise InputError(f"{path}, {error.where}", error.expected, error.got) from None
 
 
 def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> Program:

@@ -12,7 +12,7 @@ from kant.optimize.capacity.generate import generate
 from kant.optimize.capacity.learned import Learned
 from kant.optimize.capacity.planning import Planning, planning_of
 from kant.optimize.capacity.solve import insert_best
-from kant.optimize.cross_entropy import Weights, search_weights
+from kant.optimize.workflow.train import Weights, search_weights
 
 WEIGHTS = tuple(field.name for field in fields(Learned))
 FIRST = tuple(1.0 if name == "work" else 0.0 for name in WEIGHTS)
