@@ -318,14 +318,14 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
 
     def prepare() -> None:
         def states() -> list[State]:
-            return [State(busy=tuple(range(int(busy.read_text()))) if busy.exists() else (), used=4096)]
+            return [State(busy=tuple(range(int(busy.read_text()))) if busy.exists() else (), used=4096)] * 2
 
-        machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a")], states)  # type: ignore[attr-defined]
+        machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")], states)  # type: ignore[attr-defined]
         gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
 
     with Up(home, cluster=None, prepare=prepare, idle_s=4.0, power_cap=1000) as up:
         here = up.client.get("/v1/health")["here"]
-        assert f"1 GPU ({H100}, 80 GiB), " in here
+        assert f"2 GPUs ({H100}, 80 GiB), " in here
         assert here.endswith("; its power cap lets 1 of its GPUs be in use, each at up to 700 W")
         batch = up.submit("sleep 60", gpus=0.5)
         own = up.submit("echo begun; sleep 60", gpus=0.5, terminal={"pty": True})
