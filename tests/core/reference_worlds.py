@@ -81,11 +81,7 @@ class Watched(Harness):
             self.differences.append(found)
 
     def _let_pass(self, now: int) -> None:
-        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own.
-
-        Where quota is reclaimed only starts that need no eviction have: a job that the same plan has started may be
-        protected, and no cycle is asked for when it is so no longer.
-        """
+        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own."""
         last, self._asked = self._asked, max(now, self._asked)
         refused = any(isinstance(event, JobRefused) for event in self.events[self._known :])
         if now - 1 <= last or refused or not self.own_places or self.differences:
@@ -93,9 +89,6 @@ class Watched(Harness):
         more = self.reference.decide(now - 1)
         groups = {name: len(live.job.groups) for name, live in self.reference.world.waiting.items()}
         starts = [said[1] for said in more if said[0] == "start"]
-        reclaims = self.profile.preemption is not None and self.profile.preemption.reclaim != "off"
-        if reclaims and more and more[0][0] != "start":
-            return
         if more and all(groups.get(name, 0) <= 1 for name in starts):
             self.differences.append(f"after {last} nothing asks for a cycle that decides {more[:3]} before {now}")
 

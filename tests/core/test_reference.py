@@ -56,6 +56,14 @@ def test_every_plan_is_that_of_the_reference(discipline: str, rights: str, seed:
     hold(watched_run(seed, discipline, rights))
 
 
+@pytest.mark.parametrize(("seed", "discipline", "rights"), [(279, "strict", "fair-share"), (3, "backfill", "nominal")])
+def test_a_job_that_may_reclaim_from_one_that_the_same_plan_starts_is_tried_in_time(
+    seed: int, discipline: str, rights: str
+) -> None:
+    """It is tried again when that one has run for its minimum, though nothing happens until then."""
+    hold(watched_run(seed, discipline, rights))
+
+
 @pytest.mark.parametrize("rights", RIGHTS)
 @given(seed=SEEDS)
 @settings(max_examples=examples(12), deadline=None)
