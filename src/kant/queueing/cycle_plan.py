@@ -347,6 +347,8 @@ class CyclePlan:
 
     def reject(self, row: int, reason: Reason) -> None:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
+        if self.pending.fair:  # the fair shares of the others grow
+            self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
         """Stop a running job. The caller gives back on the trial what it holds."""
