@@ -170,6 +170,33 @@ def mixed(rate: float, count: int, mean: float, seed: int) -> Requests:
     return Requests("urgent", when, prompt, output, priority=priority)
 
 
+URGENTLY: dict[str, Callable[[], Policy]] = {
+    "first come": Policy,
+    "priority at admission": Priority,
+    "priority between steps": PreemptivePriority,
+    "priority between layers": LayeredPriority,
+}
+SLOW_RATES = (0.9, 1.2, 1.6, 2.4, 3.6, 7.0)
+PROMISED_S = 3.0
+"""The paper's objective: ten of its decode steps to an urgent first token."""
+
+
+def of_urgent(latency: LatencyModel, rate: float, count: int, mean: float) -> dict[str, list[float]]:
+    """By policy: seconds to an urgent first token, to an urgent end, to another end; share of urgent ones in time."""
+    settings = EngineSettings(latency, 625_001, 16, 32, 2048, swap=True)
+    found: dict[str, list[float]] = {}
+    for name, policy in URGENTLY.items():
+        rows = []
+        for seed in SEEDS:
+            served = simulate(mixed(rate, count, mean, seed), settings, policy=policy())
+            requests = served.requests
+            now = requests.priority == 0
+            first, whole = served.first - requests.arrival, served.finish - requests.arrival
+            rows.append([first[now].mean(), whole[now].mean(), whole[~now].mean(), (first[now] <= PROMISED_S).mean()])
+        found[name] = np.mean(rows, axis=0).tolist()
+    return found
+
+
 def urgent() -> Iterator[str]:
     yield "## Urgent first\n"
     yield """\
@@ -185,32 +212,32 @@ first come.
         ("16 ms a step, 12/s", MODERN, 12.0, 1500, 200.0),
         ("330 ms a step, 1.2/s", SLOW, 1.2, 400, 100.0),
     ):
-        settings = EngineSettings(latency, 625_001, 16, 32, 2048, swap=True)
-        base: list[float] = []
-        for name, policy in (
-            ("first come", Policy),
-            ("priority at admission", Priority),
-            ("priority between steps", PreemptivePriority),
-            ("priority between layers", LayeredPriority),
-        ):
-            rows = []
-            for seed in SEEDS:
-                served = simulate(mixed(rate, count, mean, seed), settings, policy=policy())
-                requests = served.requests
-                now = requests.priority == 0
-                first, whole = served.first - requests.arrival, served.finish - requests.arrival
-                rows.append([first[now].mean(), whole[now].mean(), whole[~now].mean()])
-            found = np.mean(rows, axis=0).tolist()
-            base = base or found
+        said = of_urgent(latency, rate, count, mean)
+        base = said["first come"]
+        for name, found in said.items():
             yield (
                 f"| {label} | {name} | {1e3 * found[0]:,.0f} ms (x {base[0] / found[0]:,.1f}) | {found[1]:.1f} s"
                 f" (x {base[1] / found[1]:.1f}) | {found[2]:.1f} s (x {base[2] / found[2]:.2f}) |"
             )
+    yield f"""
+How many times it is depends on how far beyond its capacity the engine is, since that alone decides how long first come
+waits. The slow engine, 400 requests at each rate; in brackets the urgent requests with a first token within the paper's
+{PROMISED_S:g} s.
+"""
+    yield f"| requests a second | {' | '.join(URGENTLY)} |"
+    yield "|---:|---:|---:|---:|---:|"
+    for rate in SLOW_RATES:
+        said = of_urgent(SLOW, rate, 400, 100.0)
+        base = said["first come"]
+        cells = [f"x {base[0] / found[0]:,.0f} ({100 * found[3]:.0f} %)" for found in list(said.values())[1:]]
+        yield f"| {rate:g} | {base[0]:.1f} s ({100 * base[3]:.0f} %) | {' | '.join(cells)} |"
     yield """
-The paper has 65 times, and its engine preempts between layers. Priority does it, at admission and then between steps;
-on the slow engine it falls short of 65, with a wait that is less than two steps.
-Between layers there is less than one step to gain, since after a preemption between two steps an urgent request waits
-for the step under way and no longer, and the interrupted step takes longer for all others.
+The paper has 65 times in the mean of its rates, 102 at most, and its engine preempts between layers. Priority does it,
+at admission and then between steps: from 1.3 to 3.6 requests a second it is more than 65 on the slow engine too, with
+a wait of about two steps. Between layers there is less than one step to gain, since after a preemption between two
+steps an urgent request waits for the step under way and no longer, and the interrupted step takes longer for all
+others. At 7 a second, up to which the paper keeps its objective, the urgent requests alone are more than this engine
+bears with answers of 100 tokens; its answers must have been shorter.
 """
 
 

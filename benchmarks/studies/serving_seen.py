@@ -79,8 +79,9 @@ comes is drawn around it, or is three times as much, always or by turns. {len(SE
             yield f"| {shape} | {rule} | {shown} |"
     yield """
 A forecast that is followed blindly keeps hardly anything where it is a third of what comes. Where the last ten minutes
-correct it, what is lost at a sudden rise is the time until replicas are asked for and have started. GPUs come from
-training, through the queue. What replicas bear is the engine model's: no real engine was part of this.
+correct it, and who gets more than their replicas bear is answered in the next minute instead of the next five, what is
+lost at a sudden rise is the two minutes in which replicas start. GPUs come from training, through the queue. What
+replicas bear is the engine model's: no real engine was part of this.
 """
 
 

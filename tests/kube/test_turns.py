@@ -6,7 +6,7 @@ import asyncio
 
 from benchmarks.kubernetes_turns import KINDS, Rig, run
 
-MOST = {"pod": 1518, "taint": 460, "label": 642, "join": 574, "leave": 1788, "report": 9}
+MOST = {"pod": 1493, "taint": 458, "label": 632, "join": 571, "leave": 1781, "report": 9}
 
 
 def test_what_a_change_costs_may_only_fall_and_does_not_grow_with_the_cluster() -> None:

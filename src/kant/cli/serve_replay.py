@@ -34,6 +34,16 @@ class ReplayChange(EngineOptions):
     replicas: Annotated[int | None, Parameter(help="The new number of engines. Default: as now.", converter=whole)] = (
         None
     )
+    split: Annotated[
+        str | None,
+        Parameter(
+            help="PREFILL:DECODE, instead of --replicas: so many engines for prompts and for outputs. Default: each"
+            " engine does both."
+        ),
+    ] = None
+    kv_gb_s: Annotated[
+        float, Parameter(help="With --split, GB a second at which the KV of a prompt moves to its decode engine.")
+    ] = 25.0
     policy: Annotated[
         str | None, Parameter(help="The new policy, which orders requests on an engine. Default: as now.")
     ] = None
@@ -103,7 +113,9 @@ def _judged(
     if not 1 <= change.slices <= max(count // FEWEST, 1):
         raise InputError("--slices", f"1 to {max(count // FEWEST, 1)}, for {FEWEST} requests in each", change.slices)
     now = Setup(change.now_router or day.router, change.now_replicas or day.engines, change.now_policy or day.policy)
-    then = Setup(change.router or now.router, change.replicas or now.engines, change.policy or now.policy)
+    prefill, decode = _split(change)
+    engines = prefill + decode or change.replicas or now.engines
+    then = Setup(change.router or now.router, engines, change.policy or now.policy, prefill, change.kv_gb_s)
     promise = Objectives(change.ttft, change.tpot)
     old, new = (replay(day, setup, settings, seed) for setup in (now, then))
     found = []
@@ -129,6 +141,20 @@ def _judged(
         "shadow": day.shadow,
     } | engine_about(change)
     return about, GateVerdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
+
+
+def _split(change: ReplayChange) -> tuple[int, int]:
+    """Return the engines for prompts and for outputs, both 0 where each does both. Raises InputError."""
+    if not change.kv_gb_s > 0:
+        raise InputError("--kv-gb-s", "a number of GB a second above 0", change.kv_gb_s)
+    if change.split is None:
+        return 0, 0
+    if change.replicas is not None:
+        raise InputError("--replicas", "none with --split, which says how many engines there are", change.replicas)
+    parts = change.split.split(":")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 5000 for part in parts):
+        raise InputError("--split", "PREFILL:DECODE, two numbers of engines from 1 to 5000", change.split)
+    return int(parts[0]), int(parts[1])
 
 
 def _rows(judged: GateVerdict) -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ class LiveState:
             workloads.settle_all(keys)
             self.look_up()
         if self.translation.devices.requests.has_other_homes:  # shared devices may be available elsewhere
-            self.rebuilding.soon(self.core)
+            self.rebuilding.look_soon()
         workloads.lost_places.retry_partially_bound()
         workloads.partially_bound.complete_all()  # no gang is left partial when the core decides
         self._count_pods()
@@ -212,7 +212,7 @@ class LiveState:
     def look_at_filters(self) -> None:
         """Find out again which nodes fail the filters of waiting pods. Only workloads with such pods are re-created."""
         began = time.monotonic()
-        keys = self.workloads.affected.by_filters()
+        keys = self.workloads.look_at_filters()
         self.translation.eligible.tell_sets(self.core)
         keys.update(self.workloads.follow_sets())
         self.workloads.settle_all(keys)
