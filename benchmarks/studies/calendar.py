@@ -147,7 +147,7 @@ def weeks(scale: float) -> Iterator[str]:
 ABOUT = """\
 A calendar of contiguous GPUs is static memory allocation: a booking is a buffer, its window a lifetime, its GPUs
 bytes (MiniMalloc, M. D. Moffitt, ASPLOS 2023; mallocMuZero, arXiv 2305.07440). Each plan is checked by
-`benchmarks/studies/judges.py`, which knows nothing of the search. Times are CPU seconds of one core.
+`benchmarks/studies/judges.py`, which is independent of the search. Times are CPU seconds of one core.
 
 CP-SAT gets the same rectangles as a `no_overlap_2d` and a `cumulative` constraint, sizes divided by their greatest
 common divisor, one worker, and {rival:g} deterministic second. Its deterministic seconds are counted, not measured;
@@ -162,8 +162,8 @@ multiples of it.
 WEEKS_ABOUT = """
 ## Random weeks
 
-64 nodes for 168 hours, cut into pieces by straight cuts; some are left out until so much is free. A plan exists by
-construction. CP-SAT is asked for the first five.
+64 nodes for 168 hours, divided into pieces by straight cuts; some are left out until the given part is free. A plan
+exists by construction. CP-SAT is asked for the first five.
 """
 
 

@@ -145,12 +145,12 @@ def projects() -> Iterator[str]:
 
 ABOUT = """\
 The resource investment problem (iScheduler, arXiv 2602.06064): tasks with durations, demands and precedence inside
-processes that have a release and a deadline; what is paid is the weighted sum of the peaks. The paper's instances are
+processes that have a release and a deadline; the cost is the weighted sum of the peaks. The paper's instances are
 not public, so these are generated (`kant plan generate`): processes of about 20 tasks, four resources, deadlines of
-twice the longest path. The bound is what energetic reasoning proves of each resource alone. *Inserted* is
+twice the longest path. The bound is that of energetic reasoning for each resource alone. *Inserted* is
 process-by-process insertion alone, *planned* is with repair, without any solver. CP-SAT alone has one worker and
 {seconds:.0f} deterministic seconds. Then {changed:.0f} % of the processes change,
-and the plan is made anew around what stays: *share* is its CPU time over that of the first plan, *moved* counts tasks
+and the plan is made again around what stays: *share* is its CPU time over that of the first plan, *moved* counts tasks
 of unchanged processes that start at another time. Plans are checked by `benchmarks/studies/judges.py`.
 Times are CPU seconds of one core.
 """

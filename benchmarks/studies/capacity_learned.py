@@ -32,7 +32,7 @@ ABOUT = """\
 iScheduler (arXiv 2602.06064) plans process by process, and learns which process comes next. Kant's first plan is made
 by insertion: the processes one by one, each task where it adds least to the peaks, in three fixed orders (most work,
 least slack, as given) of which the cheapest is kept. `kant plan capacity --search learned` makes it in one order
-instead that is chosen step by step: the process of the highest score is next, a weighted sum of what is known of it
+instead that is chosen step by step: the process with the highest score is next, a weighted sum of its features
 and of how full its window is by then. The paper's code and instances are not public, so its network is not rebuilt;
 the features are ours.
 

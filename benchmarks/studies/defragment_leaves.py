@@ -104,12 +104,12 @@ def page(found: dict[tuple[str, str], list[Outcome]]) -> Iterator[str]:
 WHY = """\
 ## Why
 
-Emptying nodes alone does nothing for gangs that require one leaf: nodes become idle wherever that is cheapest, spread
-over all leaves. Once leaves are emptied, too, these gangs wait about half as long. Larger ones wait less as well, as
-fewer gangs stand before them. 22 % and 13 % more GPU time is lost, and more is allocated for each hour that is lost.
-Fewer than 1 % of the nodes are in use in part either way. Few gangs make the means, so intervals are wide; after
+Emptying only nodes does nothing for gangs that require one leaf: nodes become idle wherever that is cheapest, spread
+over all leaves. Once leaves are emptied, too, these gangs wait about half as long. Larger ones also wait less, because
+fewer gangs are before them. 22 % and 13 % more GPU time is lost, and more is allocated for each hour that is lost.
+Fewer than 1 % of the nodes are partly used either way. Few gangs make the means, so intervals are wide; after
 `helios-venus` the waits for a leaf are shorter by the whole interval. So `leaves` is on by default; where no gang
-requires a leaf it moves nobody. Looking at leaves, too, costs about twice the CPU time of nodes alone, or more.
+requires a leaf it moves no job. Looking at leaves, too, costs about twice the CPU time of nodes alone, or more.
 """
 
 if __name__ == "__main__":

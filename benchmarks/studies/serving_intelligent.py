@@ -150,12 +150,12 @@ round robin's, as the mean of {len(LEARNERS)} learners of each form, and its 95 
     yield ""
     yield "## What it says\n"
     yield """\
-Nearly all of the gain is in holding: heavy requests wait at the router while engines are full, and light ones pass. So
-fewer are evicted, and steps are shorter. Where a request goes matters less, as the rules that hold nobody show. The
-published order of the three forms does not show: with three learners of each on eight seeds they differ by less than
-their intervals. The published figures are of a router that holds without overtaking.
+Nearly all of the gain comes from holding: heavy requests wait at the router while engines are full, and light ones
+pass. So fewer are evicted, and steps are shorter. Where a request goes matters less, as the rules without holding
+show. The published order of the three forms does not show: with three learners of each on eight seeds they differ by
+less than their intervals. The published figures are of a router that holds without overtaking.
 
-The setting was searched for: rate, room for KV and length of the runs were moved until the engines were saturated, with
+The setting was tuned: rate, KV capacity and length of the runs were moved until the engines were saturated, with
 results on the first four of these seeds in view, and the training until the forms came apart there. At lower load all
 forms gained about 9 % in an earlier run, and with the paper's 27,000 tokens of KV the best rule gained 4 %."""
 

@@ -134,8 +134,8 @@ room to come back, and {none.mean:.0f} ± {none.half:.0f} where there is none.
 
 ## What it says
 
-Nothing is gained that these seeds could show, so the work done stays the default. Why is not measured. A burst has a
-higher priority than what fills the rest, and takes another place where there is one; and the price is of the next
+These seeds show no gain, so the work done stays the default. The reason was not measured. A burst has a
+higher priority than the jobs that fill the rest, and takes another place if there is one; and the price is of the next
 minutes, while an urgent job stays for hours.
 """
 

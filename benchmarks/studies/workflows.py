@@ -152,14 +152,14 @@ def drawn(count: int) -> Iterator[str]:
 ABOUT = """\
 The ten tasks on three processors are those with which H. Topcuoglu, S. Hariri and M.-Y. Wu showed HEFT and CPOP (IEEE
 TPDS 13(3), 2002); they publish 80 and 86. The optimum is proven by CP-SAT. All plans on this page are checked by
-`benchmarks/studies/judges.py`, which knows nothing of how they were made.
+`benchmarks/studies/judges.py`, which is independent of how they were made.
 """
 
 STREAMS = """
 ## Streams
 
 DeepSoCS (arXiv 2005.07666) lets this graph arrive over time on DS3: at exponential intervals with a mean of *scale*
-ticks, three at most in work, others lost, three there at the start, 5,000 ticks. What counts is the mean time from
+ticks, at most three in progress, others lost, three at the start, 5,000 ticks. The metric is the mean time from
 arrival to end. Its learned order is compared with HEFT_RT, and in the plot of its successor (SoCRATES, 2022) it is 4 %
 faster than HEFT_RT: 111 beside 115.5; minimum execution time is at 102 there.
 {seeds} seeds; intervals are 95 % by Student's t over pairs on the same stream. `rank, blind` differs from `heft-rt` in
@@ -170,7 +170,7 @@ without any learning; what a look at the data is worth comes on top (`rank`).
 LEARNED = """
 ## A learned order
 
-A score of ten things that are known of a ready stage, with weights from the cross-entropy method on streams by other
+A score of ten features of a ready stage, with weights from the cross-entropy method on streams by other
 seeds, and of other graphs in the case of drawn ones (`kant plan train`). It begins at `etf`. It is tested on the same
 {seeds} seeds as above. *Best rule* is the best of all seven on those very seeds, which favours the rule.
 """
