@@ -211,7 +211,7 @@ class KubeDriver:
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
         if fresh and state.workloads.reading.unread and state.workloads.reading.may_lack_places():
             return IDLE  # woken on news; no other job may get what they need
-        if state.bookings.settle():
+        if self.translation.booked and state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
         if not (shadow or self.translation.queues.presence.gone):  # else a moved job would not start again
             self.proposals.carry_out(state)
