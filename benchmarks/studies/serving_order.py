@@ -109,7 +109,7 @@ intervals.
             + f" | {np.mean(gaps):.1f} s | {np.mean(waits):.0f} s, {np.mean(longest):.0f} s |"
         )
     yield """
-The paper has 2.8 with preemption and without control of starvation. Who preempts gains nothing over who does not, and
+The paper has 2.8 with preemption and without control of starvation. Preemption gains nothing, and
 pays with gaps of a minute and more in answers that have begun; the published control of starvation costs most of the
 gain. `ranked` is the better one, and a stock vLLM can do it: `priority` is the rank.
 """
@@ -130,10 +130,10 @@ def bounded() -> Iterator[str]:
     yield f"""\
 ## Who is never short
 
-While an overload lasts, whoever is predicted to be long waits for all that come after him. `ranked-bounded` gives each
-second of waiting so much weight that nobody goes before who came more than so many seconds earlier. Here are five
-minutes of chats at {LONG_RATE:g} a second, more than the engine bears; {len(SEEDS)} seeds, 95 % intervals, and of
-waits and of overtaking the worst.
+While an overload lasts, a request that is predicted to be long waits for all later ones. `ranked-bounded` gives each
+second of waiting so much weight that no request goes before one that came more than that many seconds earlier. Here
+are five minutes of chats at {LONG_RATE:g} a second, more than the engine bears; {len(SEEDS)} seeds, 95 % intervals,
+and of waits and of overtaking the worst.
 """
     yield "| policy | gain in latency a token | longest wait for a first token | overtaken by who came later by |"
     yield "|---|---:|---:|---:|"
@@ -151,7 +151,7 @@ waits and of overtaking the worst.
         gain = interval([b / mine for b, mine in zip(base, latencies, strict=True)])
         yield f"| {name} | {gain.mean:.2f} ± {gain.half:.2f} | {max(waits):.0f} s | {max(overtaken):.0f} s |"
     yield """
-The bound is kept, and it costs: of the gain in a minute of overload, the paper's setting, nearly all stays, of that in
+The bound holds, at a cost: of the gain in a minute of overload, the paper's setting, nearly all stays, of that in
 five minutes a quarter. The longest wait is first come's again.
 """
 
@@ -201,7 +201,7 @@ def urgent() -> Iterator[str]:
     yield "## Urgent first\n"
     yield """\
 [QLLM](https://arxiv.org/abs/2503.09304) serves a mixture of experts with a batch of 32, a fifth of the requests urgent,
-beside an engine that knows no priority. Here is what priority at admission does, what preemption between two steps
+compared with an engine without priorities. Here is what priority at admission does, what preemption between two steps
 adds, and what preemption between two of 32 layers adds to that: on an engine of today (16 ms a step) and on one as slow
 as the paper's (330 ms), both overloaded. Times to the first token are means; in brackets how many times shorter than
 first come.

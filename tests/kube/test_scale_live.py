@@ -24,7 +24,7 @@ from kant.cli.kube_options import Kube
 from kant.cli.serve_run import _place as place_of
 from kant.kube.user.scale import scale_path
 from kant.model.errors import InputError
-from kant.service.follow_services import Follower
+from kant.service.follow_services import ServiceFollower
 from kant.serving.live_services import read_live_services
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "serving.md"
@@ -109,7 +109,7 @@ async def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_t
         await asyncio.to_thread(refused, file, "the right to get and patch its scale")
         await api.apply(rights())
         await has_rights(own)
-        follower = Follower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
+        follower = ServiceFollower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
         await asyncio.to_thread(follower.turn, NOON)
         assert await wanted("chat-burst") == 3 and await wanted("chat-core") == 1
         before = (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"]
@@ -223,7 +223,7 @@ async def test_two_models_and_training_on_one_pool_where_traffic_exceeds_its_for
                 ]
                 await api.create_all(both)
                 places = [await asyncio.to_thread(place_of, service, tmp_path, None, there) for service in services]
-                followers = [Follower(*pair) for pair in zip(services, places, strict=True)]
+                followers = [ServiceFollower(*pair) for pair in zip(services, places, strict=True)]
 
                 async def turn(now: float) -> list[int]:
                     for follower in followers:

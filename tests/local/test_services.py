@@ -24,7 +24,7 @@ from kant.gateway.proxy import ProxyOptions
 from kant.gateway.server import RouterServer, ServerOptions
 from kant.gateway.tenants import single_tenant
 from kant.model.errors import InputError
-from kant.service.follow_services import Follower, alone
+from kant.service.follow_services import ServiceFollower, alone
 from kant.service.replicas import LocalReplicas
 from kant.serving.live_services import LiveService, read_live_services
 
@@ -181,7 +181,7 @@ def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(
         assert eventually(lambda: [kant.phase(job) for job in training] == ["running"] * 3)
         file = write_two(tmp_path, ports, {"chat": to_chat, "code": to_code})
         followers = [
-            Follower(service, LocalReplicas(service, kant.client, tmp_path))
+            ServiceFollower(service, LocalReplicas(service, kant.client, tmp_path))
             for service in read_live_services(file, NOON, tmp_path)
         ]
 
@@ -219,7 +219,7 @@ def test_routers_that_are_away_leave_the_forecast(tmp_path: Path) -> None:
     with Up(tmp_path / "home", "1x4") as kant:
         with router(port, 4) as (_, operators):
             service = read(write_service(tmp_path, port, operators))
-            follower = Follower(service, LocalReplicas(service, kant.client, tmp_path))
+            follower = ServiceFollower(service, LocalReplicas(service, kant.client, tmp_path))
             follower.turn(morning)
             assert eventually(lambda: sorted(replicas(kant)) == [0, 1])
         follower.turn(morning + 6 * HOUR)  # nobody counts any more
@@ -235,7 +235,7 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
     with router(port, 4) as (front, operators), Up(tmp_path / "home", "1x4") as kant:
         file = write_service(tmp_path, port, operators)
         places = LocalReplicas(read(file), kant.client, tmp_path)
-        follower = Follower(read(file), places)
+        follower = ServiceFollower(read(file), places)
         training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
         assert eventually(lambda: kant.phase(training[3]) == "running")
 
@@ -261,7 +261,7 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
         assert sorted(replicas(kant)) == [0, 1, 2, 3]
         assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
         # Whoever takes over after a crash goes on from what is there.
-        follower = Follower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
+        follower = ServiceFollower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
         follower.turn(night + 300)
         assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
         assert sorted(replicas(kant)) == [0, 1, 2, 3]

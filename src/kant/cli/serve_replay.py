@@ -15,7 +15,7 @@ from kant.cli.serve_show import milliseconds
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.experiments.gate import Verdict
+    from kant.experiments.gate import GateVerdict
 
 FEWEST = 20
 """The fewest requests of a slice: the P99 of fewer means nothing."""
@@ -25,7 +25,7 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Change(EngineOptions):
+class ReplayChange(EngineOptions):
     """What is as it was, what would be, and what is promised."""
 
     router: Annotated[
@@ -58,10 +58,10 @@ class Change(EngineOptions):
     slices: Annotated[int, Parameter(help="Parts of the day that are compared one by one.", converter=whole)] = 12
 
 
-CHANGE = Change()
+CHANGE = ReplayChange()
 
 
-def whatif(day: DayFile, /, *, change: Change = CHANGE, seed: Seed = 0, json: Json = False) -> None:
+def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> None:
     """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
     about, judged = _judged(day, change, 0.0, 0.95, seed)
     if json:
@@ -74,7 +74,7 @@ def gate(
     day: DayFile,
     /,
     *,
-    change: Change = CHANGE,
+    change: ReplayChange = CHANGE,
     max_regret: Annotated[str, Parameter(help="The allowed regression, as a share of the current value.")] = "2%",
     confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all figures together.")] = "95%",
     strict: Annotated[bool, Parameter(help="Also refuse a change that is not proven harmless.", negative="")] = False,
@@ -95,11 +95,13 @@ def gate(
     return 1 if judged.refuses(strict) else 0
 
 
-def _judged(path: Path, change: Change, allowed: float, confidence: float, seed: int) -> tuple[dict[str, Any], Verdict]:
+def _judged(
+    path: Path, change: ReplayChange, allowed: float, confidence: float, seed: int
+) -> tuple[dict[str, Any], GateVerdict]:
     """Return the facts of both, and each figure before and after."""
     import numpy as np
 
-    from kant.experiments.gate import Verdict, judge
+    from kant.experiments.gate import GateVerdict, judge
     from kant.serving.replay import FIGURES, FLOOR, Setup, by_slice, read_day, replay, whole
     from kant.serving.summary import Objectives
 
@@ -138,10 +140,10 @@ def _judged(path: Path, change: Change, allowed: float, confidence: float, seed:
         },
         "shadow": day.shadow,
     } | engine_about(change)
-    return about, Verdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
+    return about, GateVerdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
 
 
-def _split(change: Change) -> tuple[int, int]:
+def _split(change: ReplayChange) -> tuple[int, int]:
     """Return the engines for prompts and for outputs, both 0 where each does both. Raises InputError."""
     if not change.kv_gb_s > 0:
         raise InputError("--kv-gb-s", "a number of GB a second above 0", change.kv_gb_s)
@@ -155,7 +157,7 @@ def _split(change: Change) -> tuple[int, int]:
     return int(parts[0]), int(parts[1])
 
 
-def _rows(judged: Verdict) -> list[dict[str, Any]]:
+def _rows(judged: GateVerdict) -> list[dict[str, Any]]:
     from kant.cli.gate import ends
 
     return [
@@ -171,7 +173,7 @@ def _rows(judged: Verdict) -> list[dict[str, Any]]:
     ]
 
 
-def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> None:
+def _show(about: dict[str, Any], judged: GateVerdict, verdicts: bool = False) -> None:
     from kant.cli.show import console, print_table
     from kant.experiments.gate import ends_text
 

@@ -56,7 +56,7 @@ class ScaledReplicas:
         asyncio.run(self.workload.have(wanted - self.core))
 
 
-class Follower:
+class ServiceFollower:
     """Follows one service: counts its requests, computes its number of replicas, and scales it."""
 
     def __init__(self, service: LiveService, place: Place) -> None:
@@ -97,7 +97,7 @@ class Follower:
         return ""
 
 
-def follow(followers: Sequence[Follower], stop: Event, tick_s: float = TICK_S) -> None:
+def follow(followers: Sequence[ServiceFollower], stop: Event, tick_s: float = TICK_S) -> None:
     """Run rounds until `stop` is set. The replicas then stay as they are."""
     while not stop.is_set():
         for follower in followers:
