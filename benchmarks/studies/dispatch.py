@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from kant.metrics.paired import Interval, mean_interval
-from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched, Dispatcher, dispatch
+from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched, TaskDispatcher, dispatch
 from kant.optimize.dispatch.kernel import END
-from kant.optimize.dispatch.tasks import MACHINES, Tasks, draw_functions, draw_machines
+from kant.optimize.dispatch.tasks import MACHINES, TaskStream, draw_functions, draw_machines
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "dispatch.md"
 SEEDS = range(10)
 TASKS = 10_000
 LOADS = (0.6, 0.8)
-MIXES: dict[str, Callable[[int], Tasks]] = {
+MIXES: dict[str, Callable[[int], TaskStream]] = {
     "virtual machines of up to 30 s": lambda seed: draw_machines(TASKS, seed, 30),
     "virtual machines of up to 300 s": lambda seed: draw_machines(TASKS, seed, 300),
     "functions of the smallest size": lambda seed: draw_functions(TASKS, seed),
@@ -28,7 +28,7 @@ MAIN = "virtual machines of up to 30 s"
 Runs = dict[str, list[Dispatched]]
 
 
-def runs(mix: str, load: float, fifo: bool, dispatchers: dict[str, Dispatcher]) -> Runs:
+def runs(mix: str, load: float, fifo: bool, dispatchers: dict[str, TaskDispatcher]) -> Runs:
     """What becomes of the tasks of each seed under each dispatcher."""
     loaded = [MIXES[mix](seed).at_load(load) for seed in SEEDS]
     return {

@@ -186,8 +186,9 @@ prompts an engine has. {len(SEEDS)} seeds, 95 % intervals.
                 f" | {tail.mean:.2f} ± {tail.half:.2f} |"
             )
     yield """
-Metrics are up to three seconds old and say nothing of prompts that wait, so four routers send to the same engine at
-once. With both, four routers are nearly as one: what is left is what they send within the same twentieth of a second.
+Metrics are up to three seconds old and do not show waiting prompts, so four routers send to the same engine at
+once. With both, four routers are nearly as good as one: the rest is what they send within the same twentieth of a
+second.
 """
     yield f"""
 ## Front ends that are told rarely

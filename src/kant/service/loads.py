@@ -39,7 +39,7 @@ class NodeLoad(Struct):
     pending_s: float = 0.0
 
 
-class Slot(Struct, frozen=True):
+class OfferedSlot(Struct, frozen=True):
     """A slot that a front end may give to a job: the folder of its run, and the resources it holds (`slot_for`)."""
 
     job: str
