@@ -21,7 +21,7 @@ from kant.model.placement import Booking
 from kant.model.units import GPU, SECOND
 
 if TYPE_CHECKING:
-    from kant.optimize.calendar.choose import Held, Request, Taken
+    from kant.optimize.calendar.choose import Held, PlaceRequest, Taken
 
 AGAIN = 30 * SECOND
 """Microseconds between two attempts to place a reservation."""
@@ -100,10 +100,10 @@ class Bookings:
         ]
         return occupied(state, now, self.core.profile.preemption is not None) + booked
 
-    def _request(self, one: BookedGpus) -> Request:
-        from kant.optimize.calendar.choose import Request
+    def _request(self, one: BookedGpus) -> PlaceRequest:
+        from kant.optimize.calendar.choose import PlaceRequest
 
-        return Request(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
+        return PlaceRequest(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
 
     def _say(self, one: BookedGpus, held: Held) -> None:
         core = self.core
