@@ -20,7 +20,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import FOREVER, parse_duration, show_duration
-from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Starts, Task, in_order
+from kant.optimize.capacity.instance import MOST, Instance, Process, ProcessTask, Resource, Starts, in_order
 from kant.optimize.capacity.planning import CapacityPlan
 
 Time = int | str
@@ -171,7 +171,7 @@ def _from_json(text: str) -> Instance:
     for row in read.processes:
         where = f"process {row.id}"
         tasks = tuple(
-            Task(
+            ProcessTask(
                 task.id, _ticks(task.duration, tick, f"{where}, task {task.id}, duration", up=True), task.demand,
                 tuple(task.after),
             )
@@ -243,7 +243,7 @@ def _from_psplib(text: str, factor: float) -> Instance:
             before[name].append(str(job))
     resources = [f"R{k + 1}" for k in range(width - 3)]
     tasks = tuple(
-        Task(
+        ProcessTask(
             str(job),
             duration,
             {name: units for name, units in zip(resources, needs, strict=True) if units},
