@@ -41,8 +41,6 @@ class Bookings:
     def settle(self) -> bool:
         """Book new reservations and release ended ones. Returns whether a new one has got a place."""
         core = self.core
-        if not self.translation.booked:
-            return False
         now, known = core.now, {one.name: one for one in self.translation.booked}
         for name in [name for name in core.state.bookings if name not in known or known[name].end <= now]:
             core.happen(BookingEnded(now, name))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.model.choice import ALPHA
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags
 from kant.optimize.dispatch import kernel
@@ -49,7 +50,7 @@ class TaskDispatcher:
     report: int = 0
     own: bool = False
     weighted: bool = False
-    alpha: float = 0.5
+    alpha: float = ALPHA
     source: str = DODOOR
     tags: Tags = field(default_factory=lambda: DISPATCHES)
 
