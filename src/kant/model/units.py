@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 from kant.model.errors import InputError
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -27,7 +23,6 @@ FOREVER = 1 << 62
 """A time later than any other; also the amount of a resource that a node does not limit."""
 
 _UNIT = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
-_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)?")
 
 SIZE_CLASSES: tuple[tuple[str, int], ...] = (
@@ -58,14 +53,6 @@ def parse_duration(text: str, where: str = "duration") -> int:
     if total >= FOREVER:
         raise InputError(where, "a duration of at most 146,000 years", text)
     return round(total)
-
-
-def mebibytes_of(text: str) -> Fraction | None:
-    """Return the MiB in text such as `512GiB` or `1.5 TiB`; None for any other text."""
-    from fractions import Fraction  # takes longer to load than most commands to run
-
-    part = _SIZE.fullmatch(text)
-    return Fraction(part[1]) * {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}[part[2]] if part is not None else None
 
 
 def parse_limit(text: str, where: str) -> int:

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 from kant.model.errors import InputError
 from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, Node
-from kant.model.units import FOREVER, mebibytes_of
-from kant.toml_file import parse_toml
+from kant.model.units import FOREVER
+from kant.toml_file import mebibytes_of, parse_toml
 from kant.workload.cluster_fabric import EXPECTED, Wires
 
 MAX_NODES = 1_000_000

@@ -33,9 +33,9 @@ from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
 from kant.model.precedence import order_of
-from kant.model.units import SECOND, mebibytes_of, parse_duration
+from kant.model.units import SECOND, parse_duration
 from kant.optimize.workflow.graph import MOST, MOST_STAGES, NEVER, Graph, Stage
-from kant.toml_file import parse_toml, read_text
+from kant.toml_file import mebibytes_of, parse_toml, read_text
 
 Time = int | str
 MOST_PROCESSORS = 1_000
