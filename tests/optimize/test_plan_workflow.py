@@ -13,6 +13,7 @@ from tests.examples import examples
 
 from kant.cli.plan_workflow import picture
 from kant.model.errors import InputError
+from kant.optimize.workflow import file
 from kant.optimize.workflow.file import graph_of, parse_workflow, processors_of, workflow_toml
 from kant.optimize.workflow.generate import generate
 from kant.optimize.workflow.plan import plan
@@ -201,6 +202,15 @@ def test_what_is_too_large_to_prove_is_compared_without_a_proof(
     assert "for a proof" in kant("plan", "workflow", out, "--policy", "optimal").refusal()
     rows = kant("plan", "workflow", out, "--compare", "--json").json()["policies"]
     assert [row["policy"] for row in rows] == list(POLICIES)
+
+
+def test_a_file_of_too_many_letters_is_refused(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = len(NIGHTLY)
+    monkeypatch.setattr(file, "MOST_LETTERS", letters)
+    assert file.read_workflow(nightly).stages
+    monkeypatch.setattr(file, "MOST_LETTERS", letters - 1)
+    with pytest.raises(InputError, match=f"expected at most {letters - 1:,} characters, got {letters}"):
+        file.read_workflow(nightly)
 
 
 def test_options_that_make_no_sense_are_refused(nightly: Path) -> None:

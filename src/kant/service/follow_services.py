@@ -30,7 +30,7 @@ TICK_S = 5.0
 """Seconds between two checks of a service: ended replicas are restarted, and drained ones are ended."""
 
 
-class Place(Protocol):
+class ReplicaPlace(Protocol):
     """The place where the replicas of a service run."""
 
     def count(self) -> int:
@@ -59,7 +59,7 @@ class ScaledReplicas:
 class ServiceFollower:
     """Follows one service: counts its requests, computes its number of replicas, and scales it."""
 
-    def __init__(self, service: LiveService, place: Place) -> None:
+    def __init__(self, service: LiveService, place: ReplicaPlace) -> None:
         self.service, self.place = service, place
         self.wanted = service.table.core
         self.due = self.looked = 0.0  # when it is next asked in any case, and whether it has to be asked before
