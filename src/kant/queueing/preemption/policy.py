@@ -111,7 +111,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if not shape.ask.preempts:
             return NO_CANDIDATES
         made = self._try_levels(cycle, row, shape)
-        if isinstance(made, NotNow) and self._may_evict(cycle, row, shape, later=True):
+        if isinstance(made, NotNow) and cycle.lowest < FOREVER and self._may_evict(cycle, row, shape, later=True):
             least = 1 if cycle.shrunk else max(1, self.min_run_s * SECOND)
             return made._replace(retry_at=_sooner(made.retry_at, cycle.now + least))
         return made
@@ -220,7 +220,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             amounts = np.array(usage.amounts(shape), dtype=np.int64)
             first = usage.node_of[queue] * len(amounts)
             if self.reclaim == "fair-share" and amounts.any():  # fair shares depend on all live jobs
-                return not later or cycle.lowest < FOREVER
+                return True
         if later:
             return may_evict_later(priority, lowest, cycle.lowest, reclaims, limits, used, first, amounts)
         return may_evict(priority, lowest, reclaims, limits, used, first, amounts, True) and (
