@@ -37,7 +37,7 @@ from kant.testing.drawn import MODELS, QUEUES, generator
 from kant.testing.harness import never
 from kant.testing.reference import Reference, compare
 from kant.testing.reference.places import SCORES, place
-from kant.testing.reference.world import Room, World
+from kant.testing.reference.world import ReferenceWorld, Room
 
 DISCIPLINES: dict[str, Any] = {
     "strict": "strict",
@@ -326,7 +326,7 @@ def contrary(seed: int) -> tuple[str, list[Node], tuple[PodGroup, ...], Job]:
 
 
 def empty(nodes: list[Node]) -> list[Room]:
-    return World.of(ClusterSpec("drawn", tuple(nodes))).empty()
+    return ReferenceWorld.of(ClusterSpec("drawn", tuple(nodes))).empty()
 
 
 def draw_small(draw: np.random.Generator, pods: int) -> PodGroup:
