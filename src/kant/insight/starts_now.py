@@ -3,8 +3,8 @@
 Three kinds of change are tried, each on a trial or a copy, so every result has been verified: preemptible running jobs
 move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
 of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
-With more the set found need not be, and a bound says how much cheaper another set could be at best: the stopped jobs must
-free the missing GPUs (the fractional knapsack).
+With more the set found need not be, and a bound says how much cheaper another set could be at best: the stopped jobs
+must free the missing GPUs (the fractional knapsack).
 """
 
 from __future__ import annotations
