@@ -24,22 +24,8 @@ from kant.cluster.quota_columns import (
 from kant.compiled import compiled
 from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
+from kant.queueing import evictable as e
 from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, takes_pod
-from kant.queueing.evictable import (
-    R_BASE,
-    R_GUARANTEED,
-    R_HOME,
-    R_MILLI,
-    R_POOLS,
-    R_PREEMPTIBLE,
-    R_PRIORITY,
-    R_QUEUE,
-    R_ROW,
-    R_STARTED,
-    R_UNTIL,
-    RUNNING_WIDTH,
-    Running,
-)
 from kant.sim.ends import ENDS, JOB
 
 # Columns of a shape.
@@ -170,20 +156,20 @@ def borrowing_of(running: Table, quotas: Quotas, jobs: Table) -> NDArray[np.bool
 @compiled
 def running_of(
     rows: Table, borrows: NDArray[np.bool_], rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
-) -> Running:
+) -> e.Running:
     """Return these running jobs for the rules of `queueing/evictable.py`."""
-    table, held = np.zeros((rows.shape[0], RUNNING_WIDTH), dtype=np.int64), quotas.amounts[jobs[rows, c.J_SHAPE]]
+    table, held = np.zeros((rows.shape[0], e.RUNNING_WIDTH), dtype=np.int64), quotas.amounts[jobs[rows, c.J_SHAPE]]
     for i in range(rows.shape[0]):
         job, home = jobs[rows[i]], quotas.homes[jobs[rows[i], c.J_QUEUE]]
-        table[i, R_ROW], table[i, R_QUEUE], table[i, R_HOME] = rows[i], job[c.J_QUEUE], home[HOME_SLOT]
-        table[i, R_PRIORITY], table[i, R_PREEMPTIBLE] = job[c.J_PRIORITY], job[c.J_PREEMPTIBLE]
-        table[i, R_STARTED], table[i, R_UNTIL] = (
+        table[i, e.R_ROW], table[i, e.R_QUEUE], table[i, e.R_HOME] = rows[i], job[c.J_QUEUE], home[HOME_SLOT]
+        table[i, e.R_PRIORITY], table[i, e.R_PREEMPTIBLE] = job[c.J_PRIORITY], job[c.J_PREEMPTIBLE]
+        table[i, e.R_STARTED], table[i, e.R_UNTIL] = (
             job[c.J_STARTED], job[c.J_STARTED] + max(rights.min_run, home[HOME_MIN_RUN]),
         )  # fmt: skip
-        table[i, R_GUARANTEED], table[i, R_BASE] = home[HOME_MIN_RUN] != 0, -1
-        table[i, R_POOLS], table[i, R_MILLI] = shapes[job[c.J_SHAPE], S_POOL_BITS], job[c.J_MILLI]
+        table[i, e.R_GUARANTEED], table[i, e.R_BASE] = home[HOME_MIN_RUN] != 0, -1
+        table[i, e.R_POOLS], table[i, e.R_MILLI] = shapes[job[c.J_SHAPE], S_POOL_BITS], job[c.J_MILLI]
     limits = quotas.limits
-    return Running(table, held, borrows, limits, quotas.used, limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy())
+    return e.Running(table, held, borrows, limits, quotas.used, limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy())
 
 
 @compiled

@@ -271,9 +271,6 @@ def choose_victims(
     whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
     exact = len(whole) + len(surplus) <= cycle.exact
-    light = [who for who in whole if who.capped <= cap_milli]
-    if rules.short and not surplus and admits and not admits(light):
-        return None, exact  # it lacks quota even without all of them
     return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits), exact
 
 

@@ -14,19 +14,7 @@ from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.queueing.evictable import (
-    BORROWING,
-    EVERYWHERE,
-    MAY_BE,
-    NONE_PROVEN,
-    PASSED,
-    RECLAIMED,
-    STOPS,
-    Claim,
-    finds_victims,
-    levels_of,
-    mark,
-)
+from kant.queueing import evictable as e
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Candidate
 from kant.queueing.preemption.entitlement import Entitlements, Mask
@@ -69,7 +57,7 @@ class QuotaRule:
                     tree.charge(node, user, amounts)
             if not fits:
                 return False
-        if self.level == BORROWING:
+        if self.level == e.BORROWING:
             return True
         gone = tree.without([one for one in known if one[0] == self.node])
         first, asked = self.node * len(self.amounts), np.array(self.amounts, dtype=np.int64)
@@ -107,18 +95,17 @@ class PreemptionRules:
     def __init__(self, entitlements: Entitlements, row: int, shape: Shape, reclaim: bool, by_priority: bool) -> None:
         self.entitlements = entitlements
         cycle, state, tree = entitlements.cycle, entitlements.state, entitlements.tree
-        queue, self.user, base, priority, since = state.jobs[
-            row, [J_QUEUE, J_USER, J_BASE, J_PRIORITY, J_SINCE]
-        ].tolist()
+        job = state.jobs[row].tolist()
+        queue, self.user = job[J_QUEUE], job[J_USER]
         self.node = state.quota_usage.node_of[queue] if tree is not None else -1
         self.amounts: Amounts = state.quota_usage.amounts(shape) if self.node >= 0 else ()
         width = len(tree.keys) if tree is not None else 0
         self.short = self.node >= 0 and cycle.admission.shortage(row, shape) is not None
         self.running = entitlements.running()
-        self.claim = Claim(
-            row, queue, self.node * max(width, 1), priority, since, base, EVERYWHERE if self.short else shape.pool_bits,
-            np.array(self.amounts or [0] * width, dtype=np.int64), by_priority, reclaim, cycle.takes_back,
-            cycle.by_share,
+        self.claim = e.Claim(
+            row, queue, self.node * max(width, 1), job[J_PRIORITY], job[J_SINCE], job[J_BASE],
+            e.EVERYWHERE if self.short else shape.pool_bits, np.array(self.amounts or [0] * width, dtype=np.int64),
+            by_priority, reclaim, cycle.takes_back, cycle.by_share,
         )  # fmt: skip
         self._marks: dict[int, Table] = {}
 
@@ -127,13 +114,13 @@ class PreemptionRules:
         found = self._marks.get(level)
         if found is None:
             found = self._marks[level] = np.zeros(len(self.running.table), dtype=np.int64)
-            mark(self.running, self.claim, level, found)
+            e.mark(self.running, self.claim, level, found)
         return found
 
     @cached_property
     def passed(self) -> Mask | None:
         """Those of the jobs that it may stop that passed it; None if the discipline takes back none."""
-        return self.marks(BORROWING) & PASSED > 0 if self.claim.takes_back else None
+        return self.marks(e.BORROWING) & e.PASSED > 0 if self.claim.takes_back else None
 
     def protected_until(self) -> Table:
         """Return when each running job may be preempted for this one, µs; 0 for jobs that passed it."""
@@ -142,8 +129,8 @@ class PreemptionRules:
 
     def levels(self) -> list[int]:
         """Return the levels at which the job may preempt, in the order in which they are tried."""
-        own = dict.fromkeys(levels_of(self.running, self.claim))
-        return [*(level for level in own if level != BORROWING), BORROWING]
+        own = dict.fromkeys(e.levels_of(self.running, self.claim))
+        return [*(level for level in own if level != e.BORROWING), e.BORROWING]
 
     def victims(self, level: int) -> tuple[Mask, Mask]:
         """Return the jobs that it may stop at a level, protected or not; and those from which it reclaims.
@@ -151,12 +138,12 @@ class PreemptionRules:
         A base job is included only with all its running replicas.
         """
         marks = self.marks(level)
-        return self.entitlements.whole(marks & STOPS > 0), marks & RECLAIMED > 0
+        return self.entitlements.whole(marks & e.STOPS > 0), marks & e.RECLAIMED > 0
 
     def finds(self, cap: int, exact: int) -> NotNow | None:
         """Return the answer where counts prove that no eviction helps; None where a search has to tell."""
-        found, until = finds_victims(self.entitlements.cycle.now, self.running, self.claim, cap, exact)
-        return None if found == MAY_BE else NotNow(until, found == NONE_PROVEN)
+        found, until = e.finds_victims(self.entitlements.cycle.now, self.running, self.claim, cap, exact)
+        return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 
     def quota(self, level: int) -> QuotaRule | None:
         """Return whether the quota admits the job at a level; None if no quota is about it."""
