@@ -77,7 +77,10 @@ class ServiceFollower:
                     self.wanted = service.wanted(now, had)
                     every = service.table.every_s
                     self.due = (now // every + 1) * every
-                    log_event(log, "replicas", service=service.name, had=had, wanted=self.wanted, gpus=service.gpus)
+                    log_event(
+                        log, "replicas", logging.INFO, service=service.name, had=had, wanted=self.wanted,
+                        gpus=service.gpus, **service.rates(now),
+                    )  # fmt: skip
                 self.looked = (now // 60 + 1) * 60
             self.place.have(self.wanted, now)
         except (InputError, OSError) as error:
