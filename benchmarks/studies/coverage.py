@@ -284,17 +284,17 @@ def ways(found: Answered) -> Iterator[tuple[str, Mask]]:
 
 
 ABOUT = f"""\
-The first week only teaches; what follows is asked in the weeks after it, of some jobs when they come and have to wait,
-and of all that wait every twelve hours or so. An answer is kept if the job started no later. *futures* is what the
+The first week is only for learning. In the weeks after it some jobs are asked about when they arrive and have to wait,
+and all waiting jobs about every twelve hours. An answer holds if the job started no later. *futures* are the
 {FUTURES} futures say as they are; *P50* and *P90* is what `kant eta` answers: these, corrected by what earlier answers
 took ([how](../why.md#when-will-it-start)). Intervals are 95 %, with the weeks of each draw as clusters, and wide: the
 jobs of one jam start early or late together, so a week is hardly more than one observation.
 
-`drawn` is two draws after what is published of helios-earth (`kant trace generate`) on 32 GPUs, four weeks at a load of
-0.9 (seed 2) and three at 1.0 (seed 21), where owners say up to {FACTOR:g} times too much. It runs under every built-in
-profile in which jobs end. Several of them differ by placement alone and decide alike here: they have equal lines, and
-count once where answers are pooled. That corrections only put the P90 off was chosen on another draw (seed 1), nothing
-on these. `philly` is a real log, its
+`drawn` is two draws from the published statistics of helios-earth (`kant trace generate`) on 32 GPUs, four weeks at a
+load of 0.9 (seed 2) and three at 1.0 (seed 21), where owners say up to {FACTOR:g} times too much. It runs under every
+built-in profile in which jobs end. Several of them differ only by placement and decide alike here: they have equal
+lines, and count once where answers are pooled. That corrections only put the P90 off was chosen on another draw (seed
+1), nothing on these. `philly` is a real log, its
 October and November on 640 GPUs, where nobody says how long a job runs; it is known to the study (`philly/kant`,
 `philly/easy`, `philly/fair-share`), and is on this page only where the command names it.
 """

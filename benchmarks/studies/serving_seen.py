@@ -78,9 +78,10 @@ comes is drawn around it, or is three times as much, always or by turns. {len(SE
             shown = " | ".join(form.format(c.mean, c.half) for form, c in zip(forms, cells, strict=True))
             yield f"| {shape} | {rule} | {shown} |"
     yield """
-A forecast that is followed blindly keeps hardly anything where it is a third of what comes. Where the last ten minutes
-correct it, what is lost at a sudden rise is the time until replicas are asked for and have started. GPUs come from
-training, through the queue. What replicas bear is the engine model's: no real engine was part of this.
+Under a forecast of a third of the traffic, followed blindly, hardly any minute keeps the objectives. Where the last
+ten minutes correct it, and who gets more than their replicas bear is answered in the next minute instead of the next
+five, what is lost at a sudden rise is the two minutes in which replicas start. GPUs come from training, through the
+queue. What replicas bear is the engine model's: no real engine was part of this.
 """
 
 

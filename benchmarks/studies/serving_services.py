@@ -163,7 +163,7 @@ One week on {NODES} nodes of 8 GPUs under the profile `kant`. Three [services](.
 run Llama-3-8B on an A100 each, with conversations as Azure's; they promise 3 s to the first token and 100 ms a
 token (P99 of each minute). Their requests are drawn: peaks of {peaks}, a wave over the day down to a tenth of that,
 quieter weekends, days that differ by 8 %, and noise of 6 % that lasts an hour. A week before it is the history.
-Training asks for more than the cluster and takes what is left. {len(SEEDS)} seeds, 95 % intervals; a replica takes
+Training asks for more than the cluster and gets the rest. {len(SEEDS)} seeds, 95 % intervals; a replica takes
 two minutes to start and half a minute to leave.
 
 - *forecast* knows the requests before the present, and the capacity of the engines.

@@ -21,7 +21,7 @@ from kant.optimize.share.outcome import Outcome
 from kant.optimize.share.policies import POLICIES
 from kant.optimize.share.policy import Chooser, Policy
 from kant.optimize.share.rounds import simulate
-from kant.optimize.share.training import Training
+from kant.optimize.share.training import TrainingProgress
 from kant.scheduler.profile import builtin_profile
 from kant.sim.run import simulate as run_profile
 from kant.workload.cluster_file import read_cluster
@@ -61,7 +61,7 @@ class Timed:
         chooser = self.policy.begin(gpus, round_s)
         choose = chooser.choose
 
-        def timed(jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+        def timed(jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
             begun = time.process_time()
             chosen = choose(jobs, now, changed)
             self.slowest = max(self.slowest, time.process_time() - begun)

@@ -39,6 +39,7 @@ HOLDS = BACKFILLS.replace("timeout_s = 20", "timeout_s = 20\nhold_s = 12\nhold_f
 SOON_LATE = parse_profile(
     LATE.replace("timeout_s = 20\nsmall_timeout_s = 45", "timeout_s = 5\nsmall_timeout_s = 5\nhold_s = 0"), "soon-late"
 )
+PATIENT = parse_profile(EVICTS.replace("min_run_s = 0", "min_run_s = 40"), "patient")
 UNGUARDED = LATE[: LATE.index("\n[preemption]")].replace("timeout_s = 20", "keeps_priority = false\ntimeout_s = 0")
 PROFILES = [
     builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf"),
@@ -243,8 +244,8 @@ def assert_decided_alike(workload: Workload, profile: Profile, queues: QueueConf
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize("seed", [2, 17])
-def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "name"), [(2, "late"), (17, "late"), (5, "patient")])
+def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int, name: str) -> None:
     """Jobs of three priorities lend, borrow and reclaim; in such worlds each rule of the compiled instants matters."""
     draw, n = np.random.Generator(np.random.PCG64(seed)), 60
     workload = make_workload(
@@ -255,7 +256,7 @@ def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
     shares = [
         Queue(name, "all", quotas=(Quota(nominal=gpus * GPU),)) for name, gpus in (("a", 6), ("b", 6), ("own", 4))
     ]
-    profile = next(one for one in PROFILES if one.name == ["holds", "few", "late"][seed % 3])
+    profile = next(one for one in (*PROFILES, PATIENT) if one.name == name)
     assert_decided_alike(workload, profile, QueueConfig((Queue("all"), *shares)))
 
 

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import PROFILE, Up, asked, eventually
+from tests.openapi import schema
 from tests.patience import PATIENCE_S
 
 from kant.local.processes import marked
@@ -32,7 +33,6 @@ from kant.service.callers import page_token
 from kant.service.client import ServiceClient
 from kant.service.daemon import DaemonOptions, serve
 from kant.service.guard import address
-from kant.service.schema import schema
 from kant.service.store import Store, StoreFullError
 from kant.workload.cluster_file import read_cluster
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.studies.capacity import changed
+from benchmarks.studies.judges import capacity_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import DataFile
@@ -18,7 +20,7 @@ from tests.examples import examples
 from kant.model.errors import InputError
 from kant.optimize.capacity import exact, kernels
 from kant.optimize.capacity.file import read_instance
-from kant.optimize.capacity.generate import changed, generate
+from kant.optimize.capacity.generate import generate
 from kant.optimize.capacity.instance import (
     Instance,
     Process,
@@ -26,7 +28,6 @@ from kant.optimize.capacity.instance import (
     Starts,
     Task,
     cost_of,
-    faults,
     peaks,
     unchanged,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -12,7 +13,6 @@ from tests.examples import examples
 
 from kant.cli.plan_workflow import picture
 from kant.model.errors import InputError
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.file import graph_of, parse_workflow, processors_of, workflow_toml
 from kant.optimize.workflow.generate import generate
 from kant.optimize.workflow.plan import plan

@@ -39,7 +39,7 @@ def run(
     from kant.service.client import home_of
 
     with needs("kube"):
-        from kant.service.follow_services import Follower, alone, follow
+        from kant.service.follow_services import ServiceFollower, alone, follow
         from kant.service.follow_services import plan as ahead
     from kant.serving.live_services import read_live_services
 
@@ -57,7 +57,7 @@ def run(
 
     set_up(log_format)
     with alone(kept, [service.name for service in found]):
-        followers = [Follower(service, _place(service, services.parent, home, kube)) for service in found]
+        followers = [ServiceFollower(service, _place(service, services.parent, home, kube)) for service in found]
         follow(followers, _stop_signal())
 
 

@@ -475,12 +475,13 @@ class PendingQueue:
         first = self.entries.item(top, w.E_ROW)
         return first if top and first != row else None
 
-    def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, by_quota: bool) -> None:
+    def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, retry_until: int, by_quota: bool) -> None:
         """Record that compiled code has followed the state up to `now` and walked the buckets (`sim/advance.py`).
 
         `by_quota`: jobs may wait for their quotas.
         """
         self.now, self.may_try, self.doubts, self.wakes_on = now, may_try > 0, doubts > 0, wakes_on
+        self.retry_until = retry_until
         self._kept = self._kept or by_quota
         self._heads.clear()
 

@@ -51,7 +51,7 @@ from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
 from kant.service.front_ends import FrontEnds
 from kant.service.guard import Guard, address, is_loopback
-from kant.service.http import Service
+from kant.service.http import RouteHandlers
 from kant.service.notices import NONE as NO_NOTICES
 from kant.service.notices import NoticeFile, Notifier
 from kant.service.prune import Places, Pruner, in_doubt, wanted
@@ -235,7 +235,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else reload_now  # closing the terminal stops Kant
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
-    service = Service(questions, events, stop, guard)
+    service = RouteHandlers(questions, events, stop, guard)
     socket = options.home / SOCKET
     keeper = SlotKeeper(driver, service.orders, Caller(callers.owner, Role.OPERATOR, origin="front ends"))
     driver.on_change = _each(*followers, keeper.changed)

@@ -54,7 +54,6 @@ LONG = 8  # tokens a step of a request that is not alone; 0: as many as fit
 CHUNKED = 9  # 1: a prompt may be computed in parts; 0: a request is admitted with all its tokens
 WATERMARK = 10  # blocks that an admission leaves free while any request runs
 WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if those of this step do
-LIMITS_WIDTH = 12
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free

@@ -50,6 +50,11 @@ class LiveService:
         scaler, minute = self._scaler(int(now // 60))
         return self._bounded(scaler.wanted(minute, count))
 
+    def overrun(self, now: float, count: int) -> bool:
+        """Whether to call `wanted` before its time: more came in the last minute than `count` replicas bear."""
+        scaler, minute = self._scaler(int(now // 60))
+        return isinstance(scaler, Foresight) and count < self.table.most and scaler.overrun(minute, count)
+
     def ahead(self, now: float, hours: int) -> list[dict[str, Any]]:
         """Return for each of the next hours the highest forecast rate in requests a second, and the replicas for it.
 

@@ -134,6 +134,10 @@ class Declared:
         """Return the replicas from minute `now` on: at least the core, at most the maximum."""
         return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
 
+    def overrun(self, now: int, count: int) -> bool:
+        """Whether to call `wanted` in minute `now` before its time: more came than `count` replicas bear."""
+        return isinstance(self.scaler, Foresight) and count < self.table.most and self.scaler.overrun(now, count)
+
     def rate(self, now: int) -> float:
         """Return the requests a second of the next minutes: the forecast, else the rate of the last minute."""
         if isinstance(self.scaler, Foresight):

@@ -38,7 +38,7 @@ from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group
 from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
-from kant.queueing.claims import may_evict
+from kant.queueing.claims import may_evict, may_evict_later
 from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 from kant.sim.blocked import (
     HOME_SLOT,
@@ -330,21 +330,24 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                     victims, retry = finds_victims(
                                         now, row, running, borrows, rights, quotas, jobs, shapes
                                     )
-                                    wakes_on = wakes_on & QUOTA
-                                    if retry >= 0:
-                                        wakes_on |= LIVE
-                                    elif wakes_on != 0:
-                                        wakes_on |= JOBS
                                 if victims == MAY_BE or shapes[s, S_ALONE] == 1:
                                     code = WAITS
                                     break
+                                if rights.evicts and shapes[s, S_PREEMPTS] == 1 and may_evict_later(
+                                    priority, least if rights.by_priority or rights.keeps else FOREVER, started_least,
+                                    rights.reclaims, quotas.limits, quotas.used, home, amounts,
+                                ):  # fmt: skip
+                                    retry = min(retry if retry >= 0 else FOREVER, now + max(1, rights.min_run))
+                                if may and retry >= 0:
+                                    wakes_on = (wakes_on & QUOTA) | LIVE
+                                elif may:
+                                    wakes_on = (wakes_on & QUOTA) | (JOBS if wakes_on & QUOTA != 0 else 0)
                                 stands[RETRY] = max(stands[RETRY], retry)
                                 if verdicts[0, w.V_ROW] == 0:
                                     freed(pools, watched)
                                     stands[LOG], stands[WAKES_ON] = log[0], 0
                                 stands[WAKES_ON] |= wakes_on
-                                proven = priority <= started_least or not rights.evicts or shapes[s, S_PREEMPTS] == 0
-                                proven = proven and victims == NONE_PROVEN
+                                proven = victims == NONE_PROVEN
                                 if not proven:
                                     stands[DOUBTS] = stands[MAY_TRY] = 1
                                 w.learn(
@@ -405,11 +408,11 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                 )  # fmt: skip
                 stands[NOW] = now
             if code == 0:
-                if backfills:
+                if backfills or rights.evicts:
                     said = note(happened, said, now, CYCLED, -1, passed, review, 0)
                     stands[WAKE] = review if review > now else FOREVER
                 passed += 1
-            elif backfills or due == now:
+            elif backfills or rights.evicts or due == now:
                 stands[WAKE] = now  # for the rest of this instant
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
 

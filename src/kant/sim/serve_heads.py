@@ -72,8 +72,11 @@ def serve_none(
     view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
     domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
 ) -> int:  # fmt: skip
-    """Serve no head."""
-    return -1
+    """Serve no head. Return when time alone may let a blocked job start, µs; -1: never."""
+    if retry <= now:
+        return -1
+    count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), FOREVER)
+    return int(w.wakes_first(entries, verdicts, rights.heads[:count, 0].copy(), now))
 
 
 @cache

@@ -34,7 +34,7 @@ Count = Annotated[int, Meta(ge=1, le=MAX_NODES)]
 Block = Annotated[int, Meta(ge=1, le=MAX_GPUS)]
 
 
-class Shape(Struct, frozen=True, forbid_unknown_fields=True):
+class FabricShape(Struct, frozen=True, forbid_unknown_fields=True):
     """A regular fabric: the size of one domain of each level (None: level not described)."""
 
     nodes_per_hbd: Count | None = None
@@ -43,7 +43,7 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     spines_per_superspine: Count | None = None
 
 
-class Group(Struct, frozen=True, forbid_unknown_fields=True):
+class NodeGroup(Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[nodes]]` table: `count` identical nodes."""
 
     gpus: Annotated[int, Meta(ge=0, le=MAX_GPUS)]
@@ -53,7 +53,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     memory: int | str | None = None
     queues: list[str] | None = None
     name: str = "node-{index:05d}"
-    topology: Shape | None = None
+    topology: FabricShape | None = None
     nvlink: Block | None = None
     numa: Block | None = None
     nic: Block | None = None
@@ -61,12 +61,12 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     flavor: str = ""
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A whole TOML cluster file."""
 
-    nodes: list[Group]
+    nodes: list[NodeGroup]
     name: str | None = None
-    topology: Shape = Shape()
+    topology: FabricShape = FabricShape()
     fabric: Wires = Wires()
 
 
@@ -93,9 +93,9 @@ _EXPECTED = {
 }
 
 
-def parsed(where: str, text: str) -> File:
+def parsed(where: str, text: str) -> ClusterFile:
     """Parse the file; `nodes_of` checks what it says about single nodes. Raises InputError."""
-    file = parse_toml(where, text, File, _EXPECTED)
+    file = parse_toml(where, text, ClusterFile, _EXPECTED)
     if file.name is not None and not is_text(file.name):
         raise InputError(f"{where}, name", _SOME_TEXT, file.name)
     if sum(group.count for group in file.nodes) > MAX_NODES:
@@ -103,7 +103,7 @@ def parsed(where: str, text: str) -> File:
     return file
 
 
-def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
+def nodes_of(where: str, file: ClusterFile) -> Iterator[tuple[str, Node]]:
     """Every node of the file, each with the location of its group in the file."""
     issued: Counter[str] = Counter()  # domains of each level named so far, in the whole file
     numbered: Counter[str] = Counter()  # nodes named so far, by pattern
@@ -134,7 +134,7 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
 class _Fabric:
     """Fills the domains of one regular shape, node by node; `issued` numbers them through the whole file."""
 
-    def __init__(self, where: str, shape: Shape, issued: Counter[str]) -> None:
+    def __init__(self, where: str, shape: FabricShape, issued: Counter[str]) -> None:
         sizes = (shape.nodes_per_leaf, shape.leaves_per_spine, shape.spines_per_superspine)
         fields = shape.__struct_fields__[1:]
         span = 1
@@ -203,7 +203,7 @@ def _memory(place: str, amount: int | str | None) -> int:
     return int(mib)
 
 
-def _blocks(place: str, group: Group) -> tuple[int, int, int]:
+def _blocks(place: str, group: NodeGroup) -> tuple[int, int, int]:
     """GPUs in an NVLink island, of a NUMA node and under a PCIe switch; 0 if not given."""
     nvlink, numa, nic = group.nvlink or 0, group.numa or 0, group.nic or 0
     if not Node("", group.gpus, nvlink=nvlink, numa=numa, nic=nic).is_regular:

@@ -56,6 +56,10 @@ class Rebuilding:
         limits = filters.limits
         return filters.outdated or self._improved_at <= now or (bool(limits.since) and limits.waited() > PATIENCE)
 
+    def look_soon(self) -> None:
+        """Schedule another look at the filters, but not too often."""
+        self._improved_at = min(self._improved_at, self._looked + FAILING)
+
     def looked(self, began: float) -> None:
         """Note that the filters have been looked at, from `began` until now."""
         self._looked = time.monotonic()

@@ -237,8 +237,6 @@ class Transitions:
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
         if why:
-            if any(slot.bound for slot in workload.slots) or self.translation.devices.requests.homes:
-                self.translation.stale = True
             filters.outdated = True
             self.refused[workload] = None
             if filters.among_themselves(placed):

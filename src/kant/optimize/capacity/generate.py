@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kant.model.errors import InputError
-from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Task
+from kant.optimize.capacity.instance import Instance, Process, Resource, Task
 
 PER_PROCESS = 20
 SLACK = 2
@@ -42,22 +42,3 @@ def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
         release = rng.randint(0, horizon - SLACK * longest)
         processes.append(Process(f"p{p}", release, release + SLACK * longest, made_tasks))
     return Instance(costs, tuple(processes))
-
-
-def changed(instance: Instance, share: float, seed: int = 0) -> Instance:
-    """The instance with this share of its processes changed: task durations vary, windows move."""
-    rng = random.Random(seed)
-    count = max(1, round(share * len(instance.processes)))
-    chosen = set(rng.sample(range(len(instance.processes)), count))
-    processes = []
-    for p, process in enumerate(instance.processes):
-        if p in chosen:
-            tasks = tuple(
-                Task(task.id, max(1, task.duration + rng.randint(-2, 2)), task.demand, task.after)
-                for task in process.tasks
-            )
-            shift = rng.randint(-min(10, process.release), 10)
-            span = process.deadline - process.release + 2 * len(tasks)
-            process = Process(process.id, process.release + shift, min(process.release + shift + span, MOST), tasks)
-        processes.append(process)
-    return Instance(instance.resources, tuple(processes), instance.tick_us)

@@ -147,26 +147,6 @@ def cost_of(instance: Instance, peak: Mapping[str, int]) -> int:
     return sum(resource.cost * peak[resource.name] for resource in instance.resources)
 
 
-def faults(instance: Instance, starts: Starts) -> list[str]:
-    """The errors of a plan, as sentences; empty for a valid plan."""
-    found = []
-    for process in instance.processes:
-        durations = {task.id: task.duration for task in process.tasks}
-        for task in process.tasks:
-            name = f"{process.id}/{task.id}"
-            at = starts.get((process.id, task.id))
-            if at is None:
-                found.append(f"{name} has no start")
-                continue
-            if not process.release <= at <= process.deadline - task.duration:
-                found.append(f"{name} is outside the window of its process")
-            for other in task.after:
-                before = starts.get((process.id, other))
-                if before is not None and before + durations[other] > at:
-                    found.append(f"{name} starts before {other} ends")
-    return found
-
-
 def unchanged(old: Instance, new: Instance) -> set[str]:
     """The processes that are equal in both instances."""
     before = {process.id: process for process in old.processes}

@@ -14,7 +14,7 @@ MOST_GRAPHS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WorkflowStream:
     """Graphs of `pool`, with equal probability, at exponential intervals of `every` ticks on average.
 
     They arrive before `until`, and `start` of them at time zero. While `most` are in progress, arrivals are lost (0:

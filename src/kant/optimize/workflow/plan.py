@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kant.optimize.workflow.board import Board, Key
-from kant.optimize.workflow.graph import Graph, Run
+from kant.optimize.workflow.graph import Graph, StageRun
 from kant.optimize.workflow.policy import Policy
 
 STAGE_ENDS, GRAPH_COMES = 0, 1
@@ -18,7 +18,7 @@ STAGE_ENDS, GRAPH_COMES = 0, 1
 class Stream:
     """The result of a stream. `arrivals` has the accepted graphs, `lost` counts the others."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StageRun, ...]
     arrivals: dict[int, int]
     ends: dict[int, int]
     lost: int
@@ -87,6 +87,6 @@ def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> li
     return free
 
 
-def plan(graph: Graph, policy: Policy) -> tuple[Run, ...]:
+def plan(graph: Graph, policy: Policy) -> tuple[StageRun, ...]:
     """The runs of one graph that arrives at time zero, in the order in which they were placed."""
     return stream((graph,), (0,), policy).runs

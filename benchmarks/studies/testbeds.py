@@ -12,10 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from kant.placement.perf.layer import Cost, Operations, Volumes
-
-CONTENTION = 0.68
-"""Speed of each message stream while both run: fitted to table 5, on nodes whose GPUs are on PCIe."""
+from kant.placement.perf.layer import CONTENTION, Cost, Operations, Volumes
 
 ATTENTION = 2.0
 """Time of attention relative to that of its multiply-adds."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from kant.model.errors import InputError
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.learned import Learned
+from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import Planning, planning_of
 from kant.optimize.capacity.solve import insert_best
-from kant.optimize.cross_entropy import Weights, search_weights
+from kant.optimize.workflow.train import Weights, search_weights
 
-WEIGHTS = tuple(field.name for field in fields(Learned))
+WEIGHTS = tuple(field.name for field in fields(LearnedInsertion))
 FIRST = tuple(1.0 if name == "work" else 0.0 for name in WEIGHTS)
 
 INSTANCES = 12
@@ -28,7 +28,7 @@ class Generation:
     """One step of the training. `ratio` is the mean cost of `order` over that of the best fixed order."""
 
     number: int
-    order: Learned
+    order: LearnedInsertion
     ratio: float
 
 
@@ -63,6 +63,6 @@ def cost_by(insert: Callable[[Planning], None], empty: Planning) -> int:
     return planning.cost
 
 
-def order_of(weights: Weights) -> Learned:
+def order_of(weights: Weights) -> LearnedInsertion:
     """The learned order with these weights, rounded to four digits so that they can be written down."""
-    return Learned(**{name: round(float(value), 4) for name, value in zip(WEIGHTS, weights, strict=True)})
+    return LearnedInsertion(**{name: round(float(value), 4) for name, value in zip(WEIGHTS, weights, strict=True)})

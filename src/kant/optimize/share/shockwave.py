@@ -2,25 +2,109 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.optimize.share.policy import SHARES, Chooser
-from kant.optimize.share.predictor import expected_left
-from kant.optimize.share.training import Training
-from kant.optimize.share.window_exact import best_counts
-from kant.optimize.solvers import cp_sat
+from kant.optimize.share.training import TrainingProgress
+from kant.optimize.solvers import cp_sat, deterministic
 from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
+
+UNITS = 10**6
+"""The resolution of the objective: units in the gain of the best single round of a job."""
+PARTS = 1000
+"""Parts of a round in which the remaining time of the longest job is counted."""
+
+
+def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]:
+    """Counts at least as good as `begin`, after at most `limit` deterministic seconds.
+
+    Raises InputError if CP-SAT is not installed.
+    """
+    cp_model = cp_sat()
+    model: Any = cp_model.CpModel()
+    entries = window.entries
+    scale = len(entries) * window.rounds
+    counts, gains, most = [], [], []
+    for i, entry in enumerate(entries):
+        top = entry.most(window.rounds)
+        counts.append(model.new_int_var(0, top, f"n{i}"))
+        most.append(top)
+    # Utilities at whole rounds suffice; their steps shrink, so lines through neighbours lie above.
+    steps = [
+        [entry.weight * (entry.utility(n + 1) - entry.utility(n)) for n in range(top)]
+        for entry, top in zip(entries, most, strict=True)
+    ]
+    unit = max((max(each) for each in steps), default=0.0) / UNITS or 1.0
+    for i, each in enumerate(steps):
+        whole = [round(step / unit) for step in each]
+        gains.append(model.new_int_var(0, sum(whole), f"u{i}"))
+        reached, last = 0, None
+        for n, step in enumerate(whole):
+            if step != last:
+                model.add(gains[i] <= reached + step * (counts[i] - n))
+            reached, last = reached + step, step
+        model.add(gains[i] <= reached)
+    price = round(window.price * scale / PARTS / unit)
+    lengths = [math.ceil(entry.left * PARTS) for entry in entries]
+    longest = model.new_int_var(0, max(lengths), "longest")
+    for count, length in zip(counts, lengths, strict=True):
+        model.add(longest >= length - PARTS * count)
+    used = sum(entry.gpus * count for entry, count in zip(entries, counts, strict=True))
+    model.add(used <= window.gpus * window.rounds)
+    model.maximize(sum(gains) - price * longest)
+    for variable, count in zip(counts, begin, strict=True):
+        model.add_hint(variable, count)
+    solver = deterministic(limit)
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return list(begin)
+    found = [solver.value(count) for count in counts]
+    return found if window.value(found) > window.value(begin) else list(begin)
+
+
+DONE = 1.0
+"""The expected seconds of a job that has trained all its epochs."""
+
+
+def expected_left(job: TrainingProgress) -> float:
+    """The seconds that a job is expected to take alone, from the epochs that it has trained at each batch size.
+
+    A Dirichlet prior gives each batch size of its profile the same share of the epochs; the observed epochs, including
+    the present one, are added. The expected epochs of each size, less those trained, determine the split of the
+    remaining epochs. Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
+    """
+    whole = job.job.epoch_count
+    left = whole - job.epoch
+    if left <= 0:
+        return DONE
+    seconds = {run.batch: run.seconds for run in job.job.epochs}
+    seconds[job.batch] = job.job.samples / job.batch / job.speed
+    seen = dict(job.trained)
+    seen[job.batch] = seen.get(job.batch, 0.0) + 1.0
+    sizes = sorted(seconds.keys() | seen.keys())
+    prior = whole / len(sizes)
+    counted = whole + sum(seen.values())
+    open_epochs = {}
+    for batch in sizes:
+        had = seen.get(batch, 0.0)
+        open_epochs[batch] = max(0.0, whole * (prior + had) / counted - had)
+    total = sum(open_epochs.values())
+    if total <= 0:
+        return left * seconds[job.batch]
+    return left / total * sum(epochs * seconds.get(batch, seconds[job.batch]) for batch, epochs in open_epochs.items())
+
 
 MEMORY = 0.9
 """The weight of the mean of earlier estimates in a job's fair time; the rest is the latest estimate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shockwave:
+class ShockwaveRounds:
     """Plan a window of rounds so that the product of all progress is large and the longest job does not end late.
 
     A job that is expected to take longer than with a fair share of the cluster has its weight multiplied by the ratio
@@ -54,10 +138,10 @@ class Shockwave:
 class _Plan:
     """The planned rounds, and the fair times as estimated so far."""
 
-    def __init__(self, policy: Shockwave, gpus: int, round_s: float) -> None:
+    def __init__(self, policy: ShockwaveRounds, gpus: int, round_s: float) -> None:
         self.policy, self.gpus, self.round_s = policy, gpus, round_s
         self.fair: dict[int, _FairTime] = {}
-        self.rounds: list[list[Training]] = []
+        self.rounds: list[list[TrainingProgress]] = []
         self.solver = policy.solver
         self.note = ""
         if self.solver:
@@ -67,10 +151,10 @@ class _Plan:
                 self.solver = False
                 self.note = f"plans are by marginal gains alone: {absent}"
 
-    def ran(self, job: Training, seconds: float) -> None:
+    def ran(self, job: TrainingProgress, seconds: float) -> None:
         """Do nothing: the job itself records what has run."""
 
-    def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+    def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
         if changed:
             self.fair = {job.number: self.fair.get(job.number) or _FairTime() for job in jobs}
             for job in jobs:
@@ -79,11 +163,11 @@ class _Plan:
             self.rounds = self.plan(jobs, now)
         return self.rounds.pop(0)
 
-    def share(self, job: Training, jobs: Sequence[Training]) -> float:
+    def share(self, job: TrainingProgress, jobs: Sequence[TrainingProgress]) -> float:
         """The share of time that a job would run with an equal share, by weight, of the cluster."""
         return min(1.0, self.gpus * job.weight / len(jobs))
 
-    def plan(self, jobs: Sequence[Training], now: float) -> list[list[Training]]:
+    def plan(self, jobs: Sequence[TrainingProgress], now: float) -> list[list[TrainingProgress]]:
         policy = self.policy
         entries = []
         for job in jobs:

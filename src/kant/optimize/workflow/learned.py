@@ -11,13 +11,13 @@ from kant.optimize.workflow.policy import STAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedRule:
     """The ready stage of the highest score goes where it ends first.
 
     The score is the sum of these fields, each times its feature. Times are in mean durations of a stage of the graph,
     ranks and ages in lengths of its critical path. With `finish` = -1 and the others 0 it is ETF. The idea is that of
     DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left out. `kant plan
-    train` finds weights (`train.py`); the defaults are those found by the study.
+    train` finds weights; the defaults are those found by the study.
     """
 
     finish: float = -2.187
