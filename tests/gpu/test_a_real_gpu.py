@@ -76,7 +76,9 @@ while not elastic.is_over(tokens):
 print('loss', float(model(torch.randn(64, 64, device='cuda')).square().mean().detach()))
 """
 )
-CONTRACT = "[batch]\nleast = 16\nmost = 64\nper_gpu = 16\n[rate]\namplitude = 0.1\nbatch_power = 0.5\ntoken_power = -0.25\n"
+CONTRACT = (
+    "[batch]\nleast = 16\nmost = 64\nper_gpu = 16\n[rate]\namplitude = 0.1\nbatch_power = 0.5\ntoken_power = -0.25\n"
+)
 FORKS = f"import subprocess, sys\n[subprocess.Popen([sys.executable, '-c', {SLEEPS!r}]) for _ in range(2)]\n{SLEEPS}"
 SEES = "import os, torch; print(os.environ['CUDA_VISIBLE_DEVICES'], torch.cuda.device_count())"
 
