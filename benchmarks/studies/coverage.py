@@ -294,8 +294,9 @@ jobs of one jam start early or late together, so a week is hardly more than one 
 load of 0.9 (seed 2) and three at 1.0 (seed 21), where owners say up to {FACTOR:g} times too much. It runs under the
 built-in profiles that the command names, or all in which jobs end. Several of them differ only by placement and decide
 alike here: they have equal lines, and count once where answers are pooled. That the P90 is calibrated by jams was
-chosen on another draw (seed 1). `philly` is a real log, its October and November on 640 GPUs, where nobody says how long a job runs; it is known to the study (`philly/kant`,
-`philly/easy`, `philly/fair-share`), and is on this page only where the command names it.
+chosen on another draw (seed 1). `philly` is a real log, its October and November on 640 GPUs, where nobody says how
+long a job runs; it is known to the study (`philly/kant`, `philly/easy`, `philly/fair-share`), and is on this page only
+where the command names it.
 """
 
 
