@@ -50,7 +50,7 @@ from kant.workload.tenants_file import parse_tenants
 CONFIG = QueueConfig(
     (Queue("default", "lab"), Queue("lab"), Queue("vision", "lab", weight=2, quotas=(Quota(nominal=8000),)))
 )
-KNOWN = CellState(([2000] * 30, [4000] * 30), [500_000, 900_000], 5, 4)
+KNOWN = CellState([2000] * 30, 500_000, 5, 4, 0)
 AT = cell(reach(2 * HOUR), ANY)
 
 
