@@ -201,7 +201,8 @@ def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(
             return there == [list(range(at_chat)), list(range(at_code))] and phases.count("running") == train
 
         assert turn(NOON) == [1, 1]
-        assert eventually(lambda: stands(1, 1, 1) and asyncio.run(ask(chat, 1)) == asyncio.run(ask(code, 1)) == [200])
+        assert eventually(lambda: stands(1, 1, 1) and _rows(to_chat)[0]["up"] and _rows(to_code)[0]["up"])
+        assert asyncio.run(ask(chat, 1)) == asyncio.run(ask(code, 1)) == [200]
         turn(NOON + 60)
         assert asyncio.run(ask(chat, 12)) == [200] * 12  # in the minute that follows: four times what is forecast
         caplog.clear()
