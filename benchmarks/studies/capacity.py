@@ -21,7 +21,17 @@ from benchmarks.studies.parts import write_part
 from kant.optimize.capacity.exact import solve_free
 from kant.optimize.capacity.file import read_instance
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.instance import MOST, Instance, Process, Starts, Task, cost_of, flat, peaks, unchanged
+from kant.optimize.capacity.instance import (
+    MOST,
+    Instance,
+    Process,
+    ProcessTask,
+    Starts,
+    cost_of,
+    flat,
+    peaks,
+    unchanged,
+)
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower, plan, replan
 from kant.optimize.solvers import cp_sat, deterministic
@@ -45,7 +55,7 @@ def changed(instance: Instance, share: float, seed: int = 0) -> Instance:
     for p, process in enumerate(instance.processes):
         if p in chosen:
             tasks = tuple(
-                Task(task.id, max(1, task.duration + rng.randint(-2, 2)), task.demand, task.after)
+                ProcessTask(task.id, max(1, task.duration + rng.randint(-2, 2)), task.demand, task.after)
                 for task in process.tasks
             )
             shift = rng.randint(-min(10, process.release), 10)

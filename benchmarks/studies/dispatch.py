@@ -218,10 +218,10 @@ over to the core in batches. Front ends of requests to a model are the [routers]
 which any number share a port: each has cached loads (what it has sent itself, and what the others say in batches), and
 asks nobody for a request. With `kant serve route --router dodoor --gossip` they choose by the score of this page, over
 KV, seats and tokens to prefill; [on a published trace](serving-routers.md#front-ends-that-are-told-rarely) in which no
-prompts repeat four of them have a lower mean and P99 than with any other rule. What a router adds to a request, and two
-of them that share a port, is measured on [that page](../routing.md#what-it-costs): 0.33 and 0.34 ms at the P50. A
-request holds no place in the cluster, so a batch through the core would add a turn of it to each, and decide nothing
-more. The core decides how many replicas there are, and where.
+prompts repeat four of them have a lower mean time to first token than with any other rule. What a router adds to a
+request, and two of them that share a port, is measured on [that page](../routing.md#what-it-costs): 0.33 and 0.34 ms at
+the P50. A request holds no place in the cluster, so a batch through the core would add a turn of it to each, and decide
+nothing more. The core decides how many replicas there are, and where.
 """
 
 

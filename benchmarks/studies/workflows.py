@@ -21,13 +21,13 @@ from kant.optimize.workflow.learned import LearnedRule
 from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.plan import plan
 from kant.optimize.workflow.policies import POLICIES, Rank
-from kant.optimize.workflow.policy import Policy
+from kant.optimize.workflow.policy import WorkflowRule
 from kant.optimize.workflow.train import Generation, train
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "workflows.md"
 SEEDS = range(30)
 UNTIL, MOST = 5_000, 3
-RULES: dict[str, Policy] = {name: rule for name, rule in POLICIES.items() if name != "learned"}
+RULES: dict[str, WorkflowRule] = {name: rule for name, rule in POLICIES.items() if name != "learned"}
 STREAM_RULES = RULES | {"rank, blind": Rank(transfers=False)}
 TRAINED = (0, 1)
 """Seeds of the training."""
@@ -49,7 +49,7 @@ def ten_tasks() -> Iterator[str]:
     yield f"| `optimal` | {optimum} | proven in {spent:.2f} s of CPU |"
 
 
-def latencies(load: WorkflowStream, rule: Policy) -> list[float]:
+def latencies(load: WorkflowStream, rule: WorkflowRule) -> list[float]:
     """The mean latency of each seed. Every plan is checked."""
     found = []
     for seed in SEEDS:

@@ -151,6 +151,12 @@ STAYS_AS_THE_HEAD_FAILS = replace(
 )
 """Who starts then may not be stopped, and who comes then waits."""
 
+KEYS_OF_TWO_PRIORITIES = replace(
+    at_once((2, 30, 5, 0), (6, 5, 4, 1), (8, 1, 4, 1), (8, 5, 4, 1)),
+    queue=np.array([0, 0, 0, 1]), queues=("a", "b"), preemptible=np.array([0, 1, 1, 1]),
+)  # fmt: skip
+"""From the second job on each bucket has a key of its own, so the last is told that it waits, as the second was."""
+
 NO_QUEUES = QueueConfig()
 QUEUE_TAKES_QUOTA = replace(
     at_once((0, 99, 4, 0), (0, 10, 4, 0), (0, 12, 4, 0), (1, 50, 8, 0), (10, 99, 4, 0), (23, 60, 1, 0)),
@@ -174,6 +180,7 @@ TWO_QUEUES = QueueConfig(
 @example(URGENT_EVICTS, PROFILES[7], False, 0, "", NO_QUEUES)
 @example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(QUEUE_TAKES_QUOTA, PROFILES[7], True, 0, "", TWO_QUEUES)
+@example(KEYS_OF_TWO_PRIORITIES, PROFILES[5], True, 0, "", NO_QUEUES)
 @example(URGENT_LAST, PROFILES[0], True, 0, "", NO_QUEUES)
 @example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "", NO_QUEUES)
 @example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "", NO_QUEUES)

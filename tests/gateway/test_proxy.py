@@ -46,7 +46,7 @@ def drawn(seed: int, count: int = 24) -> Requests:
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
-    requests = drawn(len(name))
+    requests = drawn(len(name) + 1)
 
     async def played() -> list[int]:
         urls = [mock.url for mock in mocks]

@@ -32,14 +32,14 @@ NOON = 1795348800.0  # 2026-11-22T12:00:00Z, a moment of the forecast
 DEPLOYMENTS = "/apis/apps/v1/namespaces/models/deployments"
 
 
-def deployment(name: str, replicas: int) -> Object:
+def deployment(name: str, replicas: int, namespace: str = "models") -> Object:
     pod = {"schedulerName": "kant", "containers": [{"name": "engine", "image": "engine"}]}
     labels = {"app": name}
     spec = {
         "replicas": replicas, "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }  # fmt: skip
-    meta = {"name": name, "namespace": "models"}
+    meta = {"name": name, "namespace": namespace}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
 
 
@@ -155,18 +155,18 @@ async def deployments(api: Api) -> AsyncIterator[None]:
 
     async def follow() -> None:
         while True:
-            there = {pod["metadata"]["name"]: pod for pod in await api.list("pods", "models")}
-            for one in (await api.get(DEPLOYMENTS))["items"]:
+            there = {pod["metadata"]["name"]: pod for pod in await api.list("pods", "pool")}
+            for one in (await api.get("/apis/apps/v1/namespaces/pool/deployments"))["items"]:
                 name, count = one["metadata"]["name"], one["spec"]["replicas"]
                 may_stop = YES if name.endswith("burst") else {"scheduling.kant.dev/preemptible": "false"}
                 for k in range(8):
                     pod = f"{name}-{k}"
                     if k < count and pod not in there:
                         await api.create(
-                            make_pod(pod, 1, namespace="models", priority_class="serving", annotations=may_stop)
+                            make_pod(pod, 1, namespace="pool", priority_class="serving", annotations=may_stop)
                         )
                     elif k >= count and pod in there and "deletionTimestamp" not in there[pod]["metadata"]:
-                        await api.delete(f"/api/v1/namespaces/models/pods/{pod}")
+                        await api.delete(f"/api/v1/namespaces/pool/pods/{pod}")
             await asyncio.sleep(0.1)
 
     task = asyncio.create_task(follow())
@@ -194,7 +194,7 @@ begins = 2026-11-22T00:00:00Z
 operators = ["{address}"]
 [service.kubernetes]
 bursts = "deployments/{name}-burst"
-namespace = "models"
+namespace = "pool"
 """
         for name, address in operators.items()
     ]
@@ -211,7 +211,7 @@ async def test_two_models_and_training_on_one_pool_where_traffic_exceeds_its_for
     )
     mock = start("mock")
     port = int(mock.url.rpartition(":")[2])
-    await api.namespace("models")
+    await api.namespace("pool")
     await api.create_all([make_priority_class("serving", 1000), make_node("n0")])
     try:
         with router(port, 1) as (chat, to_chat), router(port, 1) as (code, to_code):
@@ -219,7 +219,9 @@ async def test_two_models_and_training_on_one_pool_where_traffic_exceeds_its_for
             services = read_live_services(file, NOON, tmp_path)
             async with FakeKubelet(api), ReplicaController(api) as jobs, deployments(api), kant(profile=preempting):
                 both = [
-                    deployment(f"{name}-{part}", int(part == "core")) for name in ("chat", "code") for part in PARTS
+                    deployment(f"{name}-{part}", int(part == "core"), "pool")
+                    for name in ("chat", "code")
+                    for part in PARTS
                 ]
                 await api.create_all(both)
                 places = [await asyncio.to_thread(place_of, service, tmp_path, None, there) for service in services]

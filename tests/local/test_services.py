@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import sys
@@ -169,7 +170,10 @@ port = {port}
     return folder / "services.toml"
 
 
-def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(tmp_path: Path) -> None:
+def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "kant.services")
     first = free_ports(4)
     ports = {"chat": first, "code": first + 2}
     with (
@@ -200,7 +204,10 @@ def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(
         assert eventually(lambda: stands(1, 1, 1) and asyncio.run(ask(chat, 1)) == asyncio.run(ask(code, 1)) == [200])
         turn(NOON + 60)
         assert asyncio.run(ask(chat, 12)) == [200] * 12  # in the minute that follows: four times what is forecast
+        caplog.clear()
         assert turn(NOON + 120) == [2, 1]  # three minutes before its time
+        why = {"service": "chat", "had": 1, "wanted": 2, "gpus": 1, "expected": 0.05, "seen": 0.2}
+        assert [vars(record)["fields"] for record in caplog.records if record.name == "kant.services"] == [why]
         assert eventually(lambda: stands(2, 1, 0))
         assert eventually(lambda: all(row["up"] for row in _rows(to_chat)))
         assert asyncio.run(ask(chat, 30)) == [200] * 30

@@ -20,7 +20,7 @@ from kant.model.errors import InputError
 from kant.optimize.capacity import kernels
 from kant.optimize.capacity.file import instance_json
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.instance import Instance, Process, Resource, Task, unchanged
+from kant.optimize.capacity.instance import Instance, Process, ProcessTask, Resource, unchanged
 from kant.optimize.capacity.learned import LearnedInsertion, features
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import plan, replan
@@ -56,7 +56,7 @@ def test_insertion_does_the_same_compiled_and_not(seed: int, order: LearnedInser
 
 
 def test_what_is_known_of_two_processes_that_share_a_window() -> None:
-    long, short = Task("t", 2, {"g": 3}), Task("t", 1, {"g": 2})
+    long, short = ProcessTask("t", 2, {"g": 3}), ProcessTask("t", 1, {"g": 2})
     instance = Instance((Resource("g", 1),), (Process("a", 0, 3, (long,)), Process("b", 0, 3, (short,))))
     windows, known, shares = features(planning_of(instance).tasks, 3)
     assert windows.tolist() == [[0, 3], [0, 3]] and shares.tolist() == [[1.0], [1.0]]
@@ -67,7 +67,7 @@ def test_what_is_known_of_two_processes_that_share_a_window() -> None:
 
 def test_an_order_that_looks_at_the_crowd_goes_where_it_is_full_first() -> None:
     """a is first by its number; then c, whose window it has filled, goes before b."""
-    tasks = (Task("t", 4, {"g": 2}),)
+    tasks = (ProcessTask("t", 4, {"g": 2}),)
     spans = ((0, 4), (10, 15), (0, 5))
     processes = tuple(Process(name, *span, tasks) for name, span in zip("abc", spans, strict=True))
     planning = planning_of(Instance((Resource("g", 1),), processes))

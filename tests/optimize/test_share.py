@@ -15,7 +15,7 @@ from tests.examples import examples
 
 from kant.model.adaptive import AdaptiveJob, EpochRun, gns_batch, plain_job
 from kant.optimize.share.interior import inside
-from kant.optimize.share.outcome import Outcome
+from kant.optimize.share.outcome import SharingOutcome
 from kant.optimize.share.policies import ALSO, POLICIES
 from kant.optimize.share.rounds import ShareRound, simulate
 from kant.workload.read import read_workload
@@ -55,7 +55,9 @@ def workloads(draw: st.DrawFn) -> list[AdaptiveJob]:
     return made
 
 
-def ran(jobs: list[AdaptiveJob], policy: str, gpus: int = GPUS, **options: object) -> tuple[Outcome, list[ShareRound]]:
+def ran(
+    jobs: list[AdaptiveJob], policy: str, gpus: int = GPUS, **options: object
+) -> tuple[SharingOutcome, list[ShareRound]]:
     rounds: list[ShareRound] = []
     found = simulate(jobs, gpus, POLICIES[policy], watch=rounds.append, **options)  # type: ignore[arg-type]
     return found, rounds

@@ -98,7 +98,9 @@ def test_a_learned_forecast_knows_what_the_routers_count(tmp_path: Path) -> None
     assert service.wanted(NOW + 3600, 1) == 1 and service.wanted(NOW + 13 * 3600, 1) == 3
     service.traffic.note(NOW + 3600, 0)
     service.traffic.note(NOW + 3600 + 1800, 1800 * 2.0)  # four times as many as usual
-    assert service.wanted(NOW + 3600 + 1800, 1) == 2
+    assert service.wanted(NOW + 3600 + 1800, 1) == 2 and not service.overrun(NOW + 3600 + 1800, 2)
+    service.traffic.note(NOW + 3600 + 1860, 1800 * 2.0 + 60 * 4.0)  # the last minute twice as many again
+    assert service.overrun(NOW + 3600 + 1860, 2) and service.wanted(NOW + 3600 + 1860, 2) == 3
 
 
 def test_a_utilisation_is_kept_by_what_the_routers_count(tmp_path: Path) -> None:

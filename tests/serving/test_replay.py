@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,13 +87,18 @@ def of(arrival: list[float], prompt: list[int], output: list[int]) -> Day:
     ),
     st.integers(1, 3),
     st.integers(1, 2),
+    st.booleans(),
 )  # fmt: skip
 def test_outputs_apart_from_prompts_wait_for_their_kv_and_for_no_prompt(
-    drawn: list[tuple[float, int, int]], prefill: int, decode: int
+    drawn: list[tuple[float, int, int]], prefill: int, decode: int, ahead: bool
 ) -> None:
     arrival, prompt, output = (list(column) for column in zip(*sorted(drawn), strict=True))
     model = SETTINGS.latency
-    served = replay(of(arrival, prompt, output), Setup("least-tokens", prefill + decode, "fcfs", prefill), SETTINGS, 0)
+    settings, setup = (
+        replace(SETTINGS, async_scheduling=ahead),
+        Setup("least-tokens", prefill + decode, "fcfs", prefill),
+    )
+    served = replay(of(arrival, prompt, output), setup, settings, 0)
     longest = model.step_ms(SETTINGS.max_num_seqs, SETTINGS.tokens, SETTINGS.tokens) / 1e3  # 32 tokens, no prompt
     assert ((served.finish == served.first) == (served.requests.output == 1)).all()
     assert (served.engine >= prefill).all() and (served.engine < prefill + decode).all()
@@ -109,6 +115,14 @@ def test_outputs_apart_from_prompts_wait_for_their_kv_and_for_no_prompt(
             assert served.finish[i] == pytest.approx(first + sum(steps))
         if output[i] > 1:
             assert served.gap[i] <= longest
+
+
+def test_an_engine_that_only_computes_prompts_computes_nothing_in_vain() -> None:
+    """Two prompts of a whole step each, at once, on engines that plan a step ahead."""
+    settings, step = replace(SETTINGS, async_scheduling=True), SETTINGS.latency.step_ms(2048, 0, 2048 * 1024.0)
+    served = replay(of([0.0, 0.0], [2048, 2048], [1, 1]), Setup("least-tokens", 2, "fcfs", 1), settings, 0)
+    rest = 1e3 * 2048 * 131072 / 25e9 + SETTINGS.latency.step_ms(1, 0, 2047.5)
+    assert 1e3 * served.first == pytest.approx([step + rest, 2 * step + rest])
 
 
 def test_a_day_with_prefill_and_decode_apart(tmp_path: Path) -> None:

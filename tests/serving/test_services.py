@@ -348,7 +348,7 @@ def written(folder: Path, text: str) -> Path:
 def test_a_file_of_services_is_read(tmp_path: Path) -> None:
     (found,) = read_services(written(tmp_path, CHAT + 'history = "before.csv"\n'))
     assert found.gpus == 1 and len(found.counts) == 120 and found.curve.at(2) == 9.6
-    assert found.wanted(0, 1) >= 1
+    assert found.wanted(0, 1) >= 1 and found.overrun(80, 1) and not found.overrun(80, 2)  # 5 came, one bears 3.9
     assert read_rates(tmp_path / "chat.csv").tolist() == [4.0] * 60 + [5.0] * 60
     assert drawn_counts(np.full(2000, 5.0), 0).mean() == pytest.approx(300, rel=0.01)
 

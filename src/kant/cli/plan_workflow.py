@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.optimize.workflow.graph import Graph, StageRun
-    from kant.optimize.workflow.policy import Policy
+    from kant.optimize.workflow.policy import WorkflowRule
 
 OPTIMAL = "optimal"
 WIDTH = 72
@@ -87,7 +87,7 @@ def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[StageRun, 
     return plan(graph, policy_named(policy, [*POLICIES, OPTIMAL])), lower_bound(graph)
 
 
-def policy_named(name: str, known: Sequence[str]) -> Policy:
+def policy_named(name: str, known: Sequence[str]) -> WorkflowRule:
     """Return the policy of a name, or the learned order of a file; raises InputError for neither."""
     from kant.optimize.workflow.policies import POLICIES
     from kant.optimize.workflow.weights import read_weights

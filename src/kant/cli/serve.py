@@ -211,15 +211,17 @@ def verify(
     json: Json = False,
 ) -> int:
     """Run recorded runs of vLLM's own scheduler through the engine and count what agrees to the bit."""
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.serving.recording import read_recording, verify
 
     found = verify(read_recording(file))
     if json:
         print_json(found.json())
     else:
-        console.print(f"{found.cells_exact:,} of {found.cells:,} runs exact; {found.steps:,} engine steps")
-        console.print(f"{found.exact:,} of {found.requests:,} requests exact; {found.preemptions:,} preemptions")
+        columns = ["mode", "runs", "exact", "requests", "exact", "preemptions", "steps"]
+        rows = [[mode, *(f"{count:,}" for count in counts.json().values())] for mode, counts in found.modes.items()]
+        print_table(columns, rows, left=columns[:1])
+        console.print(f"{found.exact:,} of {found.requests:,} requests exact")
         if (odd := found.first_difference) is not None:
             console.print(
                 f"first difference: cell {odd.cell}, request {odd.request}: {odd.field} is {odd.ours!r},"
@@ -271,11 +273,14 @@ def _run(
     coming: Requests, settings: EngineSettings, setup: ServeSetup, policy: str, router: str, seed: int
 ) -> tuple[dict[str, Any], Served]:
     """Run once; return the summary, and the result of each request."""
+    from kant.serving.fleet import settings_under
     from kant.serving.fleet import simulate as run
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
     from kant.serving.summary import Objectives, summarise
 
-    served = run(coming, settings, setup.engines, policy_named(policy), router_named(router), seed)
+    rule = policy_named(policy)
+    served = run(coming, settings, setup.engines, rule, router_named(router), seed)
     summary = summarise(served, Objectives(setup.ttft, setup.tpot))
-    return {"policy": policy, "router": router, **summary}, served
+    ahead = settings_under(settings, rule).async_scheduling
+    return {"policy": policy, "router": router, "async_scheduling": ahead, **summary}, served

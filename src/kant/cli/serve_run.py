@@ -14,7 +14,7 @@ from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.service.follow_services import Place
+    from kant.service.follow_services import ReplicaPlace
     from kant.serving.live_services import LiveService
 
 HERE = Kube()
@@ -61,7 +61,7 @@ def run(
         follow(followers, _stop_signal())
 
 
-def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> Place:
+def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> ReplicaPlace:
     """Return the place of a service's replicas. Raises InputError if they cannot be there."""
     from kant.service.client import ServiceClient, home_of
 

@@ -72,6 +72,11 @@ class Telemetry:
             ),
         ]
 
+    @property
+    def counters_in_use(self) -> list[Counter | Histogram | Gauge]:
+        """The metrics that `counters` created for this object."""
+        return list(self._count.values())
+
     def gauges(self) -> StateGauges:
         """Return the collector that reads the state."""
         return StateGauges(self)

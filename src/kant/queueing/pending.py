@@ -111,7 +111,7 @@ class PendingQueue:
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
         self.numbered = 0
-        """How often buckets and keys have been renumbered."""
+        """How often what decides the buckets and keys of jobs has changed."""
         self._numbers: dict[BucketKey, int] = {}
         self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
         self._reaches: dict[object, int] = {}
@@ -191,7 +191,7 @@ class PendingQueue:
         if state.booking_version == self._booking_version and not any(since < edge <= now for edge in edges):
             return False
         self._booking_version = state.booking_version
-        self._where.clear()
+        self._rekey()
         return True
 
     def _follow(self, moved: list[int] | None) -> int:
@@ -229,7 +229,7 @@ class PendingQueue:
         otherwise = moved is None or mixes or self._by_user != state.quota_usage.limits_users
         if otherwise:
             self._by_user = state.quota_usage.limits_users
-            self._where.clear()
+            self._rekey()
         if max(len(self.keys), len(self._known)) > 4 * len(pending) + MOST_UNUSED:
             self._renumber()
             otherwise = True
@@ -313,9 +313,14 @@ class PendingQueue:
         self.buckets[0] = 0
         self.verdicts[:] = 0
         self.keys = [()]
-        self.numbered += 1
-        for numbers in (self._numbers, self._known, self._reaches, self._where):
+        self._rekey()
+        for numbers in (self._numbers, self._known, self._reaches):
             numbers.clear()
+
+    def _rekey(self) -> None:
+        """Ask for the buckets and keys of jobs anew: what decides them has changed."""
+        self._where.clear()
+        self.numbered += 1
 
     def _push(self, rows: list[int]) -> None:
         """Put rows in their buckets; a bucket with a new first job may be tried."""

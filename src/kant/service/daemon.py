@@ -53,7 +53,7 @@ from kant.service.front_ends import FrontEnds
 from kant.service.guard import Guard, address, is_loopback
 from kant.service.http import RouteHandlers
 from kant.service.notices import NONE as NO_NOTICES
-from kant.service.notices import NoticeFile, Notifier
+from kant.service.notices import NoticeFile, NoticeSender
 from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
@@ -63,7 +63,7 @@ from kant.service.server import HttpServer
 from kant.service.slot_keeper import SlotKeeper
 from kant.service.socket_access import check_users
 from kant.service.solver_process import SolverProcess
-from kant.service.store import Store
+from kant.service.store import JobStore
 from kant.service.traces import Traces
 from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
@@ -134,7 +134,7 @@ def serve(options: DaemonOptions) -> int:
     mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
         with locked(options.home):
-            store = Store(options.home / "kant.db")
+            store = JobStore(options.home / "kant.db")
             try:
                 asyncio.run(_serve(options, store, callers, tls))
             finally:
@@ -147,7 +147,7 @@ def serve(options: DaemonOptions) -> int:
     return 0
 
 
-async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ssl.SSLContext | None) -> None:
+async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls: ssl.SSLContext | None) -> None:
     began = time.monotonic()
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
@@ -194,7 +194,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.build()
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
-    notifier = Notifier(options.notices, settings.as_users)
+    notifier = NoticeSender(options.notices, settings.as_users)
     for record in driver.jobs.records.values():
         notifier.know(record)
     followers: list[Callable[[JobRecord], None]] = [events.changed, telemetry.changed, notifier.changed]
@@ -338,7 +338,7 @@ def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None
     return changed
 
 
-def trace_key(store: Store) -> bytes:
+def trace_key(store: JobStore) -> bytes:
     """Return the key from which the ids of this Kant's traces are derived."""
     if (key := store.kept("traces")) is None:
         store.keep("traces", key := os.urandom(16))

@@ -30,7 +30,7 @@ TICK_S = 5.0
 """Seconds between two checks of a service: ended replicas are restarted, and drained ones are ended."""
 
 
-class Place(Protocol):
+class ReplicaPlace(Protocol):
     """The place where the replicas of a service run."""
 
     def count(self) -> int:
@@ -59,7 +59,7 @@ class ScaledReplicas:
 class ServiceFollower:
     """Follows one service: counts its requests, computes its number of replicas, and scales it."""
 
-    def __init__(self, service: LiveService, place: Place) -> None:
+    def __init__(self, service: LiveService, place: ReplicaPlace) -> None:
         self.service, self.place = service, place
         self.wanted = service.table.core
         self.due = self.looked = 0.0  # when it is next asked in any case, and whether it has to be asked before
@@ -77,7 +77,10 @@ class ServiceFollower:
                     self.wanted = service.wanted(now, had)
                     every = service.table.every_s
                     self.due = (now // every + 1) * every
-                    log_event(log, "replicas", service=service.name, had=had, wanted=self.wanted, gpus=service.gpus)
+                    log_event(
+                        log, "replicas", logging.INFO, service=service.name, had=had, wanted=self.wanted,
+                        gpus=service.gpus, **service.rates(now),
+                    )  # fmt: skip
                 self.looked = (now // 60 + 1) * 60
             self.place.have(self.wanted, now)
         except (InputError, OSError) as error:

@@ -37,7 +37,7 @@ from kant.scheduler.profile import builtin_abouts
 from kant.service.connections import CountedConnection, TooManyError
 from kant.service.events import Events
 from kant.service.guard import Guard
-from kant.service.orders import Orders
+from kant.service.orders import LocalOrders
 from kant.service.page import routes as page_routes
 from kant.service.questions import LocalQuestions
 from kant.service.received import received
@@ -65,7 +65,7 @@ class RouteHandlers:
 
     def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.questions = questions
-        self.orders = Orders(questions)
+        self.orders = LocalOrders(questions)
         self.feed = events
         self.stopping = stop
         self.guard = guard

@@ -20,7 +20,7 @@ from kant.local.slots import is_slot
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.loads import OfferedSlot, Report, loads_of, part_of
-from kant.service.orders import Orders
+from kant.service.orders import LocalOrders
 from kant.service.prune import remove
 from kant.service.roles import Caller
 
@@ -45,7 +45,7 @@ class Share:
 class SlotKeeper:
     """The slots of all front ends of a driver. `look` is called every few milliseconds."""
 
-    def __init__(self, driver: LocalDriver, orders: Orders, who: Caller) -> None:
+    def __init__(self, driver: LocalDriver, orders: LocalOrders, who: Caller) -> None:
         self.driver = driver
         self.orders = orders
         self.who = who

@@ -117,7 +117,7 @@ def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Serve
     if not setup.prefill:
         return simulate(day.requests, settings, setup.engines, policy, router, seed, observed=True)
     one = np.ones(len(day.requests), dtype=np.int64)
-    prompts = replace(day.requests, output=one, predicted=one.astype(np.float64))
+    prompts = replace(day.requests, output=one, predicted=one.astype(np.float64), most=one)
     computed = simulate(prompts, settings, setup.prefill, policy, router, seed, observed=True)
     return _decoded(day.requests, computed, setup, settings, seed)
 

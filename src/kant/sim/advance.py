@@ -39,11 +39,10 @@ from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
 from kant.queueing.claims import may_evict, may_evict_later
+from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim, finds_victims
 from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 from kant.sim.blocked import (
     HOME_SLOT,
-    MAY_BE,
-    NONE_PROVEN,
     S_ALONE,
     S_FIRST,
     S_GROUPS,
@@ -54,9 +53,9 @@ from kant.sim.blocked import (
     Quotas,
     Rights,
     borrowing_of,
-    finds_victims,
     holder_of,
     running_jobs,
+    running_of,
 )
 from kant.sim.ends import first_end, push_end, take_end
 from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
@@ -172,7 +171,8 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
         stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
-        running, borrows = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
+        nobody, nothing = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
+        running = running_of(nobody, nothing, rights, quotas, jobs, shapes)
         while code == 0 and wakes < MOST_WAKES:
             due = first_end(heap, ends)
             comes = arrivals[at, A_TIME] if at < arrivals.shape[0] else FOREVER
@@ -325,10 +325,17 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                 victims, retry, wakes_on = NONE_PROVEN, -1, rights.wakes_on
                                 if may:
                                     if not knows_running:
-                                        running, knows_running = running_jobs(jobs, heap, ends, True), True
-                                        borrows = borrowing_of(running, quotas, jobs)
+                                        rows, knows_running = running_jobs(jobs, heap, ends, True), True
+                                        borrows = borrowing_of(rows, quotas, jobs)
+                                        running = running_of(rows, borrows, rights, quotas, jobs, shapes)
+                                    claim = Claim(
+                                        row, jobs[row, c.J_QUEUE], home if amounts.shape[0] > 0 else -1, priority,
+                                        jobs[row, c.J_SINCE], -1,
+                                        EVERYWHERE if what == SHORT else shapes[s, S_POOL_BITS], amounts,
+                                        rights.by_priority, rights.reclaims, rights.keeps, False,
+                                    )  # fmt: skip
                                     victims, retry = finds_victims(
-                                        now, row, running, borrows, rights, quotas, jobs, shapes
+                                        now, running, claim, int(rights.most * shapes[s, S_MILLI]), rights.exact
                                     )
                                 if victims == MAY_BE or shapes[s, S_ALONE] == 1:
                                     code = WAITS

@@ -256,10 +256,10 @@ class Advancer:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
         rules = None
         if isinstance(run.profile.discipline, Backfill):
-            by, discipline = run.profile.preemption, run.profile.discipline
+            discipline = run.profile.discipline
             rules = Rules(
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, self._late,
+                FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
         a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(

@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, Node
 from kant.model.units import FOREVER
-from kant.toml_file import parse_toml
+from kant.toml_file import mebibytes_of, parse_toml
 from kant.workload.cluster_fabric import EXPECTED, Wires
 
 MAX_NODES = 1_000_000
@@ -24,8 +24,6 @@ MAX_MEMORY = 1 << 30
 MAX_CPU = 1_000_000_000
 """The maximum thousandths of a core of one node (a million cores)."""
 
-_MEMORY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
-_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 _INDEX = re.compile(r"\{index(?::0([0-9]{1,2})d)?\}")
 
 Count = Annotated[int, Meta(ge=1, le=MAX_NODES)]
@@ -195,10 +193,8 @@ def _memory(place: str, amount: int | str | None) -> int:
     """MiB."""
     if amount is None:
         return FOREVER
-    mib = Fraction(amount if isinstance(amount, int) else -1)
-    if isinstance(amount, str) and (part := _MEMORY.fullmatch(amount)):
-        mib = Fraction(part[1]) * _MIB[part[2]]
-    if mib.denominator != 1 or not 0 < mib <= MAX_MEMORY:
+    mib = mebibytes_of(amount) if isinstance(amount, str) else amount
+    if mib is None or mib.denominator != 1 or not 0 < mib <= MAX_MEMORY:
         raise InputError(f"{place}, memory", _EXPECTED["memory"], amount)
     return int(mib)
 

@@ -11,7 +11,7 @@ from kant.cluster.change_log import ChangeLog
 from kant.cluster.columns import Table, longer
 from kant.cluster.state import ClusterState
 from kant.live.record.columns import END, JOB_COLUMNS, PIECE_COLUMNS
-from kant.live.record.continuity import Change, EarlierState, Left, NodeChange
+from kant.live.record.continuity import Change, EarlierState, LeftJob, NodeChange
 from kant.live.samples import SAMPLES, LiveRecorder
 from kant.live.sentences import JobSentences
 from kant.live.waits import Waits
@@ -100,7 +100,7 @@ class RecordTables:
         self.sampling = -1  # since when the samples of this state count
         self.starts: list[int] = []
         self.last = 0  # when the state was last seen, if after its last event
-        self.left: dict[str, Left] = {}
+        self.left: dict[str, LeftJob] = {}
         self.change: Change | None = None
         self.notes: list[tuple[str, int, str, str]] | None = None  # kept for another record that is to replace this one
         self.ids: list[str] = []

@@ -76,7 +76,7 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     answer: dict[str, Any] = field(default_factory=dict)
 
 
-class Oracle(Struct, frozen=True, forbid_unknown_fields=True):
+class OracleSteps(Struct, frozen=True, forbid_unknown_fields=True):
     """One correct solution: plans that are made and applied in turn, and the answer."""
 
     plans: tuple[Orders, ...] = ()
@@ -93,7 +93,7 @@ class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     start: StartState
     ask: dict[str, Any]
     verify: Verify
-    oracle: Oracle
+    oracle: OracleSteps
     name: str = ""
     text: str = ""
     states: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kant.model.errors import InputError
-from kant.optimize.capacity.instance import Instance, Process, Resource, Task
+from kant.optimize.capacity.instance import Instance, Process, ProcessTask, Resource
 
 PER_PROCESS = 20
 SLACK = 2
@@ -23,17 +23,17 @@ def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
     rng = random.Random(seed)
     names = [f"r{k}" for k in range(resources)]
     costs = tuple(Resource(name, rng.randint(1, 5)) for name in names)
-    drawn: list[tuple[tuple[Task, ...], int]] = []
+    drawn: list[tuple[tuple[ProcessTask, ...], int]] = []
     left = tasks
     while left > 0:
         count = min(left, rng.randint(PER_PROCESS * 6 // 10, PER_PROCESS * 14 // 10))
         left -= count
-        made: list[Task] = []
+        made: list[ProcessTask] = []
         ends: list[int] = []
         for i in range(count):
             after = [j for j in range(max(0, i - LOOK_BACK), i) if rng.random() < LINK]
             demand = {name: rng.randint(1, 10) for name in names if rng.random() < 0.6}
-            made.append(Task(f"t{i}", rng.randint(1, 10), demand, tuple(f"t{j}" for j in after)))
+            made.append(ProcessTask(f"t{i}", rng.randint(1, 10), demand, tuple(f"t{j}" for j in after)))
             ends.append(max((ends[j] for j in after), default=0) + made[-1].duration)
         drawn.append((tuple(made), max(ends)))
     horizon = max(longest for _, longest in drawn) * SLACK

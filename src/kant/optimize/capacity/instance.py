@@ -20,7 +20,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ProcessTask:
     """A task of `duration` ticks that holds `demand` units of resources, after the tasks `after` of its process."""
 
     id: str
@@ -36,7 +36,7 @@ class Process:
     id: str
     release: int
     deadline: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[ProcessTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _within(where: str, value: int, least: int) -> None:
         raise InputError(where, f"a whole number from {least} to {MOST:,}", value)
 
 
-def in_order(process: Process, where: str = "process") -> list[Task]:
+def in_order(process: Process, where: str = "process") -> list[ProcessTask]:
     """The tasks of a process in topological order. Raises InputError if there is no such order."""
     by_id = {task.id: task for task in process.tasks}
     waits = {task.id: set(task.after) for task in process.tasks}
@@ -105,7 +105,7 @@ def in_order(process: Process, where: str = "process") -> list[Task]:
         for name in sorted(waits[task.id]):
             followers[name].append(task.id)
     ready = [task.id for task in process.tasks if not waits[task.id]]
-    order: list[Task] = []
+    order: list[ProcessTask] = []
     for name in ready:  # grows during iteration
         order.append(by_id[name])
         for follower in followers[name]:
@@ -153,6 +153,6 @@ def unchanged(old: Instance, new: Instance) -> set[str]:
     return {process.id for process in new.processes if before.get(process.id) == process}
 
 
-def flat(instance: Instance) -> Sequence[tuple[Process, Task]]:
+def flat(instance: Instance) -> Sequence[tuple[Process, ProcessTask]]:
     """All tasks, process by process, in topological order."""
     return [(process, task) for process in instance.processes for task in in_order(process)]

@@ -45,7 +45,7 @@ class QueueOutcome(Struct, frozen=True):
     ftf_worst: float
 
 
-class Outcome(Struct, frozen=True):
+class SharingOutcome(Struct, frozen=True):
     """A run in rounds. `jct_s` is the mean completion time; `busy_share` is the share of the GPU-time until the end in
     which jobs made progress."""
 
@@ -61,7 +61,7 @@ class Outcome(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def outcome(every: Sequence[TrainingProgress], gpus: int, rounds: int, used: float, note: str) -> Outcome:
+def outcome(every: Sequence[TrainingProgress], gpus: int, rounds: int, used: float, note: str) -> SharingOutcome:
     """The outcome of jobs that have all ended; `used` is the GPU-seconds in which they made progress, `note` the
     policy's note."""
     crowd = max(1.0, len(every) / gpus)
@@ -71,7 +71,7 @@ def outcome(every: Sequence[TrainingProgress], gpus: int, rounds: int, used: flo
         each.append(SharedJobOutcome(at.job.name, at.job.queue, at.gpus, at.job.arrival, at.ended, ftf))
     ratios = [job.ftf for job in each]
     makespan = max(job.end_s for job in each)
-    return Outcome(
+    return SharingOutcome(
         makespan,
         sum(job.end_s - job.arrival_s for job in each) / len(each),
         Fairness(max(ratios), sum(ratios) / len(each), sum(ratio > UNFAIR for ratio in ratios) / len(each)),

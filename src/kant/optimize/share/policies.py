@@ -11,7 +11,7 @@ import numpy as np
 from kant.model.taxonomy import Tags, tagged
 from kant.optimize.share.by_shares import Memory, SharePolicy
 from kant.optimize.share.interior import Floats, inside
-from kant.optimize.share.policy import SHARES, Policy
+from kant.optimize.share.policy import SHARES, RoundPolicy
 from kant.optimize.share.shockwave import ShockwaveRounds
 from kant.optimize.share.training import TrainingProgress
 
@@ -205,7 +205,7 @@ class AlloX(SharePolicy):
         return [1.0 / job.gpus if job.number in first else before.get(job.number, 0.0) for job in jobs]
 
 
-POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, RoundPolicy] = {
     "shockwave": ShockwaveRounds(),
     "shockwave-greedy": ShockwaveRounds(solver=False),
     "max-min": MaxMin(),

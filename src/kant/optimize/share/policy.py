@@ -37,7 +37,7 @@ class Chooser(Protocol):
         ...
 
 
-class Policy(Protocol):
+class RoundPolicy(Protocol):
     """A frozen class; its fields are its configuration."""
 
     source: ClassVar[str]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from kant.model.adaptive import AdaptiveJob
 from kant.model.errors import InputError
-from kant.optimize.share.outcome import Outcome, outcome
-from kant.optimize.share.policy import Policy
+from kant.optimize.share.outcome import SharingOutcome, outcome
+from kant.optimize.share.policy import RoundPolicy
 from kant.optimize.share.training import TrainingProgress, speeds_of
 
 ROUND = 120.0
@@ -37,13 +37,13 @@ class ShareRound:
 def simulate(
     jobs: Sequence[AdaptiveJob],
     gpus: int,
-    policy: Policy,
+    policy: RoundPolicy,
     *,
     round_s: float = ROUND,
     preemption_s: float = PREEMPTION,
     weights: Mapping[str, float] | None = None,
     watch: Callable[[ShareRound], None] | None = None,
-) -> Outcome:
+) -> SharingOutcome:
     """Run all jobs on `gpus` equal GPUs. Raises InputError if a job requests more.
 
     With `weights` queues are the tenants: the weight of each (default 1) is divided among its present jobs. `watch` is

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kant.model.errors import InputError
 from kant.optimize.workflow.graph import Graph
 from kant.optimize.workflow.plan import Stream, stream
-from kant.optimize.workflow.policy import Policy
+from kant.optimize.workflow.policy import WorkflowRule
 
 MOST_GRAPHS = 100_000
 
@@ -47,7 +47,7 @@ class WorkflowStream:
             arrivals.append(at)
         return [rng.choice(self.pool) for _ in arrivals], arrivals
 
-    def under(self, policy: Policy, seed: int) -> Stream:
+    def under(self, policy: WorkflowRule, seed: int) -> Stream:
         """The result of a policy on the graphs of a seed."""
         graphs, arrivals = self.draw(seed)
         return stream(graphs, arrivals, policy, self.most)

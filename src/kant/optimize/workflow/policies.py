@@ -9,7 +9,7 @@ from kant.model.taxonomy import Tags, tagged
 from kant.optimize.workflow.board import Board, Key
 from kant.optimize.workflow.graph import NEVER, Graph
 from kant.optimize.workflow.learned import LearnedRule
-from kant.optimize.workflow.policy import STAGES, Policy
+from kant.optimize.workflow.policy import STAGES, WorkflowRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class HeftRt:
         return key, board.earliest_finish(key, transfers=False)[1]
 
 
-POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, WorkflowRule] = {
     "heft": Heft(),
     "cpop": Cpop(),
     "learned": LearnedRule(),

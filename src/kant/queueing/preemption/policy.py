@@ -21,9 +21,10 @@ from kant.model.placement import Allocation
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.claims import may_evict, may_evict_later
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
+from kant.queueing.evictable import BORROWING
 from kant.queueing.ports import NO_CANDIDATES, NotNow
 from kant.queueing.preemption.candidate import Admits, Candidate
-from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask, Reclaim
+from kant.queueing.preemption.entitlement import Entitlements, Mask, Reclaim
 from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
@@ -110,7 +111,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if not shape.ask.preempts:
             return NO_CANDIDATES
         made = self._try_levels(cycle, row, shape)
-        if isinstance(made, NotNow) and self._may_evict(cycle, row, shape, later=True):
+        if isinstance(made, NotNow) and cycle.lowest < FOREVER and self._may_evict(cycle, row, shape, later=True):
             least = 1 if cycle.shrunk else max(1, self.min_run_s * SECOND)
             return made._replace(retry_at=_sooner(made.retry_at, cycle.now + least))
         return made
@@ -122,11 +123,11 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         retry_at, definitive = -1, True
         entitlements = self.entitlements(cycle)
         above = entitlements.surplus() if cycle.state.elastic else None
-        if self._has_no_candidates(entitlements, row, shape) and (
-            above is None or self._has_no_candidates(above, row, shape)
-        ):
-            return NotNow()
         rules = PreemptionRules(entitlements, row, shape, self.reclaim != "off", self.priority)
+        cap = int(self.most * shape.gpu_milli)
+        known = rules.finds(cap, self.exact) if above is None and not cycle.state.burst_replicas else None
+        if known is not None:
+            return known
         to_shrink = (
             PreemptionRules(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
         )
@@ -137,7 +138,6 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
         best: tuple[Preference, LevelResult] | None = None
-        cap = int(self.most * shape.gpu_milli)
         for level in levels:
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
@@ -220,25 +220,12 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             amounts = np.array(usage.amounts(shape), dtype=np.int64)
             first = usage.node_of[queue] * len(amounts)
             if self.reclaim == "fair-share" and amounts.any():  # fair shares depend on all live jobs
-                return not later or cycle.lowest < FOREVER
+                return True
         if later:
             return may_evict_later(priority, lowest, cycle.lowest, reclaims, limits, used, first, amounts)
         return may_evict(priority, lowest, reclaims, limits, used, first, amounts, True) and (
             priority > lowest or state.eviction_bounds()[1]
         )
-
-    def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
-        """Return whether two bounds prove that the job may stop no other.
-
-        That is the case if no running job is of lower priority, and either none borrows or the job itself would.
-        """
-        state, takes_back = entitlements.state, entitlements.cycle.takes_back
-        if (self.priority or takes_back) and int(state.jobs[row, J_PRIORITY]) > entitlements.lowest:
-            return False
-        if self.reclaim == "off" or not entitlements.any_borrowing:
-            return True
-        node, amounts = state.quota_usage.node_of[int(state.jobs[row, J_QUEUE])], state.quota_usage.amounts(shape)
-        return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
 
 
 def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
@@ -284,9 +271,6 @@ def choose_victims(
     whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
     exact = len(whole) + len(surplus) <= cycle.exact
-    light = [who for who in whole if who.capped <= cap_milli]
-    if rules.short and not surplus and admits and not admits(light):
-        return None, exact  # it lacks quota even without all of them
     return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits), exact
 
 
