@@ -46,7 +46,7 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Setup(EngineOptions):
+class ServeSetup(EngineOptions):
     """The engines, what comes, and what they promise."""
 
     engines: Annotated[int, Parameter(help="The number of engines.", converter=whole)] = 4
@@ -58,7 +58,7 @@ class Setup(EngineOptions):
     tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
 
 
-DEFAULT = Setup()
+DEFAULT = ServeSetup()
 
 
 @serve_app.command
@@ -71,7 +71,7 @@ def simulate(
         str, Parameter(help="The policy that orders requests on an engine (see `kant serve policies`).")
     ] = "fcfs",
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
-    setup: Setup = DEFAULT,
+    setup: ServeSetup = DEFAULT,
     seed: Seed = 0,
     out: ServeOut = None,
     json: Json = False,
@@ -105,7 +105,7 @@ def compare(
     router: Annotated[
         list[str] | None, Parameter(help="A router; repeat for each. Default: least-tokens.", negative="")
     ] = None,
-    setup: Setup = DEFAULT,
+    setup: ServeSetup = DEFAULT,
     seed: Seed = 0,
     out: ServeOut = None,
     json: Json = False,
@@ -247,7 +247,9 @@ def _known(pairs: list[tuple[str, str]]) -> None:
         router_named(router)
 
 
-def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[EngineSettings, Requests, dict[str, Any]]:
+def _prepared(
+    path: Path, form: str | None, setup: ServeSetup, seed: int
+) -> tuple[EngineSettings, Requests, dict[str, Any]]:
     """Return the engines' settings, the requests, and the facts of both for a summary."""
     from kant.model.errors import InputError
     from kant.serving.read import read_requests
@@ -268,7 +270,7 @@ def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[En
 
 
 def _run(
-    coming: Requests, settings: EngineSettings, setup: Setup, policy: str, router: str, seed: int
+    coming: Requests, settings: EngineSettings, setup: ServeSetup, policy: str, router: str, seed: int
 ) -> tuple[dict[str, Any], Served]:
     """Run once; return the summary, and the result of each request."""
     from kant.serving.fleet import settings_under

@@ -63,7 +63,6 @@ SPECULATIVE = 13  # tokens drafted a step; 0: no speculation
 LOOKAHEAD = 14  # KV slots for drafts beyond the tokens of a step
 DROPPED = 15  # cached blocks that a hit leaves out
 ACCEPTED = 16  # a draft is accepted with a chance of so many 65536ths
-LIMITS_WIDTH = 17
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free

@@ -141,9 +141,12 @@ class Fleet:
         self.predicted[k][len(self.origin[k]) - 1] = predicted
         self.cached[k][len(self.origin[k]) - 1] = cached
         self.where[i] = k
-        self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
+        self.number[i] = engine.add(
+            now, prompt, int(requests.output[i]), priority, contents, most=int(requests.most[i])
+        )
+        engine.requests[self.number[i], c.SWAPPED] = requests.brought[i]
         if self.observed:
-            self.observed[k].send(i, prompt, predicted, cached)
+            self.observed[k].send(i, prompt, predicted, max(cached, int(requests.brought[i])))
         if self.policy.layers and engine.state[c.PLANNED]:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 

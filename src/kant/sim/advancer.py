@@ -57,7 +57,8 @@ class Advancer:
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
         self._policies = node_policies(run.profile.placement)[:2]
-        self._backfills = isinstance(run.profile.discipline, Backfill)
+        profile = run.profile
+        self._looks_again = isinstance(profile.discipline, Backfill) or profile.preemption is not None  # as time passes
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
         self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
@@ -97,7 +98,7 @@ class Advancer:
         """Return whether the state now has nothing that no column holds."""
         run, state = self.run, self.state
         return (
-            (run.wake == FOREVER or self._backfills)
+            (run.wake == FOREVER or self._looks_again)
             and not run.vain
             and self._has_columns(state.quota_usage.tree)
             and self._in_the_way not in state.pending
@@ -132,8 +133,7 @@ class Advancer:
         pending, rows = scheduler.pending, list(state.pending)
         if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
             pending.arrived.clear()
-        waits = pending.retry_until > state.now and not self._backfills
-        if pending.arrived or pending.released or pending.back_offs.ends or waits:
+        if pending.arrived or pending.released or pending.back_offs.ends:
             return False
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
@@ -256,10 +256,10 @@ class Advancer:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
         rules = None
         if isinstance(run.profile.discipline, Backfill):
-            by, discipline = run.profile.preemption, run.profile.discipline
+            discipline = run.profile.discipline
             rules = Rules(
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, self._late,
+                FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
         a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
@@ -282,7 +282,8 @@ class Advancer:
         what = happened[stands[a.FOLLOWED] :, a.H_WHAT]
         run.scheduler.seen = state.job_changes.end - int((what <= a.STARTED).sum())
         now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
-        pending.advanced(now, may_try, doubts, wakes_on, state.quota_usage.tree is not None)
+        retry = stands.item(a.RETRY)
+        pending.advanced(now, may_try, doubts, wakes_on, retry, state.quota_usage.tree is not None)
         quota = state.quota_usage.quota_version - int((what == a.ENDED).sum())
         pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
         coming.at += came
@@ -357,7 +358,7 @@ class Advancer:
             lacks = (self._lack(*one) for one in decided[counts == 0][:, [1, 2, 4, 5]].tolist())
             pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
             when = np.column_stack([decided[:, [a.H_TIME, a.H_INSTANT]], np.full(len(decided), -1)])
-            if self._backfills:
+            if self._looks_again:
                 cycled = happened[what == a.CYCLED]
                 when[:, 2] = cycled[np.searchsorted(cycled[:, a.H_INSTANT], when[:, 1]), a.H_PIECE]
             journal.decided(when, names, counts, pieces, lacks)
