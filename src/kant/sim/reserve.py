@@ -39,6 +39,7 @@ from kant.placement.calendar.moves import (
     KEPT,
     MADE_WAY,
     MOVE_WIDTH,
+    NOWHERE,
     first_candidate,
     first_sooner,
     held_by,
@@ -293,7 +294,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                         return WAITS, said, top, -1, store
             elif not known:
                 last = put_beside(r, store, rows, standing, due, row, top, now)
-            others_may = reserved + had <= r.most
+            others_may, ever = reserved + had <= r.most, True
             if may_hold:
                 others_may = others_may and gang[G_MILLI] > 0 and reserved > 0 and attempts[0] > 0
             if last < 0 and others_may and not known:
@@ -307,16 +308,17 @@ def reserving_kernel(place: Kernel) -> Cycle:
                     if not knows_moves:
                         moves, knows_moves = movable(r, rows, standing), True
                     made, _, store = make_way(book, store, moves, row, 2 * shape, duration, first, now)
-                    if made != NEVER:
+                    if made not in (NEVER, NOWHERE):
                         return NO_SLOTS if made == FULL else WAITS, said, top, -1, store
                     attempts[0] -= 1 if may_hold else 0
+                    ever = made != NOWHERE
             if last >= 0:
                 said, store = begins(r, store, old, began, row, top, last, now, happened, said, instant)
                 standing[at] = HELD_ONE if had else STARTS
                 knows_moves, pools, top = False, 0, last
                 continue
             if not may_hold and not known:
-                note_none(r.none, shape, duration, stamp, marks[ROUND])
+                note_none(r.none, shape, duration if ever else 0, stamp, marks[ROUND])
             if may_hold and start == NEVER:
                 return WAITS, said, top, -1, store
             if had and may_hold and start >= began:

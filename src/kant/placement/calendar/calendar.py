@@ -52,6 +52,7 @@ from kant.placement.calendar.moves import (
     M_GANG,
     MADE_WAY,
     MOVE_WIDTH,
+    NOWHERE,
     SOONER,
     first_candidate,
     first_sooner,
@@ -353,7 +354,7 @@ class Calendar:
                 self._book, self._store, moves, row, gang_of(shape.index), duration, start, now
             )
             if made != FULL:
-                return None if made == NEVER else (pieces, self._take_in(moves, row))
+                return None if made in (NEVER, NOWHERE) else (pieces, self._take_in(moves, row))
             self.make_slots()
 
     def first_sooner(

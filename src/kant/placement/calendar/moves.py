@@ -9,11 +9,23 @@ of start. On other nodes this is a heuristic: it may miss a place that another c
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kant.cluster.columns import D_ENTRIES, J_PRIORITY, J_SHAPE, POOL, STATUS, Table, bits_in, planned_run
+from kant.cluster.columns import (
+    D_ENTRIES,
+    D_GPUS,
+    D_MILLI,
+    J_PRIORITY,
+    J_SHAPE,
+    POOL,
+    STATUS,
+    Table,
+    bits_in,
+    planned_run,
+)
 from kant.compiled import compiled, inlined
 from kant.model.placement import NODE, WIDTH
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.book import (
     ANYWHERE,
     FULL,
@@ -33,9 +45,18 @@ from kant.placement.calendar.book import (
     Q_PODS,
     Book,
 )
-from kant.placement.calendar.commitments import NEVER
+from kant.placement.calendar.commitments import (
+    C_END,
+    C_KEY,
+    C_MASK,
+    C_START,
+    L_COUNT,
+    L_FIRST,
+    L_GPUS,
+    NEVER,
+)
 from kant.placement.calendar.counted import first_count
-from kant.placement.calendar.earliest_start import find_earliest
+from kant.placement.calendar.earliest_start import find_earliest, followed_slot
 from kant.placement.calendar.gangs import place_somewhere
 from kant.placement.calendar.no_room import N_INSISTS, knows_none, note
 from kant.placement.calendar.reserved import all_hold
@@ -51,6 +72,9 @@ MOVE_WIDTH = 5
 
 NEW = -(1 << 40)
 """Minus the row of a job: the key of a place that it has on trial in addition to the one that it holds."""
+
+NOWHERE = -2
+"""The start of a job that has no place then, whoever moves."""
 
 # --- results of `first_sooner` -------------------------------------------------------------------------------------
 ASKED = 0  # undecided: this job must be handled another way; or all rows are done
@@ -74,14 +98,44 @@ def pools_of(book: Book, pieces: Table) -> int:
     return pools
 
 
+@inlined
+def has_place(
+    book: Book, store: Table, row: int, gang: int, duration: int, start: int, now: int, stale: NDArray[np.bool_]
+) -> bool:
+    """Return False if a job certainly has no place at `start`, even without what begins then or later.
+
+    It counts devices of nodes in service, without CPU and memory; only for one group of whole GPUs without a domain.
+    """
+    part, demands = book.parts[book.gangs[gang, G_FIRST]], book.demands
+    d, count = part[Q_DEMAND], part[Q_PODS]
+    if book.gangs[gang, G_PARTS] != 1 or demands[d, D_GPUS] == 0 or demands[d, D_MILLI] != GPU:
+        return True
+    slot, _ = followed_slot(book, d, duration, now)
+    pods = 0
+    for node in range(stale.shape[0] if slot >= 0 else 0):
+        if book.bounds[slot, node] > start and not stale[node]:
+            continue
+        ledger, mask = book.ledgers[node], 0
+        for k in range(ledger[L_FIRST] + ledger[L_COUNT] - 1, ledger[L_FIRST] - 1, -1):
+            if store[k, C_END] <= start:
+                break  # they are in the order of their ends
+            if store[k, C_START] < start and store[k, C_KEY] != row:
+                mask |= store[k, C_MASK]
+        pods += (ledger[L_GPUS] - bits_in(mask)) // demands[d, D_GPUS]
+        if pods >= count:
+            return True
+    return slot < 0
+
+
 @compiled
 def make_way(
     book: Book, store: Table, moves: Table, row: int, gang: int, duration: int, start: int, now: int
 ) -> tuple[int, Table, Table]:
     """Find a place for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
 
-    Returns `start` and its pieces; NEVER where there is none, or FULL, and then nothing has moved; and the store. Moved
-    reservations are marked in `moves`, with their new pieces in the arena. What the job held is released.
+    Returns `start` and its pieces; NEVER where there is none, NOWHERE where there would be none without those that
+    begin later, or FULL, and then nothing has moved; and the store. Moved reservations are marked in `moves`, with
+    their new pieces in the arena. What the job held is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     at, placed = book.pieces[0], 0
@@ -90,9 +144,13 @@ def make_way(
         moves[k, M_CHANGED] = 0
         other = moves[k, M_ROW]
         if other == row or spans[other, H_START] >= start:
-            old = held_by(book, other)
-            set_start(store, ledgers, old, other, HIDDEN)
-            stale[old[:, NODE]] = True
+            stale[held_by(book, other)[:, NODE]] = True
+    if not has_place(book, store, row, gang, duration, start, now, stale):
+        return NOWHERE, np.zeros((0, WIDTH), dtype=np.int64), store
+    for k in range(moves.shape[0]):
+        other = moves[k, M_ROW]
+        if other == row or spans[other, H_START] >= start:
+            set_start(store, ledgers, held_by(book, other), other, HIDDEN)
     made, pieces, store = place_somewhere(book, store, gang, duration, now, start, stale)
     if made == start:
         end = min(start + duration, FOREVER)
@@ -201,7 +259,7 @@ def first_sooner(
                 first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(book, own), began, ended)
             if first < min(start, began):
                 made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
-                if made != NEVER:
+                if made not in (NEVER, NOWHERE):
                     return i, FULL if made == FULL else MADE_WAY, made, found, store
                 attempts[0] -= 1
                 undecided = True
@@ -246,9 +304,9 @@ def first_candidate(
             start, pieces, store = make_way(book, store, moves, row, 2 * shape, duration, now, now)
             if start == now:
                 return i, MADE_WAY, pieces, store
-        if start != NEVER:
+        if start not in (NEVER, NOWHERE):
             return i, FULL if start == FULL else ASKED, nothing, store
-        note(none, shape, duration, stamp, current)
+        note(none, shape, 0 if start == NOWHERE else duration, stamp, current)
     return rows.shape[0], ASKED, nothing, store
 
 
