@@ -60,7 +60,7 @@ from kant.placement.calendar.earliest_start import find_earliest, followed_slot
 from kant.placement.calendar.gangs import place_somewhere
 from kant.placement.calendar.no_room import N_INSISTS, knows_none, note
 from kant.placement.calendar.reserved import all_hold
-from kant.placement.calendar.store import HIDDEN, commit, release, set_key, set_start
+from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, set_key, set_start
 
 # --- reservations that may move, in the order of their starts ---------------------------------------------------------
 M_ROW = 0
@@ -139,6 +139,7 @@ def make_way(
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     at, placed = book.pieces[0], 0
+    unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow what is on trial
     stale = np.zeros(book.empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
         moves[k, M_CHANGED] = 0
@@ -154,7 +155,7 @@ def make_way(
     made, pieces, store = place_somewhere(book, store, gang, duration, now, start, stale)
     if made == start:
         end = min(start + duration, FOREVER)
-        store = commit(store, book.used, ledgers, book.taken, pieces, NEW - row, start, end)
+        store = commit(store, book.used, ledgers, unread, pieces, NEW - row, start, end)
         while placed < moves.shape[0]:
             move = moves[placed]
             other = move[M_ROW]
@@ -173,11 +174,11 @@ def make_way(
                     move[M_CHANGED], move[M_FIRST], move[M_COUNT] = 1, at, new.shape[0]
                     arena[at : at + new.shape[0]] = new
                     at += new.shape[0]
-                    store = commit(store, book.used, ledgers, book.taken, new, NEW - other, began, ended)
+                    store = commit(store, book.used, ledgers, unread, new, NEW - other, began, ended)
             placed += 1
         if placed == moves.shape[0]:
             made = start
-        release(store, ledgers, book.freed, pieces, NEW - row, True)
+        release(store, ledgers, book.freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
         if other == row or spans[other, H_START] >= start:
@@ -190,7 +191,7 @@ def make_way(
                 set_key(store, ledgers, new, NEW - other, other)
                 spans[other, H_FIRST], spans[other, H_COUNT] = first, count
             elif moves[k, M_CHANGED] == 1:
-                release(store, ledgers, book.freed, new, NEW - other, True)
+                release(store, ledgers, book.freed, new, NEW - other, False)
     if made == start:
         book.pieces[0] = at
         return made, pieces, store
