@@ -201,7 +201,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                     served = stands
                     if what == ELSEWHERE:
                         pools = book.gangs[2 * jobs[rows[served], c.J_SHAPE], G_POOLS]
-                        steps = count_steps(book.table, store, book.ledgers, pools)
+                        steps = count_steps(book.table, store, book.ledgers, pools, now)
                         continue
                     if what in (FULL, MADE_WAY):
                         return NO_SLOTS if what == FULL else WAITS, said, top, -1, store
@@ -302,7 +302,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                 if may_hold:
                     if gang[G_POOLS] != pools:
                         pools = gang[G_POOLS]
-                        steps = count_steps(book.table, store, book.ledgers, pools)
+                        steps = count_steps(book.table, store, book.ledgers, pools, now)
                     first = first_count(steps, gang[G_MILLI], duration, now, zero, never, never)
                 if first < start:
                     if not knows_moves:

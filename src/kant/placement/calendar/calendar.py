@@ -277,7 +277,7 @@ class Calendar:
     def _counted(self, pools: int) -> Table:
         steps = self._steps.get(pools)
         if steps is None:
-            steps = self._steps[pools] = count_steps(self._table, self._store, self._book.ledgers, pools)
+            steps = self._steps[pools] = count_steps(self._table, self._store, self._book.ledgers, pools, 0)
         return steps
 
     def _earliest_of_group(
