@@ -101,22 +101,22 @@ def close_up(line: Table, count: int, jobs: Table, begin: int) -> None:
 @compiled
 def leaves(r: Reservations, store: Table, row: int, now: int) -> None:
     """Take a job that has ended off the calendar."""
-    book = r.book
-    r.marks[OPENED] += book.spans[row, H_END] > now
+    book, spans, arena = r.book, r.book.spans, r.book.arena
+    r.marks[OPENED] += spans[row, H_END] > now
     r.marks[FREED] += 1
     r.expected[row] = -1
-    strike(store, book.ledgers, book.freed, book.spans, held_by(book, row), row, bool(np.bool_(1)))
+    strike(store, book.ledgers, book.freed, book.spans, held_by(spans, arena, row), row, bool(np.bool_(1)))
 
 
 @compiled
 def follow_ends(r: Reservations, store: Table, now: int) -> Table:
     """Postpone the ends of jobs that have outlived their estimates. Returns the store."""
-    book = r.book
+    book, spans, arena = r.book, r.book.spans, r.book.arena
     while first_end(r.expects, r.expected) <= now:
         row = take_end(r.expects, r.expected)
         start, span = book.spans[row, H_START], c.planned_run(r.jobs[row], PLANNED)
         end = c.expected_end(r.jobs[row, c.J_SINCE], span, now)
-        pieces = held_by(book, row)
+        pieces = held_by(spans, arena, row)
         release(store, book.ledgers, book.freed, pieces, row, bool(np.bool_(0)))
         store = commit(store, book.used, book.ledgers, book.taken, pieces, row, start, end)
         book.spans[row, H_END] = end
@@ -153,7 +153,7 @@ def spans_of(r: Reservations, count: int) -> Table:
 @compiled
 def take_back(r: Reservations, store: Table, before: Table, marks: Table) -> Table:
     """Undo a cycle: those in line hold what they held `before`. Returns the store."""
-    book = r.book
+    book, spans, arena = r.book, r.book.spans, r.book.arena
     for i in range(before.shape[0]):
         row, old = r.line[i, L_ROW], before[i]
         span = book.spans[row]
@@ -161,12 +161,12 @@ def take_back(r: Reservations, store: Table, before: Table, marks: Table) -> Tab
         for column in (H_FIRST, H_COUNT, H_START, H_END):
             changed = changed or span[column] != old[column]
         if changed and span[H_COUNT] > 0:
-            strike(store, book.ledgers, book.freed, book.spans, held_by(book, row), row, bool(np.bool_(1)))
+            strike(store, book.ledgers, book.freed, spans, held_by(spans, arena, row), row, bool(np.bool_(1)))
         for column in range(SPAN_WIDTH):
             span[column] = old[column]
         if changed and old[H_COUNT] > 0:
             store = commit(
-                store, book.used, book.ledgers, book.taken, held_by(book, row), row, old[H_START], old[H_END]
+                store, book.used, book.ledgers, book.taken, held_by(spans, arena, row), row, old[H_START], old[H_END]
             )
     r.none[:, N_STAMP], r.none[:, N_NOW] = -1, 0
     r.marks[:] = marks

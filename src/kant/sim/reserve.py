@@ -102,24 +102,25 @@ def reserving_kernel(place: Kernel) -> Cycle:
     ) -> int:
         """`put`, clear of all that is promised to others while the job runs (`CyclePlan.reserved_space`)."""
         book, view, log, demands = r.book, r.book.table, r.view_log, r.book.demands
+        spans, arena = book.spans, book.arena
         until = min(now + c.planned_run(r.jobs[row], PLANNED), FOREVER)
         taken, blocked = np.zeros(rows.shape[0], dtype=np.bool_), r.blocked
         takes, gives = bool(np.bool_(1)), bool(np.bool_(0))
         for i in range(rows.shape[0]):
             taken[i] = due[i] == 1 and standing[i] == HOLDS and book.spans[rows[i], H_COUNT] > 0
-            taken[i] = taken[i] and all_free(view, held_by(book, rows[i]), demands)
+            taken[i] = taken[i] and all_free(view, held_by(spans, arena, rows[i]), demands)
         used = promised(book.empty, view, store, book.ledgers, now, until, demands, book.rows, blocked)
         while used < 0:
             blocked = np.zeros((2 * blocked.shape[0], WIDTH), dtype=np.int64)
             used = promised(book.empty, view, store, book.ledgers, now, until, demands, book.rows, blocked)
         for i in range(rows.shape[0]):
             if taken[i]:
-                move(view, log, held_by(book, rows[i]), demands, takes)
+                move(view, log, held_by(spans, arena, rows[i]), demands, takes)
         move(view, log, blocked[:used], demands, takes)
         end = put(r, row, top)
         for i in range(rows.shape[0]):
             if taken[i]:
-                move(view, log, held_by(book, rows[i]), demands, gives)
+                move(view, log, held_by(spans, arena, rows[i]), demands, gives)
         move(view, log, blocked[:used], demands, gives)
         return int(end)
 
@@ -155,7 +156,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
     ) -> tuple[int, int, int, int, Table]:
         """Decide about the first `count` in line. Returns why Python decides (0: it need not), the number of events,
         the rows of `held` that are used, when to look again (µs; -1: never), and the store."""
-        book, jobs, spans, marks = r.book, r.jobs, r.book.spans, r.marks
+        book, jobs, spans, arena, marks = r.book, r.jobs, r.book.spans, r.book.arena, r.marks
         rows = r.line[:count, L_ROW].copy()
         standing, due = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         nothing, yes = np.zeros((0, WIDTH), dtype=np.int64), bool(np.bool_(1))
@@ -167,7 +168,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
         for i in range(count):
             span = spans[rows[i]]
             if span[H_COUNT] > 0:
-                own = held_by(book, rows[i])
+                own = held_by(spans, arena, rows[i])
                 if span[H_START] < now or (not r.keeps and i > 0):
                     return WAITS, said, top, -1, store
                 if marks[TIGHTENED] == 1 and not all_hold(
@@ -215,7 +216,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                         served += 1
                         continue
                     if what != ASKED:  # sooner
-                        old, began = held_by(book, row).copy(), spans[row, H_START]
+                        old, began = held_by(spans, arena, row).copy(), spans[row, H_START]
                         strike(store, book.ledgers, book.freed, spans, old, row, yes)
                         knows_moves, pools = False, 0
                         if start <= now:
@@ -272,7 +273,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
             gang, duration, had = book.gangs[2 * shape], c.planned_run(jobs[row], PLANNED), standing[at] == HOLDS
             old, began, ended = nothing, 0, 0
             if had:
-                old, began, ended = held_by(book, row).copy(), spans[row, H_START], spans[row, H_END]
+                old, began, ended = held_by(spans, arena, row).copy(), spans[row, H_START], spans[row, H_END]
                 strike(store, book.ledgers, book.freed, spans, old, row, yes)
                 reserved -= 1
                 knows_moves, pools, standing[at] = False, 0, NOTHING

@@ -85,16 +85,16 @@ ELSEWHERE = 4  # the free GPUs of its pools must be counted first
 
 
 @inlined
-def held_by(book: Book, row: int) -> Table:
-    first = book.spans[row, H_FIRST]
-    return book.arena[first : first + book.spans[row, H_COUNT]]
+def held_by(spans: Table, arena: Table, row: int) -> Table:
+    first = spans[row, H_FIRST]
+    return arena[first : first + spans[row, H_COUNT]]
 
 
 @inlined
-def pools_of(book: Book, pieces: Table) -> int:
+def pools_of(table: Table, pieces: Table) -> int:
     pools = 0
     for i in range(pieces.shape[0]):
-        pools |= 1 << book.table[pieces[i, 0], POOL]
+        pools |= 1 << table[pieces[i, 0], POOL]
     return pools
 
 
@@ -104,24 +104,25 @@ def has_place(
 ) -> bool:
     """Return False if a job certainly has no place at `start`, even without what begins then or later.
 
-    It counts devices of nodes in service, without CPU and memory; only for one group of whole GPUs without a domain.
+    It counts devices of all nodes, in service or not; and only for one group of whole GPUs.
     """
-    part, demands = book.parts[book.gangs[gang, G_FIRST]], book.demands
-    d, count = part[Q_DEMAND], part[Q_PODS]
+    demands, bounds, ledgers = book.demands, book.bounds, book.ledgers
+    first = book.gangs[gang, G_FIRST]
+    d, count = book.parts[first, Q_DEMAND], book.parts[first, Q_PODS]
     if book.gangs[gang, G_PARTS] != 1 or demands[d, D_GPUS] == 0 or demands[d, D_MILLI] != GPU:
         return True
     slot, _ = followed_slot(book, d, duration, now)
     pods = 0
     for node in range(stale.shape[0] if slot >= 0 else 0):
-        if book.bounds[slot, node] > start and not stale[node]:
+        if bounds[slot, node] > start and not stale[node]:
             continue
-        ledger, mask = book.ledgers[node], 0
-        for k in range(ledger[L_FIRST] + ledger[L_COUNT] - 1, ledger[L_FIRST] - 1, -1):
+        first, mask = ledgers[node, L_FIRST], 0
+        for k in range(first + ledgers[node, L_COUNT] - 1, first - 1, -1):
             if store[k, C_END] <= start:
                 break  # they are in the order of their ends
             if store[k, C_START] < start and store[k, C_KEY] != row:
                 mask |= store[k, C_MASK]
-        pods += (ledger[L_GPUS] - bits_in(mask)) // demands[d, D_GPUS]
+        pods += (ledgers[node, L_GPUS] - bits_in(mask)) // demands[d, D_GPUS]
         if pods >= count:
             return True
     return slot < 0
@@ -145,13 +146,13 @@ def make_way(
         moves[k, M_CHANGED] = 0
         other = moves[k, M_ROW]
         if other == row or spans[other, H_START] >= start:
-            stale[held_by(book, other)[:, NODE]] = True
+            stale[held_by(spans, arena, other)[:, NODE]] = True
     if not has_place(book, store, row, gang, duration, start, now, stale):
         return NOWHERE, np.zeros((0, WIDTH), dtype=np.int64), store
     for k in range(moves.shape[0]):
         other = moves[k, M_ROW]
         if other == row or spans[other, H_START] >= start:
-            set_start(store, ledgers, held_by(book, other), other, HIDDEN)
+            set_start(store, ledgers, held_by(spans, arena, other), other, HIDDEN)
     made, pieces, store = place_somewhere(book, store, gang, duration, now, start, stale)
     if made == start:
         end = min(start + duration, FOREVER)
@@ -161,12 +162,12 @@ def make_way(
             other = move[M_ROW]
             began, ended = spans[other, H_START], spans[other, H_END]
             if other != row and began >= start:
-                old = held_by(book, other)
+                old = held_by(spans, arena, other)
                 set_start(store, ledgers, old, other, began)
                 if not all_hold(book.empty, book.table, store, ledgers, old, began, ended, book.demands, book.rows):
                     set_start(store, ledgers, old, other, HIDDEN)
                     made = NEVER
-                    if move[M_GANG] >= 0 and book.gangs[move[M_GANG], G_POOLS] & pools_of(book, old):
+                    if move[M_GANG] >= 0 and book.gangs[move[M_GANG], G_POOLS] & pools_of(book.table, old):
                         length = ended - began
                         made, new, store = place_somewhere(book, store, move[M_GANG], length, now, began, stale)
                     if made != began:
@@ -182,7 +183,7 @@ def make_way(
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
         if other == row or spans[other, H_START] >= start:
-            old, new = held_by(book, other), arena[first : first + count]
+            old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])
             if made == start and (other == row or moves[k, M_CHANGED] == 1):
                 release(store, ledgers, book.freed, old, other, True)
@@ -211,12 +212,12 @@ def first_sooner(
     Others make way as long as `attempts` allows failed attempts.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
-    gangs, spans = book.gangs, book.spans
+    gangs, spans, arena = book.gangs, book.spans, book.arena  # a tuple as an argument costs a count of each table
     crowded = moves.shape[0] == 0
     for i in range(at, rows.shape[0]):
         row = rows[i]
         span, gang = spans[row], 2 * jobs[row, J_SHAPE]
-        own, began, ended = held_by(book, row), span[H_START], span[H_END]
+        own, began, ended = held_by(spans, arena, row), span[H_START], span[H_END]
         duration = given if given >= 0 else planned_run(jobs[row], promised)
         simple = gangs[gang, G_PARTS] == 1 and gangs[gang, G_COLUMN] == ANYWHERE
         if own.shape[0] == 0 or not simple or began <= now or ended != min(began + duration, FOREVER):
@@ -257,7 +258,9 @@ def first_sooner(
             undecided = attempts[0] <= 0
             first = NEVER
             if not undecided:
-                first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(book, own), began, ended)
+                first = first_count(
+                    steps, gangs[gang, G_MILLI], duration, now, in_service(book.table, own), began, ended
+                )
             if first < min(start, began):
                 made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
                 if made not in (NEVER, NOWHERE):
@@ -285,24 +288,24 @@ def first_candidate(
     Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs that have not been
     told that they wait, or with a priority above `lowest`, are handled another way. Others make way if they `may_move`.
     """
-    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    nothing, gangs, demands = np.zeros((0, WIDTH), dtype=np.int64), book.gangs, book.demands
     for i in range(at, rows.shape[0]):
         row = rows[i]
-        shape, gang = jobs[row, J_SHAPE], book.gangs[2 * jobs[row, J_SHAPE]]
+        shape, gang = jobs[row, J_SHAPE], 2 * jobs[row, J_SHAPE]
         if recorded[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
             return i, ASKED, nothing, store
         duration = planned_run(jobs[row], promised)
         if knows_none(none, shape, duration, stamp, current):
             continue
-        part = book.parts[gang[G_FIRST]]
+        part = book.parts[gangs[gang, G_FIRST]]
         d, pods = part[Q_DEMAND], part[Q_PODS]
-        if gang[G_PARTS] != 1 or gang[G_COLUMN] != ANYWHERE or book.demands[d, D_ENTRIES] > 0:
+        if gangs[gang, G_PARTS] != 1 or gangs[gang, G_COLUMN] != ANYWHERE or demands[d, D_ENTRIES] > 0:
             return i, ASKED, nothing, store
         start, pieces = find_earliest(
             book, store, d, pods, duration, now, now, ANYWHERE, 0, now + 1, nothing, row, 0, 0
         )  # fmt: skip
         if start == NEVER and may_move and moves.shape[0] > 0:
-            start, pieces, store = make_way(book, store, moves, row, 2 * shape, duration, now, now)
+            start, pieces, store = make_way(book, store, moves, row, gang, duration, now, now)
             if start == now:
                 return i, MADE_WAY, pieces, store
         if start not in (NEVER, NOWHERE):
@@ -312,10 +315,10 @@ def first_candidate(
 
 
 @inlined
-def in_service(book: Book, pieces: Table) -> int:
+def in_service(table: Table, pieces: Table) -> int:
     """Return the milli-GPUs of `pieces` on nodes in service."""
     milli = 0
     for i in range(pieces.shape[0]):
-        if book.table[pieces[i, 0], STATUS] == 0:
+        if table[pieces[i, 0], STATUS] == 0:
             milli += pieces[i, 3] * bits_in(pieces[i, 2])
     return milli
