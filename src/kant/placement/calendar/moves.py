@@ -139,9 +139,19 @@ def make_way(
     their new pieces in the arena. What the job held is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
+    # Locals, since each look at a field of a tuple counts all its tables as used.
+    empty, table, demands, rows, used, freed, gangs = (
+        book.empty,
+        book.table,
+        book.demands,
+        book.rows,
+        book.used,
+        book.freed,
+        book.gangs,
+    )
     at, placed = book.pieces[0], 0
     unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow what is on trial
-    stale = np.zeros(book.empty.shape[0], dtype=np.bool_)
+    stale = np.zeros(empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
         moves[k, M_CHANGED] = 0
         other = moves[k, M_ROW]
@@ -156,7 +166,7 @@ def make_way(
     made, pieces, store = place_somewhere(book, store, gang, duration, now, start, stale)
     if made == start:
         end = min(start + duration, FOREVER)
-        store = commit(store, book.used, ledgers, unread, pieces, NEW - row, start, end)
+        store = commit(store, used, ledgers, unread, pieces, NEW - row, start, end)
         while placed < moves.shape[0]:
             move = moves[placed]
             other = move[M_ROW]
@@ -164,10 +174,10 @@ def make_way(
             if other != row and began >= start:
                 old = held_by(spans, arena, other)
                 set_start(store, ledgers, old, other, began)
-                if not all_hold(book.empty, book.table, store, ledgers, old, began, ended, book.demands, book.rows):
+                if not all_hold(empty, table, store, ledgers, old, began, ended, demands, rows):
                     set_start(store, ledgers, old, other, HIDDEN)
                     made = NEVER
-                    if move[M_GANG] >= 0 and book.gangs[move[M_GANG], G_POOLS] & pools_of(book.table, old):
+                    if move[M_GANG] >= 0 and gangs[move[M_GANG], G_POOLS] & pools_of(table, old):
                         length = ended - began
                         made, new, store = place_somewhere(book, store, move[M_GANG], length, now, began, stale)
                     if made != began:
@@ -175,24 +185,24 @@ def make_way(
                     move[M_CHANGED], move[M_FIRST], move[M_COUNT] = 1, at, new.shape[0]
                     arena[at : at + new.shape[0]] = new
                     at += new.shape[0]
-                    store = commit(store, book.used, ledgers, unread, new, NEW - other, began, ended)
+                    store = commit(store, used, ledgers, unread, new, NEW - other, began, ended)
             placed += 1
         if placed == moves.shape[0]:
             made = start
-        release(store, ledgers, book.freed, pieces, NEW - row, False)
+        release(store, ledgers, freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
         if other == row or spans[other, H_START] >= start:
             old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])
             if made == start and (other == row or moves[k, M_CHANGED] == 1):
-                release(store, ledgers, book.freed, old, other, True)
+                release(store, ledgers, freed, old, other, True)
                 spans[other, H_COUNT] = 0
             if moves[k, M_CHANGED] == 1 and made == start:
                 set_key(store, ledgers, new, NEW - other, other)
                 spans[other, H_FIRST], spans[other, H_COUNT] = first, count
             elif moves[k, M_CHANGED] == 1:
-                release(store, ledgers, book.freed, new, NEW - other, False)
+                release(store, ledgers, freed, new, NEW - other, False)
     if made == start:
         book.pieces[0] = at
         return made, pieces, store
@@ -212,7 +222,10 @@ def first_sooner(
     Others make way as long as `attempts` allows failed attempts.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
-    gangs, spans, arena = book.gangs, book.spans, book.arena  # a tuple as an argument costs a count of each table
+    gangs, spans, arena = book.gangs, book.spans, book.arena
+    # Locals, since each look at a field of a tuple counts all its tables as used.
+    empty, table, ledgers, demands, parts = book.empty, book.table, book.ledgers, book.demands, book.parts
+    work = book.rows
     crowded = moves.shape[0] == 0
     for i in range(at, rows.shape[0]):
         row = rows[i]
@@ -232,7 +245,7 @@ def first_sooner(
         if may_move and attempts[0] > 0 and gangs[gang, G_POOLS] != pools:
             return i, ELSEWHERE, NEVER, nothing, store
         duration = min(max(duration, 1), FOREVER)
-        part = book.parts[gangs[gang, G_FIRST]]
+        part = parts[gangs[gang, G_FIRST]]
         start, pieces = NEVER, nothing
         if not searched:
             start, pieces = find_earliest(
@@ -258,9 +271,7 @@ def first_sooner(
             undecided = attempts[0] <= 0
             first = NEVER
             if not undecided:
-                first = first_count(
-                    steps, gangs[gang, G_MILLI], duration, now, in_service(book.table, own), began, ended
-                )
+                first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(table, own), began, ended)
             if first < min(start, began):
                 made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
                 if made not in (NEVER, NOWHERE):
@@ -269,7 +280,7 @@ def first_sooner(
                 undecided = True
         if start < NEVER:
             return i, SOONER, start, pieces, store
-        if not all_hold(book.empty, book.table, store, book.ledgers, own, began, ended, book.demands, book.rows):
+        if not all_hold(empty, table, store, ledgers, own, began, ended, demands, work):
             return i, ASKED, NEVER, nothing, store
         span[H_OPENED], span[H_MOVED] = opened, not (crowded or undecided)
         if recorded[row, by] == 0:
