@@ -29,6 +29,7 @@ TRACES: dict[str, Callable[[], Trace]] = {
     "saturated-kant-queues": traces.saturated_queues,
     "saturated-easy": lambda: traces.saturated(5, "easy"),
     "saturated-conservative": lambda: traces.saturated(5, "conservative"),
+    "what-if": traces.asked,
 }
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 HOME = Path(kant.__file__).parent

@@ -1,8 +1,8 @@
-"""Record vLLM's own scheduler: `python -m benchmarks.record_vllm FIRST LAST OUT.json.gz [--odd] [--venv DIR]`.
+"""Record vLLM's own scheduler: `python -m benchmarks.record_vllm FIRST LAST OUT.json.gz [--odd] [--sync] [--venv DIR]`.
 
-Each cell draws settings and requests from its number as a seed, drives vLLM's scheduler under a virtual clock without a
-model, and notes what came out: the file that `kant serve verify` reads. It also measures how many steps a CPU-second
-vLLM's scheduler does.
+Each cell draws settings and requests from its number as a seed, drives vLLM's scheduler and its engine core's queue of
+batches under a virtual clock without a model, and notes what came out: the file that `kant serve verify` reads. It also
+measures how many steps a CPU-second they do. With `--sync` scheduling is not asynchronous.
 
 With `--odd` cells have settings that are seldom: other sizes of blocks, one sequence, prompts that are not chunked or
 are cut at a threshold, a watermark, admission by a step's tokens; and requests that come at once, with prompts that
@@ -80,7 +80,7 @@ def requirements(python: Path) -> list[str]:
 
 def main() -> int:
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    odd = ["--odd"] if "--odd" in sys.argv else []
+    flags = [word for word in sys.argv[1:] if word in ("--odd", "--sync")]
     folder = ROOT / ".vllm"
     if "--venv" in sys.argv:
         folder = Path(sys.argv[sys.argv.index("--venv") + 1]).absolute()
@@ -94,7 +94,7 @@ def main() -> int:
         print(f"record_vllm: {why}", file=sys.stderr)
         return 1
     recorder = Path(__file__).with_name("vllm_recorder.py")
-    return subprocess.run([python, recorder, *words, *odd]).returncode
+    return subprocess.run([python, recorder, *words, *flags]).returncode
 
 
 if __name__ == "__main__":

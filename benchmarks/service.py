@@ -25,7 +25,7 @@ from kant.local.record import JobPhase, JobRecord
 from kant.local.runs import read_claim
 from kant.model.submission import Submission
 from kant.service.client import ServiceClient
-from kant.service.store import Store, digest_of
+from kant.service.store import JobStore, digest_of
 
 JOBS = int(os.environ.get("KANT_BENCH_JOBS", "1000000"))
 WATCHERS, RATE, SECONDS, SENDERS = 100, 200, 20, 16
@@ -41,7 +41,7 @@ def measure() -> Iterator[Figure]:
 
 def pages(folder: Path) -> Iterator[Figure]:
     """Milliseconds for a page of 100 of very many jobs: the median of 50."""
-    store, request = Store(folder / "kant.db"), Submission(command=("true",), workdir="/", env={"PATH": "/bin"})
+    store, request = JobStore(folder / "kant.db"), Submission(command=("true",), workdir="/", env={"PATH": "/bin"})
     digest = digest_of(msgspec.json.encode(request))
     for first in range(1, JOBS + 1, 20_000):
         records = [
@@ -99,7 +99,7 @@ def load(home: Path) -> Iterator[Figure]:
     yield Figure("submit-p99", sorted(took)[int(len(took) * 0.99)] * 1e3, "ms", None, "", "fsync")
     lasted = asyncio.run(send(home, 2000, 0, took, told))
     yield Figure("submit-most", 2000 / lasted, "a second, 100 watch", None, "", "CPU")
-    store = Store(home / "kant.db")
+    store = JobStore(home / "kant.db")
     lost = sum(store.phase_of(job) is None for job in told + blocker)
     yield Figure("submit-lost", lost, f"of {len(told)}, across a kill", None, "", "nothing")
     child.send_signal(signal.SIGTERM)

@@ -9,10 +9,10 @@ import numpy as np
 
 from benchmarks.measure import Figure, cpu_seconds
 from benchmarks.studies.step_time import table_5
+from benchmarks.studies.testbeds import TESTBEDS, layers
 from kant.placement.perf.layer import DEGREES, Half, lay_out
 from kant.placement.perf.plan import Stack, best_plan, our_plan
 from kant.placement.perf.streams import play
-from kant.placement.perf.testbeds import TESTBEDS, layers
 
 FEW = 30
 """Layers that the rival plans."""

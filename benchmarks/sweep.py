@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 
 from benchmarks.measure import Figure
-from kant.experiments.design import Drawn, Experiment, Run
-from kant.experiments.pool import Watch, cores, run_all, simulate
+from kant.experiments.design import Drawn, Experiment, PlannedRun
+from kant.experiments.pool import RunObserver, cores, run_all, simulate
 from kant.scheduler.profile import builtin_profile
 from kant.workload.cluster_file import read_cluster
 
@@ -52,7 +52,7 @@ def measure() -> Iterator[Figure]:
         )  # fmt: skip
 
 
-def work(experiment: Experiment, runs: Sequence[Run]) -> float:
+def work(experiment: Experiment, runs: Sequence[PlannedRun]) -> float:
     """Simulate runs one after the other; their CPU seconds."""
     done = [simulate(experiment, run, lambda part: None, lambda: False) for run in runs]
     return sum(summary["cpu_s"] for summary in done if summary is not None)
@@ -65,7 +65,7 @@ def share(cpu_s: float, began: float) -> float:
 def pool(experiment: Experiment) -> float:
     """The share of all cores that simulates, in `kant sweep`."""
     began = time.monotonic()
-    ended = list(run_all(experiment, experiment.runs, None, lambda: False, Watch()))
+    ended = list(run_all(experiment, experiment.runs, None, lambda: False, RunObserver()))
     return share(sum(each.summary["cpu_s"] for each in ended if each.summary is not None), began)
 
 
@@ -74,9 +74,9 @@ def ray_cluster(experiment: Experiment) -> float:
     from kant.experiments import ray_cluster as cluster
 
     with cluster.connected("local") as ray:
-        list(cluster.run_on_ray(ray, experiment, experiment.runs[: 2 * cores()], None, lambda: False, Watch()))
+        list(cluster.run_on_ray(ray, experiment, experiment.runs[: 2 * cores()], None, lambda: False, RunObserver()))
         began = time.monotonic()
-        ended = list(cluster.run_on_ray(ray, experiment, experiment.runs, None, lambda: False, Watch()))
+        ended = list(cluster.run_on_ray(ray, experiment, experiment.runs, None, lambda: False, RunObserver()))
         return share(sum(each.summary["cpu_s"] for each in ended if each.summary is not None), began)
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from kant.metrics.result import RunResult
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Queue, QueueConfig, Quota
-from kant.model.units import GPU
+from kant.model.units import GPU, HOUR, SECOND
 from kant.scheduler.profile import builtin_profile
-from kant.sim.run import simulate
+from kant.sim.past import read_past
+from kant.sim.question import Question
+from kant.sim.run import RunHooks, simulate
+from kant.sim.whatif import what_if
+from kant.sim.whatif_request import changes_of, end_of_futures
 from kant.workload.generate import generate
 from kant.workload.workload import Workload
 
@@ -96,3 +102,31 @@ def preempting(days: float = 1.5, nodes: int = 256) -> Trace:
 def cluster(nodes: int, per_leaf: int) -> ClusterSpec:
     """Nodes of 8 GPUs, `per_leaf` of them below each leaf switch."""
     return ClusterSpec(f"{nodes}x8", tuple(Node(f"n{i}", 8, leaf=f"l{i // per_leaf}") for i in range(nodes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Trace):
+    """What two more nodes would change for all that wait at the end of a burst, from reading the journal to the answer.
+
+    `folder` has the journal of the burst.
+    """
+
+    folder: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
+
+    def simulate(self, profile: str | None = None) -> RunResult:
+        journal = Path(self.folder.name, "journal")
+        if not journal.exists():
+            with journal.open("wb") as file:
+                hooks = RunHooks(journal=file.write)
+                simulate(self.workload, self.cluster, builtin_profile(self.profile), until=HOUR, hooks=hooks)
+        past, question = read_past(journal, len(self.workload) * SECOND), Question(nodes=("2",))
+        found = what_if(past, changes_of(past, question, None), until=end_of_futures(past, question))
+        assert found is not None and found.answer["waits"]["all"]["jobs"] == 300
+        return found.after
+
+
+def asked() -> Asked:
+    """In a burst of one job a second so many jobs of at most eight GPUs come to eight nodes that 300 wait."""
+    jobs = generate("helios-venus", gpus=64, load=24, days=2, seed=1)
+    jobs = jobs.take(np.flatnonzero((jobs.total_gpus <= 8) & (jobs.runtime > HOUR))[:318])
+    return Asked("what-if", replace(jobs, submit=SECOND * np.arange(len(jobs))), cluster(8, 8), "kant")

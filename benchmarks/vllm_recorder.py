@@ -12,8 +12,11 @@ import random
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.update(
@@ -26,13 +29,15 @@ from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig,
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-BLOCK, LONGEST, OUTPUT_TOKEN = 16, 8192, 5
+BLOCK, LONGEST, OUTPUT_TOKEN, STOP_TOKEN = 16, 8192, 5, 7
 BANDWIDTH, PEAK = 0.8 * 2.039e12, 0.5 * 312e12
 CONSTANTS = {
     "F": 10.47,
@@ -65,24 +70,26 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
 
 
 def scheduler(
-    folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK, **more: Any
-) -> Any:
-    """vLLM's scheduler with these settings, further ones by vLLM's names, and no engine around it."""
+    folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
+    ahead: bool = False, **more: Any,
+) -> Any:  # fmt: skip
+    """vLLM's scheduler with these settings, further ones by vLLM's names; `ahead` makes it asynchronous."""
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
     )
     plan = SchedulerConfig(
         max_num_seqs=seqs, max_num_batched_tokens=budget, max_model_len=LONGEST, is_encoder_decoder=False,
-        policy=policy, async_scheduling=False, **more,
+        policy=policy, async_scheduling=ahead, **more,
     )  # fmt: skip
     cache = CacheConfig(block_size=size, gpu_memory_utilization=0.9, enable_prefix_caching=caching)
     cache.num_gpu_blocks = blocks
     config = VllmConfig(
         model_config=model, scheduler_config=plan, cache_config=cache, device_config=DeviceConfig(device="cpu")
     )
+    config.scheduler_config.async_scheduling = ahead  # vLLM turns it off where it finds no GPU
     shape = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], shape)])
-    return Scheduler(
+    return (AsyncScheduler if ahead else Scheduler)(
         vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
         block_size=size, hash_block_size=size, log_stats=True,
     )  # fmt: skip
@@ -91,11 +98,79 @@ def scheduler(
 def asked(row: dict[str, Any], hasher: Any) -> Any:
     """A request of vLLM."""
     program = {"program_id": row["program"]} if "program" in row else None
-    return Request(
-        request_id=str(row["id"]), prompt_token_ids=prompt_tokens(row),
-        sampling_params=SamplingParams(max_tokens=row["output"], ignore_eos=True, temperature=0, extra_args=program),
-        pooling_params=None, arrival_time=row["arrival"], priority=row["priority"], block_hasher=hasher,
+    params = SamplingParams(
+        max_tokens=row.get("most", row["output"]), ignore_eos=True, temperature=0, extra_args=program,
+        stop_token_ids=[STOP_TOKEN],
     )  # fmt: skip
+    return Request(
+        request_id=str(row["id"]), prompt_token_ids=prompt_tokens(row), sampling_params=params, pooling_params=None,
+        arrival_time=row["arrival"], priority=row["priority"], block_hasher=hasher,
+    )  # fmt: skip
+
+
+class Machine:
+    """A model that takes `step_s` for a batch, under a virtual clock; batches wait in turn.
+
+    It outputs OUTPUT_TOKEN, and STOP_TOKEN as the last of the tokens that a request is drawn to have.
+    """
+
+    def __init__(self, made: Any, outputs: dict[str, int], clock: Callable[[float], None]) -> None:
+        self.made, self.outputs, self.clock = made, outputs, clock
+        self.now = self.free = 0.0
+        self.steps = 0
+        self.queued: Any = None
+
+    def execute_model(self, plan: Any, non_block: bool) -> Any:
+        """Start a batch when those before it have ended. Its result is `sample_tokens`'s, as in vLLM."""
+        names = list(plan.num_scheduled_tokens)
+        if not names:
+            return self.result(self.now, ModelRunnerOutput(req_ids=[], req_id_to_index={}))
+        decode, chunks, sampled = 0, 0.0, []
+        for name in names:
+            request, count = self.made.requests[name], plan.num_scheduled_tokens[name]
+            samples = not request.is_prefill_chunk
+            ahead = request.num_output_placeholders - samples if self.made.scheduler_config.async_scheduling else 0
+            known = request.num_output_tokens + ahead
+            if count == 1 and known > 0:
+                decode += request.num_computed_tokens
+            else:
+                chunks += count * (request.num_computed_tokens - count + count / 2)
+            token = STOP_TOKEN if known + 1 == self.outputs[name] else OUTPUT_TOKEN
+            sampled.append([token] if samples else [])
+        self.free = max(self.free, self.now) + step_s(plan.total_num_scheduled_tokens, decode, chunks)
+        self.steps += 1
+        places = {name: k for k, name in enumerate(names)}
+        self.queued = self.result(
+            self.free, ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=sampled)
+        )
+        return self.result(self.free, None)
+
+    def sample_tokens(self, _: Any, non_block: bool = False) -> Any:
+        return self.queued if non_block else self.queued.result()
+
+    def result(self, end: float, output: Any) -> Any:
+        """What a batch comes to; who asks for it waits for its end."""
+
+        def wait() -> Any:
+            if end > self.now:
+                self.now = end
+                self.clock(end)
+            return output
+
+        return SimpleNamespace(result=wait)
+
+
+def core_of(made: Any, machine: Machine) -> Any:
+    """vLLM's engine core around a scheduler: its steps and its queue of batches, without processes and a model."""
+    core = object.__new__(EngineCore)
+    core.vllm_config, core.scheduler, core.model_executor, core.log_stats = made.vllm_config, made, machine, False
+    core.batch_queue_size = made.vllm_config.max_concurrent_batches
+    core.batch_queue = deque(maxlen=core.batch_queue_size) if core.batch_queue_size > 1 else None
+    core.is_mm_encoder_only = core.is_pooling_model = core.check_for_draft_tokens = False
+    core.async_scheduling = core.batch_queue is not None
+    core.aborts_queue, core._weight_version = Queue(), None
+    core.step_fn = core.step_with_batch_queue if core.async_scheduling else core.step
+    return core
 
 
 def drive(
@@ -114,54 +189,51 @@ def drive(
     found = {str(row["id"]): row for row in rows}
     for row in rows:
         row.update(first=None, finish=None, preempted=0, cached=None)
-    now, steps, preemptions, at, done = 0.0, 0, 0, 0, 0
-    while done < len(rows):
-        if not made.has_unfinished_requests():
-            now = max(now, coming[at]["arrival"])
-        while at < len(coming) and coming[at]["arrival"] <= now:
+    at, preemptions = 0, 0
+
+    def come(now: float, at_now: bool) -> None:
+        nonlocal at
+        while at < len(coming) and (coming[at]["arrival"] < now or (at_now and coming[at]["arrival"] == now)):
             made.add_request(asked(coming[at], hasher))
             at += 1
+
+    def ends(now: float) -> None:
         if clock is not None:
+            come(now, False)
             clock(now)
-        plan = made.schedule()
+
+    plain = made.schedule
+
+    def schedule(*args: Any, **kwargs: Any) -> Any:
+        nonlocal preemptions
+        plan = plain(*args, **kwargs)
         for name in plan.preempted_req_ids or ():
             found[name]["preempted"] += 1
             preemptions += 1
         for new in plan.scheduled_new_reqs:
             if found[new.req_id]["cached"] is None:
                 found[new.req_id]["cached"] = new.num_computed_tokens
-        names = list(plan.num_scheduled_tokens)
-        decode, chunks, sampled = 0, 0.0, []
-        for name in names:
-            request, count = made.requests[name], plan.num_scheduled_tokens[name]
-            if count == 1 and request.num_output_tokens > 0:
-                decode += request.num_computed_tokens
-            else:
-                chunks += count * (request.num_computed_tokens - count + count / 2)
-            sampled.append([OUTPUT_TOKEN] if request.num_computed_tokens >= request.num_tokens else [])
-        if names:
-            now += step_s(plan.total_num_scheduled_tokens, decode, chunks)
-            steps += 1
-            if clock is not None:
-                while at < len(coming) and coming[at]["arrival"] < now:
-                    made.add_request(asked(coming[at], hasher))
-                    at += 1
-                clock(now)
-        places = {name: k for k, name in enumerate(names)}
-        made.update_from_output(
-            plan, ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=[list(s) for s in sampled])
-        )
-        for name, tokens in zip(names, sampled, strict=True):
-            if tokens:
-                row = found[name]
-                row["first"] = now if row["first"] is None else row["first"]
-                if name not in made.requests:
-                    row["finish"] = now
-                    done += 1
-    return steps, preemptions
+        return plan
+
+    made.schedule = schedule
+    machine = Machine(made, {name: row["output"] for name, row in found.items()}, ends)
+    core = core_of(made, machine)
+    while at < len(coming) or made.has_requests() or core.batch_queue:
+        if not (made.has_requests() or core.batch_queue):
+            machine.now = max(machine.now, coming[at]["arrival"])
+        come(machine.now, True)
+        if clock is not None:
+            clock(machine.now)
+        for output in (core.step_fn()[0] or {}).values():
+            for told in output.outputs:
+                row = found[told.request_id]
+                row["first"] = machine.now if row["first"] is None else row["first"]
+                if told.finish_reason is not None:
+                    row["finish"] = machine.now
+    return machine.steps, preemptions
 
 
-def cell(seed: int, folder: str) -> dict[str, Any]:
+def cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
     """One cell: settings and requests drawn from its number, every third with little memory."""
     draw = random.Random(seed)
     seqs, budget = draw.choice([4, 16, 64, 128, 200]), draw.choice([256, 512, 2048])
@@ -183,10 +255,10 @@ def cell(seed: int, folder: str) -> dict[str, Any]:
                 "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
             }
         )  # fmt: skip
-    return recorded(seed, folder, policy, seqs, budget, blocks, caching, rows)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows)
 
 
-def odd_cell(seed: int, folder: str) -> dict[str, Any]:
+def odd_cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
     """A cell of settings that are seldom, and of requests that come at once, with lengths that fill blocks exactly."""
     draw = random.Random(f"odd {seed}")
     size, policy, caching = draw.choice([8, 16, 32, 64]), draw.choice(["fcfs", "priority"]), draw.random() < 0.6
@@ -210,15 +282,19 @@ def odd_cell(seed: int, folder: str) -> dict[str, Any]:
                 "priority": draw.randint(0, 1), "group": group, "prefix": shared,
             }
         )  # fmt: skip
-    return recorded(seed, folder, policy, seqs, budget, blocks, caching, rows, size, **more)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, size, **more)
 
 
 def recorded(
-    seed: int, folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool,
+    seed: int, folder: str, ahead: bool, policy: str, seqs: int, budget: int, blocks: int, caching: bool,
     rows: list[dict[str, Any]], size: int = BLOCK, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Serve the requests of a cell, and note what came out."""
-    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, **more)
+    """Serve the requests of a cell, most of which end at a stop token, and note what came out."""
+    draw = random.Random(f"most {seed}")
+    for row in rows:
+        if draw.random() < 0.6:
+            row["most"] = row["output"] + draw.randint(1, 400)
+    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, **more)
     began = time.process_time()
     steps, preemptions = drive(made, rows, caching)
     took = time.process_time() - began
@@ -228,7 +304,7 @@ def recorded(
     return {
         "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
         "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
-        "cpu_s": took, **more, "requests": rows,
+        "cpu_s": took, "async_scheduling": ahead, **more, "requests": rows,
     }  # fmt: skip
 
 
@@ -237,9 +313,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(TINY))
         make = odd_cell if "--odd" in sys.argv else cell
-        cells = [make(seed, folder) for seed in range(first, last)]
+        cells = [make(seed, folder, "--sync" not in sys.argv) for seed in range(first, last)]
     recording = {
-        "engine": "vLLM V1 scheduler, synchronous, chunked prefill",
+        "engine": "vLLM V1: its scheduler and its engine core's queue of batches",
         "latency_ms": "max(F, S*tokens + C) + K*kv_decode + Q*chunk_context + O",
         **CONSTANTS,
         "cells": cells,

@@ -56,24 +56,26 @@ CASES = {
 BASELINES = ("strict", "best-effort")
 
 ABOUT = """\
-`strict` and `best-effort` are the two FIFO disciplines. `backfill` is Kant's own: a head that has waited for an hour
-stops jobs that overtook it; it needs no estimates. `easy` and `conservative` plan with reservations on the users'
-estimates, which are the run times multiplied by 1 to 5; `conservative` holds 32 promises at a time. Under `backfill,
-no quotas` the queues are names only. To the other disciplines quotas that do not limit are nothing, so they have one
-line each. [rho](../metrics.md#finish-time-fairness) is what sharing costs a queue of its quota's worth.
+`strict` and `best-effort` are the two FIFO disciplines. `backfill` is Kant's own: a first job that has waited for an
+hour stops jobs that passed it; it needs no estimates. `easy` and `conservative` plan with reservations on the users'
+estimates, which are the run times multiplied by 1 to 5; `conservative` holds 32 reservations at a time. Under
+`backfill, no quotas` the queues are only names. For the other disciplines quotas that do not limit have no effect, so
+they have one line each. [rho](../metrics.md#finish-time-fairness) is what sharing costs a queue, relative to its quota
+alone.
 """
 
 WHY = """\
-These profiles reclaim nothing, so a head may stop whoever overtook it, and `backfill` is about as good as without
-quotas. Where a profile reclaims what was lent ([note 9](../design/quotas-and-preemption.md)), a head that would bring
-its queue beyond its nominal quota may stop only overtakers that are beyond too, or of its own queue: else two queues
-could take one place from each other by turns.
+These profiles reclaim nothing, so a first job may stop all jobs that passed it, and `backfill` is about as good as
+without quotas. If a profile reclaims lent quota ([note 9](../design/quotas-and-preemption.md)), a first job that would
+bring its queue beyond its nominal quota may stop only jobs that are beyond too, or of its own queue: otherwise two
+queues could take one place from each other in turn.
 
-Where a profile's size classes have nearly the same P99 wait, all wait about in the order in which they came, and that
-wait is the backlog of a cluster that is offered more than it has. A profile that keeps this order can only be below it
-by wasting less. Best-effort's large jobs are above it by no more than the window is long: they count as they stand.
+If a profile's size classes have nearly the same P99 wait, all wait about in the order of their arrival, and that
+wait is the backlog of an overloaded cluster. A profile that keeps this order can only be below it
+by wasting less. Best-effort's large jobs exceed it at most by the length of the window: they count with their wait so
+far.
 
-Only the jobs of more than 64 GPUs are judged by the first bar, so it says nothing where a workload has none.
+The first bar judges only jobs of more than 64 GPUs, so it says nothing about workloads without them.
 """
 
 WAIT_BAR, SOR_BAR = 0.5, 4.1

@@ -46,20 +46,20 @@ PROFILES = {
 }
 
 ABOUT = """\
-Each log runs on nodes of 8 processors, which Kant takes for GPUs; a job has any of them. `FCFS` is the discipline
+Each log runs on nodes of 8 processors, which Kant treats as GPUs; a job gets any of them. `FCFS` is the discipline
 `strict`, `EASY-SJBF` is `easy` with `backfill_order = { policy = "sjf" }`, and `kant` is the built-in profile. Jobs
-are planned with what their users asked for; in generated logs that is the run time multiplied by 1 to 5. A job that
-is evicted begins again (`checkpoint_s = -1`).
+are planned with the run times that users requested; in generated logs these are the run times multiplied by 1 to 5. A
+job that is evicted starts over (`checkpoint_s = -1`).
 
-The *wait* is all time between submission and the end that a job does not run. The *bounded slowdown* is the time from
-submission to end over the run time, at least 1, where jobs shorter than 10 s count as 10 s. *Lost* is what evictions
-made jobs do again. *CPU* is the time that the simulation took, over that of FCFS in the same process: it is a ratio
-of one run, and says no more than the order.
+The *wait* is all time between submission and end in which a job does not run. The *bounded slowdown* is the time from
+submission to end over the run time, at least 1, where jobs shorter than 10 s count as 10 s. *Lost* is the work that
+evictions made jobs repeat. *CPU* is the time of the simulation relative to that of FCFS in the same process: it is a
+ratio of one run, and only shows the order.
 """
 
 MISSING = """\
-The log of NASA Ames' iPSC/860 and a third log of the Parallel Workloads Archive belong on this page and are not on
-it: they were not at hand when it was made. Two generated logs stand in for them, and say nothing of the machines that
+The log of NASA Ames' iPSC/860 and a third log of the Parallel Workloads Archive belong on this page, but are missing
+because they were not available when it was made. Two generated logs replace them, and say nothing about the
 they are not. For any logs in the Standard Workload Format, such as these, `python -m benchmarks.studies.backfilling
 NASA-iPSC-1993-3.1-cln.swf.gz:128` prints this page; the number is that of the processors.
 """

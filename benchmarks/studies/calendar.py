@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from benchmarks.data import DATA
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import calendar_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.optimize.calendar.attempts import attempts_at
-from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.booking import LineBooking
 from kant.optimize.calendar.file import read_calendar
 from kant.optimize.calendar.solve import Answer, solve
 from kant.optimize.solvers import cp_sat, deterministic
@@ -32,13 +33,13 @@ RIVAL = 1.0
 """Deterministic seconds of CP-SAT. On rectangles each is many seconds of a core: the page has both."""
 
 
-def week(seed: int, bookings: int, free: float) -> list[Booking]:
+def week(seed: int, bookings: int, free: float) -> list[LineBooking]:
     """A week of about so many bookings that fits by construction, the first such of those that are drawn."""
     drawn = (pieces(f"{seed} {attempt}", bookings, free) for attempt in count())
     return next(found for found in drawn if abs(len(found) - bookings) <= 5)
 
 
-def pieces(seed: str, bookings: int, free: float) -> list[Booking]:
+def pieces(seed: str, bookings: int, free: float) -> list[LineBooking]:
     """NODES x HOURS cut by straight cuts, and some pieces left out until so much is `free`."""
     rng = random.Random(seed)
     found = [(0, 0, NODES, HOURS)]
@@ -62,7 +63,7 @@ def pieces(seed: str, bookings: int, free: float) -> list[Booking]:
             spare -= piece[2] * piece[3]
         else:
             kept.append(piece)
-    return [Booking(str(i), hour, hour + length, width) for i, (_, hour, width, length) in enumerate(kept)]
+    return [LineBooking(str(i), hour, hour + length, width) for i, (_, hour, width, length) in enumerate(kept)]
 
 
 class Rival(NamedTuple):
@@ -73,7 +74,7 @@ class Rival(NamedTuple):
     spent: float
 
 
-def rival(bookings: list[Booking], capacity: int) -> Rival:
+def rival(bookings: list[LineBooking], capacity: int) -> Rival:
     """CP-SAT on rectangles that do not overlap, and whose GPUs are never more than the line has.
 
     Sizes are divided by what all of them are multiples of: a plan of whole parts exists where any does.
@@ -94,7 +95,7 @@ def rival(bookings: list[Booking], capacity: int) -> Rival:
     return Rival(found, seconds, solver.response_proto.deterministic_time)
 
 
-def solved(bookings: list[Booking], capacity: int) -> tuple[float, Answer]:
+def solved(bookings: list[LineBooking], capacity: int) -> tuple[float, Answer]:
     """CPU seconds and the answer, its plan checked."""
     seconds, answer = cpu_seconds(lambda: solve(bookings, capacity, nodes=SEARCH_NODES))
     assert not faults(bookings, answer.offsets, max(capacity, answer.needed))
@@ -146,7 +147,7 @@ def weeks(scale: float) -> Iterator[str]:
 ABOUT = """\
 A calendar of contiguous GPUs is static memory allocation: a booking is a buffer, its window a lifetime, its GPUs
 bytes (MiniMalloc, M. D. Moffitt, ASPLOS 2023; mallocMuZero, arXiv 2305.07440). Each plan is checked by
-`faults` in `optimize/calendar/booking.py`, which knows nothing of the search. Times are CPU seconds of one core.
+`benchmarks/studies/judges.py`, which is independent of the search. Times are CPU seconds of one core.
 
 CP-SAT gets the same rectangles as a `no_overlap_2d` and a `cumulative` constraint, sizes divided by their greatest
 common divisor, one worker, and {rival:g} deterministic second. Its deterministic seconds are counted, not measured;
@@ -161,8 +162,8 @@ multiples of it.
 WEEKS_ABOUT = """
 ## Random weeks
 
-64 nodes for 168 hours, cut into pieces by straight cuts; some are left out until so much is free. A plan exists by
-construction. CP-SAT is asked for the first five.
+64 nodes for 168 hours, divided into pieces by straight cuts; some are left out until the given part is free. A plan
+exists by construction. CP-SAT is asked for the first five.
 """
 
 

@@ -7,6 +7,7 @@ deterministic seconds for CP-SAT it prints the page instead.
 
 from __future__ import annotations
 
+import random
 import sys
 import tarfile
 import tempfile
@@ -15,11 +16,22 @@ from pathlib import Path
 
 from benchmarks.data import DATA
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import capacity_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.optimize.capacity.exact import solve_free
 from kant.optimize.capacity.file import read_instance
-from kant.optimize.capacity.generate import changed, generate
-from kant.optimize.capacity.instance import Instance, Starts, cost_of, faults, flat, peaks, unchanged
+from kant.optimize.capacity.generate import generate
+from kant.optimize.capacity.instance import (
+    MOST,
+    Instance,
+    Process,
+    ProcessTask,
+    Starts,
+    cost_of,
+    flat,
+    peaks,
+    unchanged,
+)
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower, plan, replan
 from kant.optimize.solvers import cp_sat, deterministic
@@ -32,6 +44,25 @@ DEADLINES = (1.0, 1.2, 1.5)
 EVERY = 60
 """Of the 480 projects of j30 every so manieth is planned."""
 CHANGED = 0.05
+
+
+def changed(instance: Instance, share: float, seed: int = 0) -> Instance:
+    """The instance with this share of its processes changed: task durations vary, windows move."""
+    rng = random.Random(seed)
+    count = max(1, round(share * len(instance.processes)))
+    chosen = set(rng.sample(range(len(instance.processes)), count))
+    processes = []
+    for p, process in enumerate(instance.processes):
+        if p in chosen:
+            tasks = tuple(
+                ProcessTask(task.id, max(1, task.duration + rng.randint(-2, 2)), task.demand, task.after)
+                for task in process.tasks
+            )
+            shift = rng.randint(-min(10, process.release), 10)
+            span = process.deadline - process.release + 2 * len(tasks)
+            process = Process(process.id, process.release + shift, min(process.release + shift + span, MOST), tasks)
+        processes.append(process)
+    return Instance(instance.resources, tuple(processes), instance.tick_us)
 
 
 def cold(instance: Instance, seconds: float) -> int | None:
@@ -124,13 +155,13 @@ def projects() -> Iterator[str]:
 
 ABOUT = """\
 The resource investment problem (iScheduler, arXiv 2602.06064): tasks with durations, demands and precedence inside
-processes that have a release and a deadline; what is paid is the weighted sum of the peaks. The paper's instances are
+processes that have a release and a deadline; the cost is the weighted sum of the peaks. The paper's instances are
 not public, so these are generated (`kant plan generate`): processes of about 20 tasks, four resources, deadlines of
-twice the longest path. The bound is what energetic reasoning proves of each resource alone. *Inserted* is
+twice the longest path. The bound is that of energetic reasoning for each resource alone. *Inserted* is
 process-by-process insertion alone, *planned* is with repair, without any solver. CP-SAT alone has one worker and
 {seconds:.0f} deterministic seconds. Then {changed:.0f} % of the processes change,
-and the plan is made anew around what stays: *share* is its CPU time over that of the first plan, *moved* counts tasks
-of unchanged processes that start at another time. Plans are checked by `faults` in `optimize/capacity/instance.py`.
+and the plan is made again around what stays: *share* is its CPU time over that of the first plan, *moved* counts tasks
+of unchanged processes that start at another time. Plans are checked by `benchmarks/studies/judges.py`.
 Times are CPU seconds of one core.
 """
 

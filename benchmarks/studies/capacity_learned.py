@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.capacity_training import WEIGHTS, Generation, cost_by, train
+from benchmarks.studies.judges import capacity_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.instance import faults
-from kant.optimize.capacity.learned import Learned
+from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower
-from kant.optimize.capacity.train import WEIGHTS, Generation, cost_by, train
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "capacity.md"
 TRAINED_ON = (500, 2_500)
@@ -32,7 +32,7 @@ ABOUT = """\
 iScheduler (arXiv 2602.06064) plans process by process, and learns which process comes next. Kant's first plan is made
 by insertion: the processes one by one, each task where it adds least to the peaks, in three fixed orders (most work,
 least slack, as given) of which the cheapest is kept. `kant plan capacity --search learned` makes it in one order
-instead that is chosen step by step: the process of the highest score is next, a weighted sum of what is known of it
+instead that is chosen step by step: the process with the highest score is next, a weighted sum of its features
 and of how full its window is by then. The paper's code and instances are not public, so its network is not rebuilt;
 the features are ours.
 
@@ -46,7 +46,7 @@ def shown(found: Interval) -> str:
     return f"{100 * found.mean:+.2f} % ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
 
 
-def inserted(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
+def inserted(order: LearnedInsertion, spans: dict[str, list[Interval]]) -> Iterator[str]:
     yield "| tasks | seeds | learned beside the best of three | cheaper on | CPU s, best of three | CPU s, learned |"
     yield "|" + "---|" * 6
     for size, seeds in SIZES:
@@ -66,7 +66,7 @@ def inserted(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
         )
 
 
-def repaired(order: Learned, spans: dict[str, list[Interval]]) -> Iterator[str]:
+def repaired(order: LearnedInsertion, spans: dict[str, list[Interval]]) -> Iterator[str]:
     yield "| tasks | seeds | learned beside the best of three | cheaper on |"
     yield "|---|---|---|---|"
     for size, seeds in REPAIRED:
@@ -101,7 +101,7 @@ def page() -> Iterator[str]:
     trained: list[Generation] = []
     seconds, _ = cpu_seconds(lambda: trained.extend(train(TRAINED_ON)))
     order = trained[-1].order
-    assert order == Learned(), "the weights that Kant has are those that are found here"
+    assert order == LearnedInsertion(), "the weights that Kant has are those that are found here"
     spans: dict[str, list[Interval]] = {"inserted": [], "repaired": []}
     tables = list(inserted(order, spans)), list(repaired(order, spans))
     yield "# Is a learned order of processes better?\n"

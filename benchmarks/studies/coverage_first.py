@@ -137,21 +137,21 @@ def lines(tables: dict[str, list[NDArray[np.int64]]]) -> Iterator[str]:
 
 
 ABOUT = """\
-A node of eight GPUs is new: nothing is known of jobs but the limits that owners give, as by `kant submit --time`.
-Sixty jobs come, faster than they are served, with limits of 10 minutes to 4 hours; one in three of those that have to
-wait is asked about as it comes. An answer is kept if the job starts no later. *limits* takes a limit for the run time
+A node of eight GPUs is new: Kant knows only the limits that owners give their jobs, as with `kant submit --time`.
+Sixty jobs arrive, faster than they are served, with limits of 10 minutes to 4 hours; one in three of those that have to
+wait is asked about on arrival. An answer holds if the job starts no later. *limits* uses the limit as the run time
 until ten jobs of a size have finished: its P50 and P90 are the latest start rather than a median. *P50* and *P90* are
 what `kant eta` answers ([how](../why.md#when-will-it-start)): until then a job uses any share of its limit, and one in
-five all of it. That rule is from the literature, and nothing of it was chosen on these draws.
+five all of it. That rule is from the literature, and nothing in it was chosen on these draws.
 """
 
 
 SHORT = """\
-Before ten jobs of a size have finished a limit taken for the run time has no median: nearly all start before. With any
-share of it the P50 is one where jobs use any, and the P90 holds, but for owners whose limits are nearly exact: there
-both are too early until enough of their jobs have finished, which takes ten of each size. So long `kant eta` says that
-an answer is not calibrated. That shares of jobs of any size count for those of which nothing is known was tried: errors
-halve, but jobs that finish first used less, and the P90 of later ones holds for 67 to 83 %.
+Before ten jobs of a size have finished, limits used as run times give no median: nearly all jobs start earlier. With
+any share of it the P50 is one where jobs use any, and the P90 holds, but for owners whose limits are nearly exact:
+there both are too early until enough of their jobs have finished, which takes ten of each size. Until then `kant eta`
+says that an answer is not calibrated. That shares of jobs of any size count for those of which nothing is known was
+tried: errors halve, but jobs that finish first used less, and the P90 of later ones holds for 67 to 83 %.
 """
 
 

@@ -119,28 +119,28 @@ a curriculum by accuracy; the trees cost 48.5 % of the training time.
 alone, {TIMES} times, by GRPO with groups of eight on a table of its decisions. *Rank correlation* is Spearman's, of
 the score with the accuracy gained. *Top third* is what the third of the trees with the highest score gains, over the
 mean of all: 1.0 is a random third. Intervals are 95 % by Student's t over seeds. No model is trained here, so the
-benchmarks of the paper are neither met nor missed.
+benchmarks of the paper are not judged.
 """
 AFTER = """
-An edit makes one decision of the tree take its best branch always; the exact score is the best that so many can do, by
-dynamic programming. After ten updates one edit is at 0.9, as the published score is; accuracy is of no use, and
+An edit makes one decision of the tree always take its best branch; the exact score is the best of that many edits, by
+dynamic programming. After ten updates one edit is at 0.9, like the published score; accuracy is useless, and
 p (1 - p), which needs no tree, is the strongest simple baseline. After twenty updates two edits are better than the
 published score: what counts grows with the updates a query still gets. With as many edits as decisions the score is one
 less the accuracy, nearly, and useless early.
 
 ## Weights over time
 
-Three queries of the first, the middle and the last rank. As printed, the paper ranks the mixture, which is a flip in
+Three queries of the first, the middle and the last rank. As printed, the paper ranks the mixture, which flips in
 the middle of the training for both laws; this is the reading in which weights move.
 """
 FILL = """
 ## Trees in the gaps of a cluster
 
 A tree takes 38 GPU-seconds (22.7 h on eight GPUs for 17,000 queries). Batches of 48 queries are jobs of one GPU with a
-priority below all others; they may be stopped at any time, and the tree at hand is lost. They are all there from the
-start, beside four drawn days of a cluster of 128 GPUs, five seeds each. `fill.toml` is `kant` with the discipline of
-the plug-in: all others are decided as if no trees ran, a tree whose GPU one of them takes is stopped at once, and the
-other trees take what is left. Two runs of each seed, with and without trees; others are compared one by one.
+priority below all others; they may be stopped at any time, which loses the current tree. All exist from the
+start, with four drawn days of a cluster of 128 GPUs, five seeds each. `fill.toml` is `kant` with the discipline of
+the plug-in: all other jobs are decided as if no trees ran, a tree whose GPU one of them takes is stopped at once, and
+the other trees take the rest. Two runs of each seed, with and without trees; others are compared one by one.
 """
 SAID = """
 The 17,000 queries of the paper's data set are done within four days on every cluster. Under `fill.toml` no other job

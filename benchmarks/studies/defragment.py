@@ -12,30 +12,29 @@ from pathlib import Path
 
 import numpy as np
 
-from kant.optimize.defragment.answer import plan
-from kant.optimize.defragment.cluster import Cluster, Layout, Move
+from kant.optimize.defragment.answer import greedy, plan
+from kant.optimize.defragment.cluster import Move, VmCluster, VmLayout
 from kant.optimize.defragment.generate import generate
-from kant.optimize.defragment.greedy import greedy
 from kant.optimize.defragment.instance import DefragInstance
 
 HOSTS, VMS, LIMIT, PARTS, SEEDS = 279, 2089, 5.0, 8, 10
 MOVES = (20, 50, 100)
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment.md"
 
-Rival = Callable[[Cluster, int], list[Move]]
+Rival = Callable[[VmCluster, int], list[Move]]
 
 
-def by_greedy(cluster: Cluster, moves: int) -> list[Move]:
+def by_greedy(cluster: VmCluster, moves: int) -> list[Move]:
     """The best single migration until none helps."""
-    return greedy(Layout(cluster), moves)
+    return greedy(VmLayout(cluster), moves)
 
 
-def by_score(cluster: Cluster, moves: int) -> list[Move]:
+def by_score(cluster: VmCluster, moves: int) -> list[Move]:
     """Filter and score, as schedulers do: the VM whose source gains most, then the best of the slots that may take it.
 
     A migration that neither gains nor loses is made, so that others may follow; each VM migrates once.
     """
-    layout, block = Layout(cluster), cluster.instance.block
+    layout, block = VmLayout(cluster), cluster.instance.block
     made: list[Move] = []
     moved: set[int] = set()
     singles = np.flatnonzero(~cluster.spread)
@@ -66,7 +65,7 @@ def by_score(cluster: Cluster, moves: int) -> list[Move]:
     return made
 
 
-def by_parts(cluster: Cluster, moves: int) -> list[Move]:
+def by_parts(cluster: VmCluster, moves: int) -> list[Move]:
     """POP-like: hosts divided at random into parts, each planned by itself, to proven optimality, with its share."""
     instance = cluster.instance
     order = np.random.Generator(np.random.PCG64(0)).permutation(len(instance.hosts)).tolist()
@@ -79,7 +78,7 @@ def by_parts(cluster: Cluster, moves: int) -> list[Move]:
             instance.block, tuple(instance.hosts[h] for h in hosts), tuple(instance.vms[i] for i in vms)
         )
         share = moves * (part + 1) // PARTS - moves * part // PARTS
-        found, _, _ = plan(Cluster.of(own), share, LIMIT / PARTS)
+        found, _, _ = plan(VmCluster.of(own), share, LIMIT / PARTS)
         made += [Move(vms[move.vm], hosts[move.host], move.numa) for move in found]
     return made
 
@@ -87,9 +86,9 @@ def by_parts(cluster: Cluster, moves: int) -> list[Move]:
 RIVALS: dict[str, Rival] = {"greedy": by_greedy, "filter and score": by_score, f"{PARTS} parts": by_parts}
 
 
-def checked(cluster: Cluster, moves: list[Move], most: int) -> float:
+def checked(cluster: VmCluster, moves: list[Move], most: int) -> float:
     """The fragment rate after the moves, each of which must have room."""
-    layout = Layout(cluster)
+    layout = VmLayout(cluster)
     assert len(moves) <= most
     for move in moves:
         assert layout.may(move)
@@ -103,8 +102,8 @@ Row = tuple[int, int, float, float, dict[str, tuple[float, float]]]
 def rows(seeds: int) -> Iterator[Row]:
     """Seed, moves, the rate before, the bound, and of each method its rate and CPU seconds."""
     for seed in range(seeds):
-        cluster = Cluster.of(generate(HOSTS, VMS, seed))
-        before = Layout(cluster)
+        cluster = VmCluster.of(generate(HOSTS, VMS, seed))
+        before = VmLayout(cluster)
         for moves in MOVES:
             begun = time.process_time()
             made, bound, _ = plan(cluster, moves, LIMIT)

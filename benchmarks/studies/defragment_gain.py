@@ -55,9 +55,9 @@ def page(found: list[tuple[Outcome, Outcome]]) -> Iterator[str]:
 
 
 WHY = """\
-A round each minute meets a job soon after it has saved its work, when a move costs little more than the restart. With
-`gain = 3` such a round moves jobs at any time that pays; with 6 it more often waits until they have saved. Nodes in use
-in part stay below 1 %. What is allocated more comes to about three times what is lost in the mean, but not on every
+A round each minute finds a job soon after it has saved its work, when a move costs little more than the restart. With
+`gain = 3` such a round moves jobs at any time that pays; with 6 it more often waits until they have saved. Nodes
+partly in use stay below 1 %. The gain in allocation is about three times the loss in the mean, but not on every
 seed.
 """
 

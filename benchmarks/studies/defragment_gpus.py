@@ -171,15 +171,15 @@ COLUMNS = (
 def about(days: float) -> str:
     return f"""\
 {8 * NODES:,} GPUs in {NODES} nodes, {days:g} days, the first not counted. {SERVICES:.0%} of all work is that of
-inference services of 1 to 8 GPUs, the rest is drawn after the rows `seren` and `helios-venus`. The load is {LOAD:.0%}:
-the GPU time that the jobs would take within the window if each began at once, of what there is. Best-effort FIFO with
-E-Binpack; only [`[defragment]`](../profiles.md#defragment) differs. A job that moves loses what it did since its last
-checkpoint, one every {CHECKPOINT_S // 60} minutes, and {RESTART_S} s for the restart. Seeds {SEEDS[0]} to {SEEDS[-1]};
-intervals are 95 % by Student's t, those of ratios over pairs on the same jobs.
+inference services of 1 to 8 GPUs, the rest is drawn from the rows `seren` and `helios-venus`. The load is {LOAD:.0%}:
+the GPU time that the jobs would take within the window if each started at once, relative to that of the cluster.
+Best-effort FIFO with E-Binpack; only [`[defragment]`](../profiles.md#defragment) differs. A job that moves loses its
+work since its last checkpoint, one every {CHECKPOINT_S // 60} minutes, and {RESTART_S} s for the restart. Seeds
+{SEEDS[0]} to {SEEDS[-1]}; intervals are 95 % by Student's t, those of ratios over pairs on the same jobs.
 
 *defaults* moves at most 8 jobs each 10 minutes, where idle nodes were wanted and that pays three times over. *tight*
-looks each minute and a day ahead, moves at most 32 jobs, and takes idle nodes to be wanted at all times. In these two
-services allow being moved, as deployments do; in the last row their base replicas stay where they are. GFR is the part
+looks each minute and a day ahead, moves at most 32 jobs, and assumes that idle nodes are always wanted. In these two
+services may be moved, like deployments; in the last row their base replicas stay where they are. GFR is the part
 of the nodes with some but not all of their GPUs allocated, over time.
 """
 
@@ -228,11 +228,11 @@ def judged(mean: float, worst: float, bar: float) -> str:
 
 
 WHY = """\
-What breaks nodes are jobs of fewer than eight GPUs that outlive their neighbours. Few of them have to move: a node
-that is to be emptied holds one or two, and there are gaps that they fill whole. A large job waits for many idle nodes
+Nodes stay partly used because of jobs of fewer than eight GPUs that outlive their neighbours. Few have to move: a node
+that is to be emptied holds one or two, and there are gaps that they fill exactly. A large job waits for many idle nodes
 at once, and others wait behind it; so an hour for which a node is idle sooner is counted many times over in the
-waits. In what is allocated it counts once: the last column says how many more GPU-hours were allocated for each that
-was lost, and what was done again is among them. Waits of the few largest jobs differ much between seeds, and so
+waits. In the allocation it counts once: the last column says how many more GPU-hours were allocated for each that
+was lost, repeated work included. Waits of the few largest jobs differ much between seeds, and so
 intervals are wide. Small jobs wait some minutes longer: fewer gaps are left for them, and large jobs take the idle
 nodes first.
 """

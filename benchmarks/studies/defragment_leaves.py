@@ -22,7 +22,7 @@ from kant.model.units import DAY, GPU, HOUR
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import RunHooks, simulate
 from kant.workload.cluster_file import regular_cluster
-from kant.workload.cluster_toml import Shape
+from kant.workload.cluster_toml import FabricShape
 from kant.workload.workload import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment-gpus.md"
@@ -43,7 +43,7 @@ def in_one_leaf(jobs: Workload) -> Workload:
 def run_one(row: str, case: str, seed: int) -> Outcome:
     """One run."""
     jobs = in_one_leaf(workload(row, seed, DAYS, all_move=True))
-    cluster = regular_cluster(NODES, 8, Shape(nodes_per_leaf=LEAF, leaves_per_spine=8))
+    cluster = regular_cluster(NODES, 8, FabricShape(nodes_per_leaf=LEAF, leaves_per_spine=8))
     began, moves = time.process_time(), 0
 
     def count(line: bytes) -> None:
@@ -104,12 +104,12 @@ def page(found: dict[tuple[str, str], list[Outcome]]) -> Iterator[str]:
 WHY = """\
 ## Why
 
-Emptying nodes alone does nothing for gangs that require one leaf: nodes become idle wherever that is cheapest, spread
-over all leaves. Once leaves are emptied, too, these gangs wait about half as long. Larger ones wait less as well, as
-fewer gangs stand before them. 22 % and 13 % more GPU time is lost, and more is allocated for each hour that is lost.
-Fewer than 1 % of the nodes are in use in part either way. Few gangs make the means, so intervals are wide; after
+Emptying only nodes does nothing for gangs that require one leaf: nodes become idle wherever that is cheapest, spread
+over all leaves. Once leaves are emptied, too, these gangs wait about half as long. Larger ones also wait less, because
+fewer gangs are before them. 22 % and 13 % more GPU time is lost, and more is allocated for each hour that is lost.
+Fewer than 1 % of the nodes are partly used either way. Few gangs make the means, so intervals are wide; after
 `helios-venus` the waits for a leaf are shorter by the whole interval. So `leaves` is on by default; where no gang
-requires a leaf it moves nobody. Looking at leaves, too, costs about twice the CPU time of nodes alone, or more.
+requires a leaf it moves no job. Looking at leaves, too, costs about twice the CPU time of nodes alone, or more.
 """
 
 if __name__ == "__main__":

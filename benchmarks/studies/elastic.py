@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.metrics.paired import mean_interval
-from kant.metrics.rate_law import Cell, Fitted, cells_of, fit, loss_at
+from kant.metrics.rate_law import Cell, FittedLaw, cells_of, fit, loss_at
 from kant.model.elastic import RateLaw
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "elastic.md"
@@ -213,18 +213,18 @@ def measure(seeds: int, map: Callable[..., Any]) -> str:
 
 
 LAWS_OWN = "by the law, one run a batch"
-LAWS: dict[str, Callable[[Fitted], RateLaw]] = {
+LAWS: dict[str, Callable[[FittedLaw], RateLaw]] = {
     LAWS_OWN: lambda own: own.law,
     "by the paper's exponents, one run a batch": lambda own: with_exponents(own.best[TUNED], *PAPER, own.law.peak),
 }
 
 
-def _of(arm: str, own: Fitted) -> RateLaw:
+def _of(arm: str, own: FittedLaw) -> RateLaw:
     return with_exponents(own.best[TUNED], *PAPER, own.law.peak) if arm == "rate in proportion" else own.law
 
 
 def page(
-    seeds: int, regrets: dict[str, list[dict[Cell, float]]], whole: Fitted, runs: dict[tuple[str, int], Any]
+    seeds: int, regrets: dict[str, list[dict[Cell, float]]], whole: FittedLaw, runs: dict[tuple[str, int], Any]
 ) -> str:
     lines = [HEAD.format(seeds=seeds, size=len(text()[0]), python=sys.version.split()[0]), ""]
     lines += [
@@ -277,7 +277,7 @@ A perceptron of 29,000 weights guesses the next of 64 characters from the six be
 the standard library of Python {python}; AdamW, a warm-up of 2,048 characters, and a tail of a tenth in which the rate
 falls to zero. WSD is a constant rate and a tail: nine cells of batch and length, nine rates in each, {seeds} seeds.
 *Regret* is the loss on held-out text, in nats a character, above the best of the cell and seed (a parabola through its
-measured rates). What is tuned or fitted for a seed is so on the other seeds. By a law there is one run for
+measured rates). What is tuned or fitted for a seed is tuned on the other seeds. By a law there is one run for
 each batch, which is ended at
 three lengths and has never known them. Intervals are 95 % of the mean over seeds by Student's t.
 
@@ -288,10 +288,10 @@ A run of batch {BATCHES[1]} over {LENGTHS[-1] // 1024}k characters has a batch o
 from a third to two thirds of its way.
 All runs of a seed see the same characters in the same order. Distances are those of the held-out loss from a run that
 was not resized, measured every {MARK // 1024}k characters from the first change on; the first row is
-what another order of the data alone makes of it."""
+the effect of another order of the data alone."""
 END = """
-By the law there is no kink: the largest distance is no larger than what another order of the data makes. While it is
-small the run is a little worse, for a smaller batch is noisier at any rate; that has gone once it has grown.
+By the law there is no kink: the largest distance is no larger than that of another order of the data. While it is
+small the run is a little worse, because a smaller batch is noisier at any rate; that is gone once it has grown.
 
 ## Where the paper does not hold
 

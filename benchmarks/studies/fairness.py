@@ -52,17 +52,17 @@ CASES = {
 BASE = "fifo, off"
 
 ABOUT = """\
-Every profile is best-effort. The first word is the order; the second says what a newcomer may take back by preemption:
+Every profile is best-effort. The first word is the order; the second says what a new job may reclaim by preemption:
 nothing, what others use beyond their nominal quota, or beyond their fair share. Where it may take something back, it
 may also stop jobs of lower priority. [rho](../metrics.md#finish-time-fairness) is what sharing costs a queue; 1 is
 nothing.
 """
 
 WHY = """\
-Orders of queues need no victim: they hand what comes free to the queue that is behind. Reclaim to the nominal quota
-lets every queue within its quota stop borrowers. Under overload all that is idle is borrowed, so it stops somebody
-nearly each time that such a queue has a new job, and SOR without lost work is less by what the victims do again.
-Reclaim to the fair share stops fewer, since a queue that wants more than its quota is entitled to what others leave.
+Orders of queues need no victim: they give freed capacity to the queue that is behind. Reclaim to the nominal quota
+lets every queue within its quota stop borrowers. Under overload all idle capacity is borrowed, so it stops a job
+nearly each time that such a queue has a new job, and SOR without lost work is lower by the repeated work of victims.
+Reclaim to the fair share stops fewer, because a queue that wants more than its quota may keep what others leave.
 """
 
 

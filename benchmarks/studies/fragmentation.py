@@ -86,9 +86,9 @@ class Setting:
 {8 * self.nodes:,} GPUs in {self.nodes:,} nodes, 32 nodes to a leaf, {DAYS * 24:g} hours, the first {WARM * 24:g} not
 counted. {SERVICES:.0%} of all work is that of inference services of 1 to 8 GPUs, the rest is drawn after the
 rows `seren` and `helios-venus` without jobs of more than {self.nodes:,} GPUs. The load is the GPU time that the jobs
-would take within the window if each began at once, of what there is. Best-effort FIFO; only the placement differs. Each
-run is cut at the end of the window, and jobs that wait then count as they stand. Seeds {SEEDS[0]} to {SEEDS[-1]};
-intervals are 95 % by Student's t over the seeds, those of ratios over pairs on the same workload.
+would take within the window if each started at once, relative to that of the cluster. Best-effort FIFO; only the
+placement differs. Each run ends with the window; jobs that wait then count with their wait so far. Seeds {SEEDS[0]} to
+{SEEDS[-1]}; intervals are 95 % by Student's t over the seeds, those of ratios over pairs on the same workload.
 """
 
 
@@ -220,19 +220,19 @@ COLUMNS = (
 
 ABOUT = """\
 GFR is the part of the nodes with some but not all of their GPUs allocated, over time. *Node-time for 8 GPUs* is the
-part of all node-time on which a job of 8 GPUs could start: nodes that are wholly free. *For 64 in a leaf* counts only
+part of all node-time on which a job of 8 GPUs could start: idle nodes. *For 64 in a leaf* counts only
 those of them in leaves with at least eight, so that a gang of 64 GPUs could start in one leaf. The two columns after
-that say for how much of the time there was any such place. `worst-fit` is what a plain cluster does (least
+that say for how much of the time there was any such place. `worst-fit` is the rule of a plain cluster (least
 allocated first), `best-fit` is plain binpack.
 
 The cluster is empty at first, and the load is that of the whole window: what is allocated later (GAR) is the load that
-the placements live under.
+that the placements work under.
 """
 WHY = """\
-All jobs of fewer than eight GPUs are single pods here, and for these the three that pack do nearly the same: the hole
-that fits exactly, else the fullest node. What stays broken are nodes on which a small job has outlived its neighbours;
+All jobs of fewer than eight GPUs are single pods here, and for these the three that pack do nearly the same: the gap
+that fits exactly, else the fullest node. Nodes on which a small job has outlived its neighbours stay partly used;
 no placement knows that in advance. The three also wait alike: above about 95 % allocated a node or a leaf that comes
-free is taken at once by whoever waits for it, so nobody can keep one.
+free is taken at once by a waiting job, so none stays free.
 """
 PART = 1 / 8
 """Of the baseline's GFR: what Kant publishes is 8.5 % -> below 1 %."""

@@ -136,9 +136,9 @@ method](../experiments.md#how-it-judges)). Here it judges equal policies, and po
 The pool is {pool} slices of a day, drawn after `{row}` with jobs of up to {largest} GPUs, at {load} times what {gpus}
 GPUs can do. Each is simulated twice under the profile `{profile}` with two seeds of its placement: equal policies that
 decide differently. In {felt} slices somebody waits (median of the P90: {median:.1f} h); there the P90 of one is off
-from that of the other by {off:.0f} % in the median, and by more than {far:.0f} % in a tenth of the slices: this is what
-chance alone does to a day. A repetition draws slices without replacement, and tosses a coin for each which of the two
-is the new policy. A planted regression makes each P90 of the new policy longer by a part of itself. Intervals are
+from that of the other by {off:.0f} % in the median, and by more than {far:.0f} % in a tenth of the slices: this is the
+effect of chance alone on a day. A repetition draws slices without replacement, and tosses a coin for each which of the
+two is the new policy. A planted regression makes each P90 of the new policy longer by a part of itself. Intervals are
 Wilson's, 95 %, over the repetitions; these share the slices of the pool.
 
 {blocks}
@@ -147,16 +147,16 @@ Wilson's, 95 %, over the repetitions; these share the slices of the pool.
 
 ## What it takes
 
-What chance does to single days is far more than what is to be found, so it takes many of them: as many pairs as the
-row says in which the column of 5 % reaches what one wants. Where a policy draws, seeds (`--seeds`) make pairs as well
-as slices do. Where the waits of a slice change less by chance, as on the same seed, it takes fewer, and none where both
-policies decide alike.
+The effect of chance on single days is far larger than the regressions to be found, so many days are needed: as many
+pairs as the row says in which the column of 5 % reaches what one wants. Where a policy draws, seeds (`--seeds`) make
+pairs as well as slices do. Where the waits of a slice change less by chance, as on the same seed, it takes fewer, and
+none where both policies decide alike.
 """
 
 CAUSED_TEXT = """## A regression that has a cause, on the same jobs and the same seed
 
-The tables above are the hardest case: two policies whose chances have nothing in common. `kant gate` runs both on the
-same jobs and under the same seed. Here the new policy costs each job a part of its run time, as a worse place does, on
+The tables above are the hardest case: two policies with independent random choices. `kant gate` runs both on the
+same jobs and under the same seed. Here the new policy adds to the run time of each job, like a worse place, on
 {pool} slices; the heads of the columns say how much, and by how much the P90 of the typical slice is longer by that.
 Where it costs nothing run times differ by {jitter:.0f} %, up or down by chance, and the P90 by {off:.1f} % in the
 median. Refused, %, where a regret of {allowed:.0f} % is allowed:

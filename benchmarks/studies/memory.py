@@ -21,11 +21,11 @@ from kant.ops.bench.remembering import Remembering
 from kant.ops.bench.run import Score, bench
 from kant.ops.bench.task import read_tasks
 from kant.ops.desk import Desk
-from kant.ops.memory.replay import Run
+from kant.ops.memory.replay import RunbookRun
 from kant.ops.memory.runbooks import BookStep, Runbooks
 from kant.ops.memory.together import run_together, waits_for
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, TaskTrace, Tools
-from kant.ops.view import View
+from kant.ops.memory.traces import DONE, Answer, DeskTools, TaskTrace, TraceCall, TracedTools
+from kant.ops.view import WorldView
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "memory.md"
 SEEDS, TASKS, DRIFT = 3, 400, 0.03
@@ -50,10 +50,10 @@ class Slots(Runbooks):
 class Unchecked(Runbooks):
     """Replay without pre-conditions: always the branch that was seen most."""
 
-    def changed(self, trace: TaskTrace, view: View) -> bool:
+    def changed(self, trace: TaskTrace, view: WorldView) -> bool:
         return False
 
-    def _holds(self, step: BookStep, trace: TaskTrace, call: Call | None, view: View) -> bool:
+    def _holds(self, step: BookStep, trace: TaskTrace, call: TraceCall | None, view: WorldView) -> bool:
         book = self.of(trace)
         assert book is not None
         return step is max(book.children(step.after), key=lambda each: each.seen)
@@ -98,7 +98,7 @@ def one(mode: str, power: bool, seed: int, count: int) -> Sum:
         (kind,) = rng.choices(list(KINDS), weights)
         task = task_of(kind, seed * 100_000 + number, world.view(), power)
         tools = Watched(task, world, DRIFT, random.Random(f"drift {seed} {number}"))
-        run = Run(task.text, tools, books if books is not None else Runbooks(), expert(task)).run()
+        run = RunbookRun(task.text, tools, books if books is not None else Runbooks(), expert(task)).run()
         good = tools.good(run.trace)
         run.learn(good)
         total.tasks += 1
@@ -118,10 +118,10 @@ def one(mode: str, power: bool, seed: int, count: int) -> Sum:
 class Slow:
     """Tools that take their time, `scale` of it."""
 
-    def __init__(self, tools: Tools, scale: float) -> None:
+    def __init__(self, tools: TracedTools, scale: float) -> None:
         self.tools, self.view, self.scale = tools, tools.view, scale
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: TraceCall) -> Answer:
         time.sleep(self.scale * (CHECK_S + TOOL_S * (call.tool != DONE)))
         return self.tools.call(call)
 
@@ -148,14 +148,14 @@ def together(seed: int, model: bool, apart: bool) -> tuple[float, float, bool, i
     books = Runbooks() if model else _taught()
     took, ends, txns = [], [], 0
 
-    def begin(text: str, own: Tools) -> Run:
+    def begin(text: str, own: TracedTools) -> RunbookRun:
         chosen = expert(by_text[text])
 
-        def slowly(trace: TaskTrace) -> Call:
+        def slowly(trace: TaskTrace) -> TraceCall:
             time.sleep(scale * MODEL_S)
             return chosen(trace)
 
-        return Run(text, own, books, slowly)
+        return RunbookRun(text, own, books, slowly)
 
     for at_once in (False, True):
         desk = Desk(world_of(seed), WHO)
@@ -182,7 +182,7 @@ def _taught() -> Runbooks:
             world = world_of(9_000_000 + number)
             task = task_of(list(KINDS)[number % len(KINDS)], 9_000_000 + number, world.view())
             tools = Watched(task, world, 0.0, random.Random(number))
-            run = Run(task.text, tools, books, expert(task)).run()
+            run = RunbookRun(task.text, tools, books, expert(task)).run()
             run.learn(tools.good(run.trace))
         _BOOKS.append(books)
     return _BOOKS[0]
@@ -190,16 +190,16 @@ def _taught() -> Runbooks:
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
-ABOUT = """Tasks as operators have them, on clusters of six nodes, each with a world of its own (`memory_tasks.py`).
-Before {drift:.0%} of all calls somebody else changes what the task is about: drains its node, cancels or holds its job,
-changes its queue. The *model* is an expert that sees answers alone; a call of it is counted where replay does not know
-the next step. A task is good if the one right thing was applied, or nothing where nothing is right; *wrong* is a plan
-that should not have been applied as things stood at that moment, as a rule says that looks at the cluster itself.
+ABOUT = """Typical tasks of operators, on clusters of six nodes, each in a world of its own (`memory_tasks.py`).
+Before {drift:.0%} of all calls another person changes the object of the task: drains its node, cancels or holds its
+job, changes its queue. The *model* is an expert that sees only answers; a call of it is counted if replay does not know
+the next step. A task is good if the one right change was applied, or none if none is right; *wrong* is a plan
+that should not have been applied in the state of that moment, by a rule that reads the cluster itself.
 
 *Exact* replay knows a task by all its words, *slots* by its words without names and numbers. Runbooks
 ([as they are](../ops.md#runbooks)) have slots, and what no slot explains is chosen again in *the very same moment*: the
 same task, in the same state of the cluster, after the same answers. *Nothing checked* takes the
-branch that was seen most, as a cache of actions does that does not look. Mixed evenly all ten kinds of tasks are as
+most frequent branch, like a cache of actions without checks. Mixed evenly, all ten kinds of tasks are equally
 frequent; by a power law the first kinds and nodes are far more frequent. Time is counted, not
 measured: {model:g} s for a call of a model, {tool:g} s of a tool, {check:g} s for a look at the pre-conditions. {seeds}
 seeds of {tasks} tasks; intervals are 95 % of the mean by Student's t.
@@ -234,7 +234,8 @@ def page(seeds: int, tasks: int) -> Iterator[str]:
             f"| {by_book} | {shown(faster)} |"
         )
     yield (
-        "\nWrong plans are counted over all seeds. What is neither good nor wrong was answered wrongly, or not done.\n"
+        "\nWrong plans are counted over all seeds. Tasks that are neither good nor wrong were answered wrongly, or not "
+        "done.\n"
     )
     yield "## Several tasks at once\n"
     yield (
@@ -282,8 +283,8 @@ def suite(attempts: int = ATTEMPTS) -> Iterator[str]:
 
 WHERE = """## Where the paper does not hold
 
-MOBIMEM (arXiv 2512.15784) names up to nine times less time and a look-up of habits in 23.83 ms. Of the paper only the
-abstract was to be had, and the code of its authors; what follows is about the idea, not about their measurements.
+MOBIMEM (arXiv 2512.15784) names up to nine times less time and a look-up of habits in 23.83 ms. Only the paper's
+abstract and its authors' code were available; what follows is about the idea, not about their measurements.
 
 - The factor is one of slots. Exact replay of actions saves a third to a half of the calls, where tasks name the same
   things again.
@@ -291,8 +292,8 @@ abstract was to be had, and the code of its authors; what follows is about the i
   jobs, since nothing in the task explains whom. What was chosen in the very same moment is chosen again, without exact
   replay's wrong plans: where anything has changed it is no such moment. Clusters that live seldom come to one twice.
 - Replay that does not look at pre-conditions saves more calls, and applies what it should not.
-- What needs thought each time (cancel the job with the lowest priority) is never replayed: that is the floor, together
-  with what drifts and what has not been met before.
+- What needs a choice each time (cancel the job with the lowest priority) is never replayed: that is the floor, together
+  with drift and tasks that were not seen before.
 - Tasks at once are about twice as fast, not as many times as there are: some wait for others, the longest bounds all,
   and who changes something ends the plans of those who were not ready. Ends differ where one task has consequences for
   what another is about, though both name different things. Where runbooks say nothing the model is asked, and

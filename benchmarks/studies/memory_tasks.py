@@ -14,12 +14,12 @@ from typing import Any
 from kant.model.errors import InputError
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
-from kant.ops.memory.replay import Run
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, TaskTrace
+from kant.ops.memory.replay import RunbookRun
+from kant.ops.memory.traces import DONE, Answer, DeskTools, TaskTrace, TraceCall
 from kant.ops.orders import Hold, parse_orders, to_json
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
-from kant.ops.view import JobView, View
+from kant.ops.view import JobView, WorldView
 from kant.service.roles import Caller, Role
 
 WHO, OTHER = Caller("olga", Role.OPERATOR), Caller("otto", Role.OPERATOR)
@@ -59,7 +59,7 @@ def world_of(seed: int) -> SimulatedWorld:
     return world
 
 
-def task_of(kind: str, seed: int, view: View, power: bool = False) -> Task:
+def task_of(kind: str, seed: int, view: WorldView, power: bool = False) -> Task:
     """A task of a kind, about what is in a view; with `power` the first nodes are named far more often."""
     rng = random.Random(f"task {seed}")
     waiting = [job.id for job in view.jobs.values() if not job.runs]
@@ -88,7 +88,7 @@ KINDS = {
 """`cancel` wants a choice that no slot explains: there a model is needed every time."""
 
 
-def should(task: Task, view: View) -> Orders:
+def should(task: Task, view: WorldView) -> Orders:
     """What is to be ordered as things stand; nothing where it is so already, cannot be, or is only a question."""
     names = task.names
     job: JobView | None = view.jobs.get(names["job"])
@@ -122,42 +122,43 @@ def should(task: Task, view: View) -> Orders:
 # --- the expert -------------------------------------------------------------------------------------------------------
 
 
-def expert(task: Task) -> Callable[[TaskTrace], Call]:
+def expert(task: Task) -> Callable[[TaskTrace], TraceCall]:
     """Chooses the next call by the answers so far alone; it looks again after whatever was refused."""
 
-    def chosen(trace: TaskTrace) -> Call:
+    def chosen(trace: TaskTrace) -> TraceCall:
         steps = trace.steps
         last = steps[-1] if steps else None
         if last is not None and last.call.tool == "plan":
             answer = last.answer or {}
             if not answer.get("can_be_applied"):
-                return Call(DONE, {"answer": "impossible"})
-            return Call("apply", {"plan_id": answer["plan_id"], "reason": f"asked for: {task.text}"})
+                return TraceCall(DONE, {"answer": "impossible"})
+            return TraceCall("apply", {"plan_id": answer["plan_id"], "reason": f"asked for: {task.text}"})
         if last is not None and last.call.tool == "apply" and not (last.answer or {}).get("refused"):
-            return Call(DONE, {"answer": "done"})
+            return TraceCall(DONE, {"answer": "done"})
         begin = max((n for n, each in enumerate(steps, 1) if (each.answer or {}).get("refused")), default=0)
         return look(task, [each.answer or {} for each in steps[begin:]])
 
     return chosen
 
 
-def look(task: Task, answers: list[Answer]) -> Call:
+def look(task: Task, answers: list[Answer]) -> TraceCall:
     """The next look at it, or what follows from them."""
     names, kind = task.names, task.kind
     queue, user, job, node = names["queue"], names["user"], names["job"], names["node"]
     looks = {
-        "drain": (Call("nodes"), Call("jobs", {"phase": "running"})), "resume": (Call("nodes"),),
-        "stop": (Call("job", {"job": job}),), "priority": (Call("job", {"job": job}),), "quota": (Call("queues"),),
-        "release": (Call("jobs", {"phase": "held", "queue": queue}),), "reserve": (Call("whoami"),),
-        "hold": (Call("jobs", {"phase": "waiting", "user": user}),), "why": (Call("why", {"job": job}),),
-        "cancel": (Call("jobs", {"phase": "waiting", "queue": queue}),),
+        "drain": (TraceCall("nodes"), TraceCall("jobs", {"phase": "running"})), "resume": (TraceCall("nodes"),),
+        "stop": (TraceCall("job", {"job": job}),), "priority": (TraceCall("job", {"job": job}),),
+        "quota": (TraceCall("queues"),),
+        "release": (TraceCall("jobs", {"phase": "held", "queue": queue}),), "reserve": (TraceCall("whoami"),),
+        "hold": (TraceCall("jobs", {"phase": "waiting", "user": user}),), "why": (TraceCall("why", {"job": job}),),
+        "cancel": (TraceCall("jobs", {"phase": "waiting", "queue": queue}),),
     }  # fmt: skip
     if len(answers) < len(looks[kind]):
         return looks[kind][len(answers)]
     found = answers[0]
-    nothing = Call(DONE, {"answer": "nothing"})
+    nothing = TraceCall(DONE, {"answer": "nothing"})
     if kind == "why":
-        return Call(DONE, {"answer": found["reason"]["why"]}) if isinstance(found.get("reason"), dict) else nothing
+        return TraceCall(DONE, {"answer": found["reason"]["why"]}) if isinstance(found.get("reason"), dict) else nothing
     orders: Orders = []
     if kind in ("drain", "resume"):
         (row,) = (each for each in found["nodes"] if each["node"] == node)
@@ -174,7 +175,7 @@ def look(task: Task, answers: list[Answer]) -> Call:
         if phase == "waiting" or (phase == "running" and stoppable):
             orders = [{"op": "hold" if phase == "waiting" else "preempt", "job": job}]
         elif phase == "running":
-            return Call(DONE, {"answer": "impossible"})
+            return TraceCall(DONE, {"answer": "impossible"})
     elif kind == "priority" and found.get("phase") in ("waiting", "held"):
         orders = [{"op": "priority", "job": job, "value": names["priority"]}]
     elif kind == "quota":
@@ -186,7 +187,7 @@ def look(task: Task, answers: list[Answer]) -> Call:
         orders = [{"op": kind, "job": each["id"]} for each in found["jobs"]]
     elif kind == "cancel" and found["jobs"]:
         orders = [{"op": "cancel", "job": min(found["jobs"], key=lambda each: (each["priority"], each["id"]))["id"]}]
-    return Call("plan", {"orders": orders}) if orders else nothing
+    return TraceCall("plan", {"orders": orders}) if orders else nothing
 
 
 # --- the world changes under it, and whether what is applied is right ------------------------------------------------
@@ -205,7 +206,7 @@ class Watched(DeskTools):
         self.right: list[str] = []
         self.changes = 0
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: TraceCall) -> Answer:
         if self.rng.random() < self.drift:
             self.changes += change(self.task, self.world, self.rng)
         wanted = should(self.task, self.view())
@@ -222,7 +223,7 @@ class Watched(DeskTools):
         assert isinstance(world, SimulatedWorld)
         return world
 
-    def wrong_by_runbook(self, run: Run) -> list[str]:
+    def wrong_by_runbook(self, run: RunbookRun) -> list[str]:
         """Of what was wrong, the plans that no model has chosen."""
         steps = [*run.before, *run.trace.steps]
         chosen = {(each.answer or {}).get("plan_id") for each in steps if each.by == "model"}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.ops.mutants import survivors
 
-from kant.ops.bench.agents import Agent, Oracle, Random, Scripted
-from kant.ops.bench.run import Row, Score, bench
-from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.agents import BenchAgent, Oracle, RandomAgent, Scripted
+from kant.ops.bench.run import AttemptRow, Score, bench
+from kant.ops.bench.task import BenchTask, read_tasks
 from kant.ops.bench.tools import Tools
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "ops-bench.md"
@@ -22,13 +22,13 @@ K = 4
 READS = ("rules", "greedy")
 
 
-def agents(tasks: list[Task]) -> list[Agent]:
+def agents(tasks: list[BenchTask]) -> list[BenchAgent]:
     """Those that need no model, the oracle first."""
     scripted = [Scripted("rules", looks=True), Scripted("greedy"), Scripted("naive", naive=True)]
-    return [Oracle(tasks), *scripted, Random()]
+    return [Oracle(tasks), *scripted, RandomAgent()]
 
 
-def harm(rows: list[Row]) -> str:
+def harm(rows: list[AttemptRow]) -> str:
     """How often harm was done: in all, and protected jobs stopped, jobs withdrawn, other things changed."""
     said = [each for row in rows for each in row.committed]
     counts = [sum(each.endswith(end) for each in said) for end in (", and nobody may", " was withdrawn")]
@@ -39,7 +39,7 @@ def ratio(plain: int, desk: int) -> str:
     return f"{plain / desk:.1f}" if desk else "none is left" if plain else "-"
 
 
-def page(tasks: list[Task]) -> str:
+def page(tasks: list[BenchTask]) -> str:
     began = time.process_time()
     desk = {agent.name: bench(tasks, agent, K) for agent in agents(tasks)}
     plain = {agent.name: bench(tasks, agent, K, "plain") for agent in agents(tasks)[1:]}
@@ -72,9 +72,9 @@ TEXT = """# What plans keep agents from
 Made by `python -m benchmarks.studies.ops_bench` ({cpu:.1f} CPU-minutes).
 
 [`kant ops bench`](../ops-bench.md) has {tasks} tasks from {states} states of a simulated cluster. Each is judged by the
-state that is left. Four scripted agents do them {k} times, once with the tools of `kant mcp` (reasons, plans, apply)
-and once with those of a batch system alone (list jobs and nodes, submit, cancel). `rules` reads reasons, plans several
-ways and takes the cheapest; `greedy` takes the first plan that serves; `naive` reads nothing and withdraws whoever is
+resulting state. Four scripted agents do them {k} times, once with the tools of `kant mcp` (reasons, plans, apply)
+and once with only those of a batch system (list jobs and nodes, submit, cancel). `rules` reads reasons, plans several
+ways and takes the cheapest; `greedy` takes the first plan that works; `naive` reads nothing and withdraws any job
 in the way; `random` calls 15 tools with what it has seen. The oracle knows the way.
 
 | agent, with the tools of Kant | pass@1 | pass@{k} | pass^{k} | calls | violations attempted |
@@ -97,18 +97,18 @@ withdrawn, and other things changed (jobs submitted or stopped, priorities, quot
 |---|---|---|---|
 {third}
 
-With plain tools an agent has one word for room, cancel, and what it frees it has destroyed. With Kant's there are words
-that stop nothing for good, the plan says what a word would do, and a plan that stops a job that nobody may stop is not
-applied, whoever asks. `random` draws among {many} tools there, of which four plan or change something, and among four
+With plain tools an agent can only make room by cancel, which destroys work. Kant has orders
+that stop nothing for good, the plan shows the effect of an order, and a plan that stops a protected job is not
+applied for any caller. `random` draws among {many} tools there, of which four plan or change something, and among four
 of which two do, so that it also acts half as often.
 
-To withdraw a run for good asks a person, and here is none, so who knows no milder word is stopped. What is left is
-legal: an operator may stop any run that is not protected, and submit a job. No rule can know that nobody wanted it.
-The judge can, so an assistant is measured before it gets the rights of an operator.
+Withdrawing a run for good needs a person's consent, and there is none here, so agents without a milder order are
+stopped. The rest is legal: an operator may stop any run that is not protected, and submit a job. No rule can know that
+nobody wanted it. The judge can, so an assistant is measured before it gets the rights of an operator.
 
 ## Whether the judge can be trusted
 
-After the oracle, one thing more is made different, of every kind of order and on everything there is, or one word of
+After the oracle, one more thing is changed, by every kind of order and on every object, or one word of
 the answer is another. Of {mutants} such states the verifiers reject {share:.1%}, and each of them at least {least:.1%}.
 Those that pass come to the same: a run that has just begun is begun again, and no work is lost.
 """

@@ -204,11 +204,11 @@ def page(results: list[tuple[str, int, Outcome, bool, Row]]) -> Iterator[str]:
 {NODES} nodes of {GPUS} GPUs in leaves of {LEAF}. Jobs have come to random nodes and gone, so that about three quarters
 of the GPUs are free; then a batch arrives that asks for {LOADS["light"]:.0%} (light) or {LOADS["heavy"]:.0%} (heavy)
 of them: {", ".join(f"{w:.0%} of {s}" for s, w in zip(SIZES, WEIGHTS, strict=True))} GPUs. Jobs of more than {GPUS} are
-gangs of whole nodes that prefer one leaf. A policy places job by job in the order of arrival, and passes who does not
-fit. The optimum sees the whole batch: the most GPUs, then the fewest broken nodes, then the fewest leaves (CP-SAT, one
-worker, {LIMIT:g} deterministic seconds a goal). {len(SEEDS)} instances each; intervals are 95 %.
+gangs of whole nodes that prefer one leaf. A policy places job by job in the order of arrival, and skips jobs that do
+not fit. The optimum sees the whole batch: the most GPUs, then the fewest broken nodes, then the fewest leaves (CP-SAT,
+one worker, {LIMIT:g} deterministic seconds a goal). {len(SEEDS)} instances each; intervals are 95 %.
 
-Broken nodes and leaves are compared on the instances on which a policy places as many GPUs as the optimum does; of
+Partly used nodes and leaves are compared on instances on which a policy places as many GPUs as the optimum; of
 these the better policies have more, and the harder ones.
 """
     for load in LOADS:

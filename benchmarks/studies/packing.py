@@ -103,7 +103,7 @@ several GPUs (`multigpu`), more pods that ask for CPU alone (`cpu`), more pods b
 The numbers are the allocated share of all GPUs, in percent; the mean over seeds {{seeds}} and its 95 % interval by
 Student's t. The policy was made on other seeds, and one setting serves all mixes. `fgd` and `kant` are told the typical
 pods in advance, as the protocol has it; `kant, learning` begins with nothing and counts what arrives. *Published* is
-FGD by its authors, the mean of ten runs.
+FGD as published by its authors, the mean of ten runs.
 
 *Bound* is the most that any placement could have allocated of the pods that have arrived at 100 %: a linear program in
 which pods may be split over nodes of a kind, with GPU models, CPU, memory and shares of a GPU
@@ -114,8 +114,8 @@ The bar: more than FGD's published mean at 100 % on every mix, and at least +{GA
 """
 
 WHY = """\
-Nearly all that is left free is in gaps beside shares. A share of 810 thousandths leaves 190 that almost nobody wants,
-and no placement can help it. The rest are pairs that do not fill a GPU (470 and 320 leave 210, where 470 and 470 leave
+Nearly all free capacity is in gaps next to shares. A share of 810 thousandths leaves 190 that almost no pod wants,
+which no placement can change. The rest are pairs that do not fill a GPU (470 and 320 leave 210, where 470 and 470 leave
 60, and 650 and 320 leave 30), GPUs on nodes whose CPU has run out, and GPUs of rare models that are taken when the pods
 arrive that can use no others. `gaps` is about the first. `cpu` is about the second: pods that want much CPU, or only
 CPU, go to nodes that have more of it than their GPUs need; a node is judged by the pods that it could serve when it is

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import residency_faults as faults
 from benchmarks.studies.parts import write_part
 from kant.optimize.residency.exact import shortest
 from kant.optimize.residency.generate import generate
-from kant.optimize.residency.program import duration, faults
+from kant.optimize.residency.program import duration
 from kant.optimize.residency.search import WIDTH, beam, greedy
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "calendar.md"
@@ -50,11 +51,11 @@ def rows() -> Iterator[str]:
 ABOUT = f"""\
 The game of mallocGame (arXiv 2305.07440) with models for tensors: at each use of a buffer it is kept, copied ahead of
 time, or dropped (`optimize/residency`). The paper's programs and results are not public; these are drawn by a seed
-(`optimize/residency/generate.py`). *Greedy* plays in the order of the program: what a step can read beside its compute
-is dropped, anything else is kept, else copied as late as possible; of eight thresholds for what a buffer must save the
-best is taken. The *beam* has {WIDTH} states and all moves, and judges a state by letting greedy play on. The gap is
-that between greedy and CP-SAT's optimum, or the best that it finds in ten deterministic seconds. Every plan is checked
-by `faults` in `optimize/residency/program.py`, and none of the beam's is worse than greedy's.
+(`optimize/residency/generate.py`). *Greedy* decides in the order of the program: what a step can read during its
+compute is dropped, anything else is kept if it fits, else copied as late as possible; of eight thresholds for what a
+buffer must save the best is taken. The *beam* has {WIDTH} states and all moves, and judges a state by letting greedy
+continue from it. The gap is that between greedy and CP-SAT's optimum, or the best that it finds in ten deterministic
+seconds. Every plan is checked by `benchmarks/studies/judges.py`, and none of the beam's is worse than greedy's.
 """
 
 

@@ -13,16 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.studies.parts import write_part
-from benchmarks.studies.topology import interval
-from kant.serving import columns as c
-from kant.serving.clients import ClosedLoop, Patience
-from kant.serving.columns import Table
-from kant.serving.engine import Engine, EngineSettings
-from kant.serving.fleet import simulate
-from kant.serving.generate import generate
-from kant.serving.latency import latency_model
-from kant.serving.memory_only import (
+from benchmarks.studies.clients import ClosedLoop
+from benchmarks.studies.memory_only import (
     Aggressive,
     ArtifactPast,
     Conservative,
@@ -33,6 +25,15 @@ from kant.serving.memory_only import (
     drawn_lazily,
     run_batch,
 )
+from benchmarks.studies.parts import write_part
+from benchmarks.studies.topology import interval
+from kant.serving import columns as c
+from kant.serving.clients import Patience
+from kant.serving.columns import Table
+from kant.serving.engine import Engine, EngineSettings
+from kant.serving.fleet import simulate
+from kant.serving.generate import generate
+from kant.serving.latency import latency_model
 from kant.serving.policies.past_future import Aggressive as AggressivePolicy
 from kant.serving.policies.past_future import Conservative as ConservativePolicy
 from kant.serving.policies.past_future import PastFuture, _Limited, peaks, tokens_of
@@ -198,10 +199,10 @@ def page() -> Iterator[str]:
     yield "# How many requests may run at once\n"
     yield "Made by `python -m benchmarks.studies.serving_past_future`.\n"
     yield f"""\
-[Past-Future](https://arxiv.org/abs/2507.10150) admits a request while the peak of the KV that the past foretells fits
-(`past-future` of [`kant serve`](../serving.md#policies)). First its artifact's simulator, which has memory and no time:
-3,000 requests, {MEMORY:,} tokens. Published is one run of the artifact's scripts; ours are means of {len(DRAWS)} runs
-with its own generators, and the interval is 95 % of the mean.
+[Past-Future](https://arxiv.org/abs/2507.10150) admits a request while the peak of the KV predicted from the past fits
+(`past-future` of [`kant serve`](../serving.md#policies)). First its artifact's simulator, which models memory but no
+time: 3,000 requests, {MEMORY:,} tokens. Published is one run of the artifact's scripts; ours are means of {len(DRAWS)}
+runs with its own generators, and the interval is 95 % of the mean.
 """
     yield from memory_alone()
     yield f"""\
@@ -222,10 +223,10 @@ be sent again. Both are here.
     yield from with_time()
     yield """
 Past-Future has 1.4 to 2.6 times the goodput of the aggressive server of the artifact where clients outnumber what the
-memory holds: that is the published gain, two to three times. Nearly all of it is in letting go of what is lost.
-The same aggressive rule on a server that does so is behind Past-Future by 0 to 5 %, and the conservative one by -1 to
-12 %; to know every output would be worth 1 to 7 % more. On an engine that computes prompts in chunks among the steps of
-others, and admits who was evicted at once, an eviction costs little, and admission has little to win.
+memory holds: that is the published gain, two to three times. Nearly all of it comes from dropping requests that are
+too late. The same aggressive rule on a server that does so is behind Past-Future by 0 to 5 %, and the conservative one
+by -1 to 12 %; to know every output would be worth 1 to 7 % more. On an engine that computes prompts in chunks among
+the steps of others, and admits who was evicted at once, an eviction costs little, and admission has little to win.
 """
 
 

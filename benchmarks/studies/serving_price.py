@@ -96,8 +96,8 @@ under the profile `kant`, and urgent jobs of
 done since it began (*work done*, as of training), or what taking it away costs the service (*removal*,
 `price = "removal"`). {len(SEEDS)} seeds, 95 % intervals.
 
-The price is measured on the engine as by [`kant serve removal`](../serving.md#what-replicas-bear): while one of four
-replicas is away, {", ".join(f"{100 * s:.1f}" for s in shares.shares)} % of the requests come late where they are
+The price is measured on the engine as by [`kant serve removal`](../serving.md#the-capacity-of-replicas): while one of
+four replicas is away, {", ".join(f"{100 * s:.1f}" for s in shares.shares)} % of the requests come late where they are
 {", ".join(f"{load:g}" for load in shares.loads)} times what the three bear.
 
 - *room to come back*: {CASES["room to come back"].nodes} nodes of 8 GPUs, {
@@ -134,8 +134,8 @@ room to come back, and {none.mean:.0f} ± {none.half:.0f} where there is none.
 
 ## What it says
 
-Nothing is gained that these seeds could show, so the work done stays the default. Why is not measured. A burst has a
-higher priority than what fills the rest, and takes another place where there is one; and the price is of the next
+These seeds show no gain, so the work done stays the default. The reason was not measured. A burst has a
+higher priority than the jobs that fill the rest, and takes another place if there is one; and the price is of the next
 minutes, while an urgent job stays for hours.
 """
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.studies.parts import write_part
+from benchmarks.studies.programs import KINDS, Programs, draw_programs
 from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.latency import latency_model
 from kant.serving.policies.attained import Atlas, Mlfq, Plas
 from kant.serving.policy import Job, Policy
-from kant.serving.programs import KINDS, Programs, draw_programs
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"
 PROGRAMS, KV_BLOCKS = 120, 25_225
@@ -114,8 +114,8 @@ def page() -> Iterator[str]:
     yield "# Whose call goes first\n"
     yield "Made by `python -m benchmarks.studies.serving_programs`.\n"
     yield f"""\
-[Autellix](https://arxiv.org/abs/2502.13965) orders calls by what their program has had already: `plas` for programs
-that call one after the other, `atlas` for those that call in parallel; `mlfq` knows calls only
+[Autellix](https://arxiv.org/abs/2502.13965) orders calls by the service that their program has received: `plas` for
+programs that call one after the other, `atlas` for those that call in parallel; `mlfq` knows calls only
 ([policies](../serving.md#policies)). {PROGRAMS} programs, drawn after the statistics of the paper: conversations,
 agents and searches with equal chance. One engine: Llama-3-8B on an A100, 64 sequences. The number is milliseconds from
 a program's arrival to its last answer for each token generated, the mean over programs; {len(SEEDS)} seeds, 95 %
@@ -143,7 +143,7 @@ can.
     yield from table("Searches alone", ("search",), 0.0, (0.3, 0.5), ("first come", "MLFQ", "PLAS", "ATLAS"))[0]
     yield """\
 The paper has 1.5 to 4 times the throughput of an engine with prefix cache at equal latency, and up to 15 times of one
-without. In its table MLFQ is worse than first come on searches, as here: calls that are nearly equal take turns, and
+without. In its table MLFQ is worse than first come on searches, as here: nearly equal calls take turns, and
 the cache loses what they share. On all kinds together that is so only at the lower rates, and beyond them MLFQ is the
 better one by less than the intervals. Between programs that differ, what a program has had says more than any order of
 calls. A prior that errs by a factor of two in the mean is better still.

@@ -19,7 +19,17 @@ from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals, sharegpt_lengths
 from kant.serving.latency import latency_model
 from kant.serving.requests import Requests
-from kant.serving.router import Block, LeastTokens, Llumnix, Lmetric, RoundRobin, Router, ShortestQueue, TwoChoices
+from kant.serving.router import (
+    Block,
+    Dodoor,
+    LeastTokens,
+    Llumnix,
+    Lmetric,
+    RoundRobin,
+    Router,
+    ShortestQueue,
+    TwoChoices,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-routers.md"
 ENGINES, REQUESTS, KV_TOKENS = 12, 1200, 13_500
@@ -41,6 +51,7 @@ class Case:
 CASES = {
     "round robin": Case(RoundRobin),
     "two choices": Case(TwoChoices),
+    "Dodoor's score": Case(Dodoor),
     "shortest queue": Case(ShortestQueue),
     "LMetric": Case(Lmetric),
     "Llumnix's load": Case(Llumnix),
@@ -50,7 +61,7 @@ CASES = {
     "Block, error 0.8": Case(Block, 0.8),
     "Block of two, error 0.2": Case(lambda: Block(candidates=2), 0.2),
 }
-RULES = ("round robin", "two choices", "shortest queue", "LMetric", "Llumnix's load", "least tokens")
+RULES = ("round robin", "two choices", "Dodoor's score", "shortest queue", "LMetric", "Llumnix's load", "least tokens")
 
 
 def requests(rate: float, seed: int, error: float) -> Requests:

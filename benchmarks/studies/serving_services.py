@@ -163,10 +163,11 @@ One week on {NODES} nodes of 8 GPUs under the profile `kant`. Three [services](.
 run Llama-3-8B on an A100 each, with conversations as Azure's; they promise 3 s to the first token and 100 ms a
 token (P99 of each minute). Their requests are drawn: peaks of {peaks}, a wave over the day down to a tenth of that,
 quieter weekends, days that differ by 8 %, and noise of 6 % that lasts an hour. A week before it is the history.
-Training asks for more than the cluster and takes what is left. {len(SEEDS)} seeds, 95 % intervals; a replica takes
+Training asks for more than the cluster and gets the rest. {len(SEEDS)} seeds, 95 % intervals; a replica takes
 two minutes to start and half a minute to leave.
 
-- *forecast* knows the requests before the present, and the capacity of the engines.
+- *forecast* knows the requests before the present, and the capacity of the engines. It is the learned forecast alone;
+  with what is seen beside it, as services are scaled, GPU-hours are about 1 % more (the next study).
 - *utilisation* is Kubernetes' rule every minute, on the rate over what replicas bear. Its targets were chosen
   afterwards: for each service the highest of {TARGETS[0]:g}, {TARGETS[1]:g}, … {TARGETS[-1]:g} that keeps {
         100 * KEPT:g} % of minutes in every week ({chosen}).

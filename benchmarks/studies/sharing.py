@@ -73,13 +73,13 @@ class Setting:
     def __str__(self) -> str:
         return f"""\
 {self.gpus:,} GPUs in {self.nodes} nodes, {self.days * 24:g} hours, {TENANTS} queues. The offered load is {LOAD:g} of
-the cluster, counting only what could be done within the window; {SERVICES:.0%} of all work is that of inference
-services (cores that may not be preempted, bursts by the hour), the rest is drawn after the rows `philly` and `seren`
-without jobs of more than {self.largest} GPUs. Each queue has a nominal quota in proportion to its GPU-hours; quotas
-entitle but do not limit. Each run is cut at the end of the window, and jobs that wait or run then count as they stand.
-A stopped job loses what it did since its last checkpoint, one every 30 minutes. Seeds {SEEDS[0]} to {SEEDS[-1]};
-intervals are 95 % by Student's t over the seeds, those of differences and ratios over pairs on the same workload. SOR
-median is that of the hours.
+the cluster, counting only the work that could be done within the window; {SERVICES:.0%} of all work is that of
+inference services (cores that may not be preempted, bursts by the hour), the rest is drawn from the rows `philly` and
+`seren` without jobs of more than {self.largest} GPUs. Each queue has a nominal quota in proportion to its GPU-hours;
+quotas entitle but do not limit. Each run ends with the window; jobs that wait or run then count with their state at
+that time. A stopped job loses its work since its last checkpoint, one every 30 minutes. Seeds {SEEDS[0]} to
+{SEEDS[-1]}; intervals are 95 % by Student's t over the seeds, those of differences and ratios over pairs on the same
+workload. SOR median is the median over the hours.
 """
 
 

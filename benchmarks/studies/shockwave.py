@@ -17,11 +17,11 @@ from benchmarks.data import DATA
 from benchmarks.studies.parts import write_part
 from kant.model.adaptive import AdaptiveJob
 from kant.model.units import SECOND
-from kant.optimize.share.outcome import Outcome
+from kant.optimize.share.outcome import SharingOutcome
 from kant.optimize.share.policies import POLICIES
-from kant.optimize.share.policy import Chooser, Policy
+from kant.optimize.share.policy import Chooser, RoundPolicy
 from kant.optimize.share.rounds import simulate
-from kant.optimize.share.training import Training
+from kant.optimize.share.training import TrainingProgress
 from kant.scheduler.profile import builtin_profile
 from kant.sim.run import simulate as run_profile
 from kant.workload.cluster_file import read_cluster
@@ -53,7 +53,7 @@ Figures = tuple[float, float, float, float]
 class Timed:
     """A policy whose slowest decision is remembered."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: RoundPolicy) -> None:
         self.policy, self.source, self.tags = policy, policy.source, policy.tags
         self.slowest = 0.0
 
@@ -61,7 +61,7 @@ class Timed:
         chooser = self.policy.begin(gpus, round_s)
         choose = chooser.choose
 
-        def timed(jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+        def timed(jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
             begun = time.process_time()
             chosen = choose(jobs, now, changed)
             self.slowest = max(self.slowest, time.process_time() - begun)
@@ -78,7 +78,7 @@ def run(jobs: list[AdaptiveJob], gpus: int, policy: str) -> tuple[Figures, float
     return figures(found), timed.slowest
 
 
-def figures(found: Outcome) -> Figures:
+def figures(found: SharingOutcome) -> Figures:
     return found.makespan_s, found.jct_s, found.ftf.worst, 100 * found.ftf.unfair_share
 
 

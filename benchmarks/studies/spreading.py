@@ -59,11 +59,11 @@ ABOUT = """\
 | `e-binpack + e-spread` | `e-binpack`, outside the inference zone as long as it fits there | `e-spread`, inside it |
 | `..., 4 leaves` | the same | the same in a zone of at least four leaves instead of two |
 
-**Lost** is the share of a service's replicas that die with the worst node, or the worst leaf, for it: the mean over the
+**Lost** is the share of a service's replicas that fail with its worst node, or its worst leaf: the mean over the
 services of replicas below a whole node that have at least two, and over the hours from the first half day on.
 **Dead** is the share of these services that lose all replicas so. **Least** is the smallest share lost that any
-placement could reach for the replicas there are. **Whole leaves** counts those in which every node is free: there a
-gang of 64 GPUs that wants one leaf can start; **gang** is the share of hours in which there is one.
+placement could reach for these replicas. **Whole leaves** counts those in which every node is free: there a
+gang of 64 GPUs that needs one leaf can start; **gang** is the share of hours in which there is one.
 """
 
 
@@ -250,8 +250,8 @@ def page(setting: Setting, results: Results) -> Iterator[str]:
 
 
 WHY = """\
-Spread over the whole cluster, a service of n replicas loses one of them with any node or leaf, which is the least
-there is. Replicas everywhere break the cluster, though: more than a third of all nodes are fragmented, jobs of 64 GPUs
+Spread over the whole cluster, a service of n replicas loses one of them with any node or leaf, the smallest possible
+loss. But replicas everywhere fragment the cluster: more than a third of all nodes are fragmented, jobs of 64 GPUs
 and more wait about twice as long, and the cluster does a sixth to a fifth less work. Packing training better around
 the spread replicas (`e-binpack + spread`) hardly helps.
 

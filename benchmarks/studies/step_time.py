@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.testbeds import TESTBEDS, layers
 from benchmarks.studies.topology import FABRICS, fabric, interval, shown
 from kant.model.fabric import Fabric
 from kant.model.training import Training
 from kant.model.units import DAY, HOUR, SECOND
 from kant.placement.cost.communication import FULL, Spans, default_model, slowdown
-from kant.placement.perf.layer import DEGREES, Half, half_seconds
+from kant.placement.perf.layer import CONTENTION, DEGREES, Half, half_seconds
 from kant.placement.perf.plan import Plan, Stack, best_plan, our_plan, published_plan
 from kant.placement.perf.step import step_seconds, step_slowdown
-from kant.placement.perf.testbeds import CONTENTION, TESTBEDS, layers
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import simulate
 from kant.workload.training_text import parse_training
@@ -216,10 +216,10 @@ def page() -> str:
         "",
         "## FSMoE's table 5",
         "",
-        "Mean over 1,458 layers of how many times faster than Tutel a layer's forward and backward pass are",
+        "The speed-up over Tutel of a layer's forward and backward pass, the mean over 1,458 layers",
         "(Pan et al., FSMoE, ASPLOS 2025, arXiv 2501.10714). Costs of links and GEMMs are those that the paper",
-        "measured, with the corrections that its table 2 asks for (`placement/perf/testbeds.py` names them). The one",
-        f"constant fitted to this table is the contention, {CONTENTION}, which both testbeds share:",
+        "measured, with the corrections that its table 2 asks for (`benchmarks/studies/testbeds.py` names them). The",
+        f"one constant fitted to this table is the contention, {CONTENTION}, which both testbeds share:",
         "the speed of each of the two streams of messages while both run.",
         "",
         "| testbed | schedule | paper | here | off by |",
@@ -232,11 +232,11 @@ def page() -> str:
     lines += [
         "",
         f"All {sum(map(len, rows.values())):,} layers take {spent:.1f} seconds of CPU. Fitted to FSMoE's speed-up",
-        "on one testbed alone the contention would be "
+        "on only one testbed the contention would be "
         + " and ".join(f"{fitted_on(name):.3f} ({name})" for name in TESTBEDS)
         + ".",
         "",
-        "FSMoE plans as if the streams did not slow each other down. Our plan tries each degree on streams that do,",
+        "FSMoE plans as if the streams did not slow each other down. Kant's plan tries each degree on streams that do,",
         "and takes FSMoE's where that is faster. The paper finds other degrees forward than backward in 912 of 1,458",
         "layers.",
         "",

@@ -11,23 +11,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.workflow.exact import shortest
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import Graph, faults, makespan
-from kant.optimize.workflow.load import Load
+from kant.optimize.workflow.graph import Graph, makespan
+from kant.optimize.workflow.learned import LearnedRule
+from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.plan import plan
-from kant.optimize.workflow.policies import POLICIES
-from kant.optimize.workflow.policies.learned import Learned
-from kant.optimize.workflow.policies.rank import Rank
-from kant.optimize.workflow.policy import Policy
+from kant.optimize.workflow.policies import POLICIES, Rank
+from kant.optimize.workflow.policy import WorkflowRule
 from kant.optimize.workflow.train import Generation, train
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "workflows.md"
 SEEDS = range(30)
 UNTIL, MOST = 5_000, 3
-RULES: dict[str, Policy] = {name: rule for name, rule in POLICIES.items() if name != "learned"}
+RULES: dict[str, WorkflowRule] = {name: rule for name, rule in POLICIES.items() if name != "learned"}
 STREAM_RULES = RULES | {"rank, blind": Rank(transfers=False)}
 TRAINED = (0, 1)
 """Seeds of the training."""
@@ -49,7 +49,7 @@ def ten_tasks() -> Iterator[str]:
     yield f"| `optimal` | {optimum} | proven in {spent:.2f} s of CPU |"
 
 
-def latencies(load: Load, rule: Policy) -> list[float]:
+def latencies(load: WorkflowStream, rule: WorkflowRule) -> list[float]:
     """The mean latency of each seed. Every plan is checked."""
     found = []
     for seed in SEEDS:
@@ -70,7 +70,7 @@ def shown(interval: Interval) -> str:
 
 
 def streams() -> Iterator[str]:
-    loads = {every: Load((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)}
+    loads = {every: WorkflowStream((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)}
     yield "| policy | scale 25 | beside HEFT_RT | scale 50 | beside HEFT_RT |"
     yield "|---|---|---|---|---|"
     base = {every: latencies(load, RULES["heft-rt"]) for every, load in loads.items()}
@@ -89,15 +89,17 @@ def streams() -> Iterator[str]:
     yield "\n" + ".\n".join(said) + "."
 
 
-def last(loads: Sequence[Load], seed: int) -> Generation:
+def last(loads: Sequence[WorkflowStream], seed: int) -> Generation:
     """The result of a training."""
     return list(train(loads, seed))[-1]
 
 
 def learned(seeds: Sequence[int]) -> Iterator[str]:
     cases = {
-        "ten tasks": ([Load((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)],) * 2,
-        "drawn graphs": tuple([Load(pool, every, UNTIL, MOST, MOST) for every in (40, 80)] for pool in (POOL, UNSEEN)),
+        "ten tasks": ([WorkflowStream((topcuoglu(),), every, UNTIL, MOST, MOST) for every in (25, 50)],) * 2,
+        "drawn graphs": tuple(
+            [WorkflowStream(pool, every, UNTIL, MOST, MOST) for every in (40, 80)] for pool in (POOL, UNSEEN)
+        ),
     }
     yield "| trained on | seed | CPU s | tested at | best rule | its latency | learned | beside it |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -114,7 +116,9 @@ def learned(seeds: Sequence[int]) -> Iterator[str]:
                 means = f"{mean_interval(rules[best]).mean:.1f} | {mean_interval(mine).mean:.1f}"
                 yield f"| {name} | {seed} | {spent:.0f} | {load.every} | `{best}` | {means} | {shown(beside)} |"
             if name == "ten tasks" and seed == 0:
-                default = "which are the default ones" if made.policy == Learned() else "which are not the default ones"
+                default = (
+                    "which are the default ones" if made.policy == LearnedRule() else "which are not the default ones"
+                )
                 weights = f"The weights of seed 0, {default}: {made.policy}."
     yield ""
     good = "in all of these cases" if all(verdicts) else f"in {sum(verdicts)} of these {len(verdicts)} cases"
@@ -148,14 +152,14 @@ def drawn(count: int) -> Iterator[str]:
 ABOUT = """\
 The ten tasks on three processors are those with which H. Topcuoglu, S. Hariri and M.-Y. Wu showed HEFT and CPOP (IEEE
 TPDS 13(3), 2002); they publish 80 and 86. The optimum is proven by CP-SAT. All plans on this page are checked by
-`faults` in `optimize/workflow/graph.py`, which knows nothing of how they were made.
+`benchmarks/studies/judges.py`, which is independent of how they were made.
 """
 
 STREAMS = """
 ## Streams
 
 DeepSoCS (arXiv 2005.07666) lets this graph arrive over time on DS3: at exponential intervals with a mean of *scale*
-ticks, three at most in work, others lost, three there at the start, 5,000 ticks. What counts is the mean time from
+ticks, at most three in progress, others lost, three at the start, 5,000 ticks. The metric is the mean time from
 arrival to end. Its learned order is compared with HEFT_RT, and in the plot of its successor (SoCRATES, 2022) it is 4 %
 faster than HEFT_RT: 111 beside 115.5; minimum execution time is at 102 there.
 {seeds} seeds; intervals are 95 % by Student's t over pairs on the same stream. `rank, blind` differs from `heft-rt` in
@@ -166,7 +170,7 @@ without any learning; what a look at the data is worth comes on top (`rank`).
 LEARNED = """
 ## A learned order
 
-A score of ten things that are known of a ready stage, with weights from the cross-entropy method on streams by other
+A score of ten features of a ready stage, with weights from the cross-entropy method on streams by other
 seeds, and of other graphs in the case of drawn ones (`kant plan train`). It begins at `etf`. It is tested on the same
 {seeds} seeds as above. *Best rule* is the best of all seven on those very seeds, which favours the rule.
 """

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -20,9 +20,13 @@ from msgspec.structs import fields
 
 from kant.model.errors import InputError
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
 T = TypeVar("T", bound=Struct)
 LONGEST = 253  # letters of a key
 BOUNDLESS = 1e15  # an upper bound from here on only keeps a number finite: no sentence names it
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
 NOTHING: Mapping[str, str] = {}
 WORDS: dict[Any, str] = {
     str: "text",
@@ -163,3 +167,11 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     if get_origin(kind) in (Union, UnionType):
         return tuple(each for member in get_args(kind) for each in _alternatives(member))
     return (kind,)
+
+
+def mebibytes_of(text: str) -> Fraction | None:
+    """Return the MiB in text such as `512GiB` or `1.5 TiB`; None for any other text."""
+    from fractions import Fraction  # takes longer to load than most commands to run
+
+    part = _SIZE.fullmatch(text)
+    return Fraction(part[1]) * {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}[part[2]] if part is not None else None

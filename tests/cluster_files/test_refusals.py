@@ -70,6 +70,7 @@ TOML_CASES = {
     "no number of cpus": (ONE + "cpu = nan", "c.toml, [[nodes]] 1, cpu: expected cores", "got nan"),
     "decimal memory": (ONE + "memory = '2TB'", "c.toml, [[nodes]] 1, memory: expected", "got '2TB'"),
     "part of a MiB": (ONE + "memory = '0.3MiB'", "c.toml, [[nodes]] 1, memory: expected memory as whole", ""),
+    "no memory": (ONE + "memory = 0", "c.toml, [[nodes]] 1, memory: expected memory as whole", "got 0"),
     "huge memory": (ONE + "memory = '2000TiB'", "c.toml, [[nodes]] 1, memory: expected", "got '2000TiB'"),
     "one queue": (ONE + "queues = 'a'", "c.toml, [[nodes]] 1, queues: expected a list of queue names", "'a'"),
     "no queue": (ONE + "queues = []", "c.toml, [[nodes]] 1, queues: expected a list of queue names", "[]"),

@@ -39,6 +39,7 @@ HOLDS = BACKFILLS.replace("timeout_s = 20", "timeout_s = 20\nhold_s = 12\nhold_f
 SOON_LATE = parse_profile(
     LATE.replace("timeout_s = 20\nsmall_timeout_s = 45", "timeout_s = 5\nsmall_timeout_s = 5\nhold_s = 0"), "soon-late"
 )
+PATIENT = parse_profile(EVICTS.replace("min_run_s = 0", "min_run_s = 40"), "patient")
 UNGUARDED = LATE[: LATE.index("\n[preemption]")].replace("timeout_s = 20", "keeps_priority = false\ntimeout_s = 0")
 PROFILES = [
     builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf"),
@@ -150,6 +151,12 @@ STAYS_AS_THE_HEAD_FAILS = replace(
 )
 """Who starts then may not be stopped, and who comes then waits."""
 
+KEYS_OF_TWO_PRIORITIES = replace(
+    at_once((2, 30, 5, 0), (6, 5, 4, 1), (8, 1, 4, 1), (8, 5, 4, 1)),
+    queue=np.array([0, 0, 0, 1]), queues=("a", "b"), preemptible=np.array([0, 1, 1, 1]),
+)  # fmt: skip
+"""From the second job on each bucket has a key of its own, so the last is told that it waits, as the second was."""
+
 NO_QUEUES = QueueConfig()
 QUEUE_TAKES_QUOTA = replace(
     at_once((0, 99, 4, 0), (0, 10, 4, 0), (0, 12, 4, 0), (1, 50, 8, 0), (10, 99, 4, 0), (23, 60, 1, 0)),
@@ -173,6 +180,7 @@ TWO_QUEUES = QueueConfig(
 @example(URGENT_EVICTS, PROFILES[7], False, 0, "", NO_QUEUES)
 @example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(QUEUE_TAKES_QUOTA, PROFILES[7], True, 0, "", TWO_QUEUES)
+@example(KEYS_OF_TWO_PRIORITIES, PROFILES[5], True, 0, "", NO_QUEUES)
 @example(URGENT_LAST, PROFILES[0], True, 0, "", NO_QUEUES)
 @example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "", NO_QUEUES)
 @example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "", NO_QUEUES)
@@ -243,8 +251,8 @@ def assert_decided_alike(workload: Workload, profile: Profile, queues: QueueConf
     assert written[0] == written[1]
 
 
-@pytest.mark.parametrize("seed", [2, 17])
-def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
+@pytest.mark.parametrize(("seed", "name"), [(2, "late"), (17, "late"), (5, "patient")])
+def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int, name: str) -> None:
     """Jobs of three priorities lend, borrow and reclaim; in such worlds each rule of the compiled instants matters."""
     draw, n = np.random.Generator(np.random.PCG64(seed)), 60
     workload = make_workload(
@@ -255,7 +263,7 @@ def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int) -> None:
     shares = [
         Queue(name, "all", quotas=(Quota(nominal=gpus * GPU),)) for name, gpus in (("a", 6), ("b", 6), ("own", 4))
     ]
-    profile = next(one for one in PROFILES if one.name == ["holds", "few", "late"][seed % 3])
+    profile = next(one for one in (*PROFILES, PATIENT) if one.name == name)
     assert_decided_alike(workload, profile, QueueConfig((Queue("all"), *shares)))
 
 

@@ -18,14 +18,14 @@ from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, NoFit, sentence
 from kant.model.errors import StateError
-from kant.model.event import JobFinished, JobStarted, TypicalPodsGiven
+from kant.model.event import JobFinished, JobStarted, NodeDescribed, TypicalPodsGiven
 from kant.model.job import LEVELS, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, NODE, Allocation
 from kant.model.units import SECOND
 from kant.placement.placer import Placer, tie_order
 from kant.placement.topology import domain_capacity
-from kant.placement.topology.index import CLUSTER, Topology, ranks_of
+from kant.placement.topology.index import CLUSTER, COLUMNS, Topology, ranks_of
 from kant.queueing.preemption.policy import Preemption
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_group, make_job, make_jobs, make_named_policy, make_profile, submitted
@@ -439,3 +439,62 @@ def test_who_is_stopped_for_a_gang_that_needs_one_leaf_runs_on_one_leaf() -> Non
     run = simulate(jobs, topology(2, 2), profile)
     assert run.jobs.wait[4] == 0
     assert np.flatnonzero(run.jobs.preemptions[:4]).tolist() == [2, 3]
+
+
+@given(filled(), st.data(), st.lists(one_group(3), min_size=1, max_size=3))
+@settings(max_examples=examples(60))
+def test_capacities_that_nodes_take_along_into_other_domains_are_as_if_counted_there(
+    state: ClusterState, data: st.DataObject, gangs: list[tuple[PodGroup, ...]]
+) -> None:
+    """Nodes change their places in the fabric, and some lose what is free meanwhile, which is read from the log."""
+    shapes = [state.shapes.of(make_job(f"gang{number}", groups=gang)) for number, gang in enumerate(gangs)]
+    asked = np.array([shape.parts[0][1] for shape in shapes], dtype=np.int64)
+    nodes = len(state.table)
+
+    def counted(capacity: domain_capacity.DomainCapacity) -> list[Any]:
+        slots = np.array(capacity.slots(asked.tolist()), dtype=np.int64)
+        domain_capacity.follow(
+            state.table, state.log, state.shapes.demands, asked, capacity.fabric, capacity.rows, capacity.cursors,
+            slots, capacity.closed,
+        )  # fmt: skip
+        return [capacity.rows[slot].tolist() for slot in slots]
+
+    order = np.array(data.draw(st.permutations(range(nodes))), dtype=np.int64)
+    kept = domain_capacity.DomainCapacity(Topology(state.table, order))
+    counted(kept)
+    for moves in data.draw(st.lists(st.lists(st.integers(0, nodes - 1), max_size=3), min_size=1, max_size=3)):
+        for node in moves:
+            places = state.table[data.draw(st.integers(0, nodes - 1)), list(COLUMNS)]
+            state.table[node, list(COLUMNS)] = places if data.draw(st.booleans()) else node + nodes
+        topology = Topology(state.table, order)
+        kept.move(topology)
+        for node in data.draw(st.lists(st.integers(0, nodes - 1), max_size=2)):
+            state.table[node, c.STATUS] = data.draw(st.integers(0, 1))
+            c.note_change(state.log, node)
+        assert counted(kept) == counted(domain_capacity.DomainCapacity(topology))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_policy_that_weighs_all_nodes_weighs_those_there_are_now(alone: bool) -> None:
+    """A node has fewer GPUs from now on, so that typical pods claim the others; pods `alone` need no domain."""
+    nodes = tuple(Node(f"n{i}", 8, model="A", cpu=1000, leaf="l") for i in range(4))
+    state, policy = ClusterState(ClusterSpec("four", nodes)), make_named_policy("placement", "kant")
+    state.apply(TypicalPodsGiven(0, np.array([(0, 1, 1000, 1, 3), (0, 8, 1000, 1, 1)], dtype=np.int64)))
+    placer = Placer(Snapshot(state), policy, 0)
+    job = make_job("one", 1)
+    near = msgspec.structs.replace(job, affinity_group="family", near="leaf")
+    shape = state.shapes.of(job if alone else near)
+
+    def numbers() -> list[list[int]]:
+        placer.snapshot.refresh(0)
+        placer.trial.begin()
+        assert not isinstance(placer.place(shape), NoFit)
+        placer.trial.rollback(0)
+        found = [one.params for one in placer._scores.values()]
+        return [one.tolist() for one in (*found, *(p for own in placer._domains.values() for p in own.params.values()))]
+
+    before = numbers()
+    state.apply(NodeDescribed(1, msgspec.structs.replace(nodes[3], gpus=2)))
+    after = numbers()
+    assert after == [policy.numbers(state.typical_pods, state.empty).tolist()] * len(after) != before
+    assert len(after) == len(before) > 0

@@ -62,19 +62,6 @@ def test_answers_are_those_of_a_model_that_keeps_everything(
     assert times.remaining(kind, elapsed, permille) == (guess if total < 0 else total - elapsed)
 
 
-@given(ends, st.lists(st.tuples(asks, st.integers(0, 320)), max_size=30), permilles)
-def test_many_are_answered_as_one_by_one(
-    jobs: list[tuple[Ask, int]], asked: list[tuple[Ask, int]], permille: int
-) -> None:
-    times = learned(jobs)
-    kinds = np.array([times.kind(*ask) for ask, _ in asked], dtype=np.int64)
-    elapsed = np.array([ran for _, ran in asked], dtype=np.int64)
-    assert times.quantiles(kinds, permille).tolist() == [times.quantile(kind, permille) for kind in kinds.tolist()]
-    assert times.remainders(kinds, elapsed, permille).tolist() == [
-        times.remaining(kind, ran, permille) for kind, ran in zip(kinds.tolist(), elapsed.tolist(), strict=True)
-    ]
-
-
 @given(st.lists(st.integers(0, 10**6), max_size=50), st.lists(st.integers(0, 10**6), min_size=WINDOW, max_size=300))
 def test_only_the_latest_run_times_count(before: list[int], after: list[int]) -> None:
     ask = (0, 0, "a", 1000)

@@ -15,7 +15,7 @@ from tests.examples import part
 from kant.cluster import columns as c
 from kant.metrics.summary import job_table
 from kant.metrics.wait_causes import Cause
-from kant.metrics.wait_ledger import Ledger
+from kant.metrics.wait_ledger import WaitLedger
 from kant.model.event import JobSubmitted
 from kant.model.node import ClusterSpec
 from kant.model.rules import PodAntiAffinity, PodRules
@@ -35,21 +35,21 @@ DISCIPLINES = ("best-effort", "strict", "backfill", "easy", "conservative", "pre
 WITH_QUOTAS = ("best-effort", "strict", "backfill", "easy", "conservative")
 
 
-def with_ledger(harness: Harness) -> Ledger:
+def with_ledger(harness: Harness) -> WaitLedger:
     """A ledger that looks at the harness after each of its plans."""
-    ledger = Ledger(harness.scheduler)
+    ledger = WaitLedger(harness.scheduler)
     harness.after_carrying_out = lambda plan: ledger.observe(plan.time)
     return ledger
 
 
-def spent(harness: Harness, ledger: Ledger, job: str) -> dict[str, int]:
+def spent(harness: Harness, ledger: WaitLedger, job: str) -> dict[str, int]:
     """The causes of a job's wait so far, in seconds, without those that are zero."""
     row = harness.state.rows[job]
     found = {cause: int(column[row]) for cause, column in ledger.columns(harness.now).items()}
     return {cause: span // SECOND for cause, span in found.items() if span}
 
 
-def adds_up(harness: Harness, ledger: Ledger) -> None:
+def adds_up(harness: Harness, ledger: WaitLedger) -> None:
     waits = job_table(harness.state, harness.now).wait
     assert ledger.splits(harness.now).sum(axis=1).tolist() == waits.tolist()
 
@@ -103,9 +103,9 @@ def test_the_causes_of_every_wait_add_up_to_it(discipline: str, quotas: str, ref
         )
         driver = at_random(refuse, seed) if refuse else never
         harness = Harness(draw_cluster(draw, 6), profile, seed=seed, refuse=driver, check=False)
-        ledger = Ledger(harness.scheduler)
+        ledger = WaitLedger(harness.scheduler)
 
-        def look(plan: object, harness: Harness = harness, ledger: Ledger = ledger) -> None:
+        def look(plan: object, harness: Harness = harness, ledger: WaitLedger = ledger) -> None:
             ledger.observe(harness.now)
             adds_up(harness, ledger)
 

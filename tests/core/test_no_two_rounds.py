@@ -34,6 +34,7 @@ from kant.model.units import FOREVER, SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.growth import Elastic
 from kant.queueing.preemption.policy import Preemption
+from kant.queueing.preemption.rules import PreemptionRules
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 from kant.testing.drawn import generator
@@ -279,19 +280,20 @@ def test_where_counts_say_that_nobody_can_be_evicted_the_running_jobs_say_so_too
     monkeypatch: pytest.MonkeyPatch, reclaim: Any
 ) -> None:
     answers: Counter[bool] = Counter()
-    quick = Preemption._rules_out_candidates
+    quick = Preemption._may_evict
 
-    def compared(policy: Preemption, cycle: CyclePlan, row: int, shape: Shape) -> bool:
-        answer = quick(policy, cycle, row, shape)
+    def compared(policy: Preemption, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
+        answer = quick(policy, cycle, row, shape, later)
         answers[answer] += 1
-        if answer:
+        if not answer and not later:
             running = policy.entitlements(cycle)
-            surplus = running.surplus() if cycle.state.elastic else None
-            assert policy._has_no_candidates(running, row, shape)
-            assert surplus is None or policy._has_no_candidates(surplus, row, shape)
+            for some in (running, running.surplus() if cycle.state.elastic else None):
+                if some is not None:
+                    rules = PreemptionRules(some, row, shape, policy.reclaim != "off", policy.priority)
+                    assert not any(rules.victims(level)[0].any() for level in rules.levels())
         return answer
 
-    monkeypatch.setattr(Preemption, "_rules_out_candidates", compared)
+    monkeypatch.setattr(Preemption, "_may_evict", compared)
     for seed in range(8):
         settle_seed(seed, ORDERS[seed % 4], DISCIPLINES[seed % 5], Preemption(True, reclaim, 60), elastic=seed % 2 > 0)
     assert answers[True] and answers[False]

@@ -18,7 +18,7 @@ from kant.model.placement import NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import HOUR, SECOND
-from kant.optimize.answers import Learned
+from kant.optimize.answers import LearnedShares
 from kant.optimize.defragment.wanted import wanted_leaves
 from kant.optimize.proposals import propose
 from kant.optimize.rounds import Rounds
@@ -307,7 +307,7 @@ def test_the_cheapest_leaf_is_emptied_for_a_gang_that_requires_one(a: tuple[int,
     assert "gang" not in there.running()
     there.now += HOUR
     assert rounds.begin(there.state, there.now) == ["defragment"] and rounds.learned.leaves[0] > 0
-    found = propose("defragment", there.scheduler, there.now, Learned(leaves=(1.0,)))
+    found = propose("defragment", there.scheduler, there.now, LearnedShares(leaves=(1.0,)))
     assert found is not None and [one.job for one in found.moves] == cheapest
     assert len({*found.moves[0].pods}) == 1 and all(one.pods == found.moves[0].pods for one in found.moves)
     there.state.apply(found)
@@ -320,7 +320,7 @@ def test_the_cheapest_leaf_is_emptied_for_a_gang_that_requires_one(a: tuple[int,
 def test_no_leaf_is_emptied_where_that_does_not_help() -> None:
     def asked(there: Harness, share: float = 1.0) -> PlanProposed | None:
         there.now += HOUR
-        return propose("defragment", there.scheduler, there.now, Learned(leaves=(share,)))
+        return propose("defragment", there.scheduler, there.now, LearnedShares(leaves=(share,)))
 
     for pods, waits in ((1, False), (2, True), (3, True)):
         there = half_leaves()

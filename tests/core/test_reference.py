@@ -56,6 +56,14 @@ def test_every_plan_is_that_of_the_reference(discipline: str, rights: str, seed:
     hold(watched_run(seed, discipline, rights))
 
 
+@pytest.mark.parametrize(("seed", "discipline", "rights"), [(279, "strict", "fair-share"), (3, "backfill", "nominal")])
+def test_a_job_that_may_reclaim_from_one_that_the_same_plan_starts_is_tried_in_time(
+    seed: int, discipline: str, rights: str
+) -> None:
+    """It is tried again when that one has run for its minimum, though nothing happens until then."""
+    hold(watched_run(seed, discipline, rights))
+
+
 @pytest.mark.parametrize("rights", RIGHTS)
 @given(seed=SEEDS)
 @settings(max_examples=examples(12), deadline=None)
@@ -74,6 +82,7 @@ def test_a_gang_that_fits_where_less_is_free_starts(seed: int) -> None:
 
 @pytest.mark.parametrize("rights", ["priority", "nominal", "fair-share"])
 @given(seed=SEEDS)
+@example(seed=82)  # a job that is rejected leaves the others a larger fair share
 @settings(max_examples=examples(12), deadline=None)
 def test_the_victims_are_those_of_the_reference(rights: str, seed: int) -> None:
     """On full clusters, where nearly every job that comes has to evict others, or may not for `most`."""

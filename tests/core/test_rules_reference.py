@@ -33,7 +33,7 @@ from kant.scheduler.profile import Profile, builtin_profile
 from kant.testing import Harness, make_profile
 from kant.testing.drawn import generator
 from kant.testing.reference.places import may_stand
-from kant.testing.reference.world import World
+from kant.testing.reference.world import ReferenceWorld
 
 SEEDS = st.integers(0, 10**9)
 CLASSES = ("web", "db", "!web")
@@ -165,7 +165,7 @@ class Careful(Harness):
 
     def __init__(self, spec: ClusterSpec, profile: Profile, seed: int) -> None:
         super().__init__(spec, profile, seed=seed, check=False)
-        self.world = World.of(spec)
+        self.world = ReferenceWorld.of(spec)
         self.broken: list[str] = []
 
     def happen(self, event: Event) -> None:

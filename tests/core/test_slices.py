@@ -21,7 +21,7 @@ from kant.model.decision import NoFit
 from kant.model.errors import InputError, StateError
 from kant.model.event import JobFinished, JobStarted
 from kant.model.job import Demand, Job, PodGroup
-from kant.model.mig import GEOMETRIES, profile_on, windows
+from kant.model.mig import GEOMETRIES, profile_on
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, TAG, Allocation, slices_of_tag, tag_of_slices
 from kant.placement.calendar.calendar import Calendar
@@ -39,6 +39,18 @@ from kant.workload.kant_table import parse
 from kant.workload.workload import make_workload
 
 SEEDS = st.integers(0, 10**6)
+
+
+@cache
+def windows(name: str, milli: int) -> tuple[int, ...]:
+    """Return the possible slices, as bits, of an instance of profile `name` that takes `milli` thousandths of a GPU."""
+    for mig in GEOMETRIES:
+        found = profile_on(mig, name)
+        if found is not None and found[0] == milli:
+            profile = found[1]
+            starts = [start for start in range(8) if profile.starts >> start & 1]
+            return tuple((1 << profile.size) - 1 << start for start in starts)
+    return ()
 
 
 def instance(profile: str, mig: str = "a100-40gb", pods: int = 1) -> PodGroup:

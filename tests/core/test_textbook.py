@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.textbook import Pass, RigidJob, by_estimate, by_submission, starts_of
 from tests.examples import examples
 
 from kant.model.errors import InputError
@@ -14,7 +15,6 @@ from kant.model.units import SECOND
 from kant.scheduler.profile import Profile, builtin_texts, parse_profile
 from kant.sim.run import simulate
 from kant.testing import make_cluster, make_jobs, make_profile
-from kant.testing.textbook import Pass, RigidJob, by_estimate, by_submission, starts_of
 
 World = tuple[int, list[RigidJob]]
 DISCIPLINES: dict[str, tuple[Pass, dict[str, Any], Any, Any]] = {

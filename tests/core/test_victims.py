@@ -20,12 +20,14 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.quota_condition import admits as quotas_admit
+from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import NoFit, Preempt, Start
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import Allocation, gpu_milli
+from kant.model.tenant import QueueConfig
 from kant.model.units import HOUR, SECOND
 from kant.placement.placer import Placer
 from kant.queueing.cycle_plan import CyclePlan
@@ -37,6 +39,7 @@ from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.search import choose
 from kant.queueing.preemption.shrinking import lost_work, lost_works
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
+from kant.testing.builders import make_queue
 from kant.testing.drawn import generator
 from kant.testing.naive import pods_that_fit_as_asked, wrong_with
 from kant.testing.strategies import clusters, jobs
@@ -553,3 +556,21 @@ def test_quotas_in_columns_admit_whom_the_tree_admits(monkeypatch: pytest.Monkey
     monkeypatch.setattr(QuotaRule, "condition", compared)
     traces.preempting(3, 32).simulate()
     assert len(answers) == 4
+
+
+def test_a_level_is_reached_by_what_the_own_queue_gives_back_alone() -> None:
+    """`a` may not borrow from the whole in place of `b`, which borrows within the department of both."""
+    department = (
+        make_queue("dep", None, parent="all"),
+        make_queue("a", 4, parent="dep"),
+        make_queue("b", 0, parent="dep"),
+    )
+    tree = QuotaTree(QueueConfig((make_queue("all", 4), *department)))
+    gpus = np.array([[2_000], [4_000]], dtype=np.int64)
+    home = np.array([tree.index["a"], tree.index["b"]], dtype=np.int64)
+    for node, amounts in zip(home.tolist(), gpus.tolist(), strict=True):
+        tree.charge(node, 0, amounts)
+    parts, entitled = (np.array(one, dtype=np.int64) for one in (tree.nominal_parts, tree.nominal_quotas))
+    condition = QuotaCondition(tree.limits, tree.used, home[0], gpus[0], home, gpus, parts, entitled, 2, False)
+    assert [quotas_admit(condition, np.array(which)) for which in ([0, 1], [1, 0], [0, 0])] == [False, False, False]
+    assert quotas_admit(condition._replace(level=1), np.array([0, 0]))

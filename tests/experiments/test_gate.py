@@ -14,7 +14,7 @@ from tests.cli.command import kant, trace
 
 from kant.experiments import pool
 from kant.experiments.gate import floor_of, judge
-from kant.experiments.store import Store
+from kant.experiments.store import RunStore
 
 WAITS = st.lists(st.floats(0, 1e6), min_size=3, max_size=15)
 
@@ -89,7 +89,7 @@ def test_a_change_that_helps_passes_and_no_change_is_told(month: Path) -> None:
 def test_the_mean_is_that_of_the_slices(month: Path, tmp_path: Path) -> None:
     words = ("gate", "fifo", "srtf", "--traces", month, "--cluster", "4x8", "--slices", "4", "--metric", "sor")
     found = kant(*words, "--store", tmp_path / "runs", "--json").json()["metrics"][0]
-    kept = [json.loads(path.read_text())["summary"] for path in Store(tmp_path / "runs").folder.glob("*.json")]
+    kept = [json.loads(path.read_text())["summary"] for path in RunStore(tmp_path / "runs").folder.glob("*.json")]
     assert len(kept) == 8
     for side, profile in (("old", "fifo"), ("new", "srtf")):
         values = [summary["sor"] for summary in kept if summary["profile"] == profile]

@@ -21,11 +21,11 @@ from tests.patience import PATIENCE_S
 
 from kant.cli.sweep_file import read_sweep
 from kant.experiments import pool, store
-from kant.experiments.design import Experiment, Run
+from kant.experiments.design import Experiment, PlannedRun
 from kant.metrics.paired import mean_interval
 from kant.workload.cluster_file import read_cluster
 
-Simulate = Callable[[Experiment, Run, Any, Any], dict[str, Any] | None]
+Simulate = Callable[[Experiment, PlannedRun, Any, Any], dict[str, Any] | None]
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +40,11 @@ def never(*arguments: object) -> Any:
     raise AssertionError("a run began")
 
 
-def once_of(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Run], object], seed: int = 2) -> None:
+def once_of(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[PlannedRun], object], seed: int = 2) -> None:
     """Let something happen in the process of each fifo run with this seed, before it simulates."""
     simulate: Simulate = pool.simulate
 
-    def run(experiment: Experiment, run: Run, progress: Any, stop: Any) -> dict[str, Any] | None:
+    def run(experiment: Experiment, run: PlannedRun, progress: Any, stop: Any) -> dict[str, Any] | None:
         if run.seed == seed and run.profile == "fifo":
             wrong(run)
         return simulate(experiment, run, progress, stop)
@@ -150,7 +150,7 @@ def test_a_killed_worker_is_told_and_its_run_done_again(
 def test_an_interrupted_sweep_keeps_what_is_finished(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(run: Run) -> None:
+    def interrupt(run: PlannedRun) -> None:
         os.kill(os.getppid(), signal.SIGINT)
         time.sleep(PATIENCE_S)  # until it is killed
 
@@ -219,7 +219,7 @@ def finished_like_torn(folder: Path, whole: Path) -> None:
 
 
 def test_two_sweeps_do_not_share_a_folder_at_once(whole: Path) -> None:
-    with store.Store(whole / "out" / "runs").alone():
+    with store.RunStore(whole / "out" / "runs").alone():
         said = kant("sweep", whole / "sweep.toml", "--out", whole / "out", "--json").refusal()
     assert "no other command" in said
 

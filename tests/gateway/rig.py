@@ -34,7 +34,7 @@ from kant.serving.requests import Requests
 from kant.serving.router import router_named
 
 KANT = (sys.executable, "-m", "kant")
-SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 60, 16, 8, 256, prefix_cache=False)
+SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 60, 16, 8, 256, async_scheduling=True)
 RUNNER = asyncio.Runner()
 """gRPC keeps the first event loop that it meets: all tests of the picker share this one."""
 

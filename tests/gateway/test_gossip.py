@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,10 +14,13 @@ from tests.gateway.test_dispatch import come
 from tests.patience import PATIENCE_S
 
 from kant.gateway import gossip
+from kant.gateway.backends import Backends
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.gossip import Gossip
 from kant.gateway.looks import looked
 from kant.gateway.scrape import Scraped
+from kant.model.errors import InputError
+from kant.serving.router import router_named
 
 URLS = ["http://a", "http://b", "http://c"]
 HERE = ("127.0.0.1", 0)
@@ -36,6 +40,7 @@ def seen(chosen: Dispatcher) -> dict[str, tuple[int, int, int]]:
 def test_each_counts_what_the_other_has_sent_until_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gossip, "EVERY_S", 0.01)
     monkeypatch.setattr(gossip, "AT_ONCE", 2)
+    monkeypatch.setattr(gossip, "RESOLVE_S", 0.0)
 
     async def run() -> None:
         one, two = dispatcher(URLS, router="least-tokens"), dispatcher(URLS[::-1], router="least-tokens")
@@ -43,7 +48,7 @@ def test_each_counts_what_the_other_has_sent_until_it_is_silent(monkeypatch: pyt
         for end in ends:
             await end.open()
         for end, other in zip(ends, ends[::-1], strict=True):
-            end.peers, end.resolved = [("127.0.0.1", other.port), ("127.0.0.1", end.port)], 0.0  # and itself
+            end.peers = [("127.0.0.1", other.port), ("127.0.0.1", end.port)]  # and itself
         mine = [come(one, 100), come(one, 200), come(one, 300)]
         for placed in mine:
             assert one.offer(placed)
@@ -55,6 +60,10 @@ def test_each_counts_what_the_other_has_sent_until_it_is_silent(monkeypatch: pyt
         await until(lambda: seen(one) == seen(two))
         assert sum(requests for requests, _, _ in seen(one).values()) == 4
         assert [b.own_load()[0] for b in two.backends] == [b is theirs.backend for b in two.backends]
+        two.router = router_named("dodoor")  # it is told of all loads, and of any two takes the lower
+        for placed in [come(two, 1) for _ in range(9)]:
+            assert two.offer(placed) and placed.backend.url != mine[2].backend.url  # type: ignore[union-attr]
+            two.end(placed, 1)
         one.end(mine[2], 1)
         await until(lambda: seen(two) == seen(one))
         monkeypatch.setattr(gossip, "SILENT_S", 0.1)
@@ -62,6 +71,26 @@ def test_each_counts_what_the_other_has_sent_until_it_is_silent(monkeypatch: pyt
         await until(lambda: seen(two) == {b.url: b.own_load() for b in two.backends})
         assert not any(backend.peers for backend in two.backends)
         ends[1].close()
+
+    asyncio.run(run())
+
+
+def test_the_port_is_taken_until_the_backends_close() -> None:
+    async def run() -> None:
+        chosen = dispatcher([])
+        first = Gossip(chosen, HERE, [])
+        async with aiohttp.ClientSession() as session:
+            backends = Backends(chosen, session, 1.0, None, gossip=first)
+            await backends.open()
+            there = Backends(chosen, session, 1.0, None, gossip=Gossip(chosen, ("127.0.0.1", first.port), []))
+            with pytest.raises(InputError, match=r"--gossip: expected an address that is free"):
+                await there.open()
+            there.close()
+            backends.close()
+            await until(lambda: first.transport.is_closing() and first.telling is not None and first.telling.done())
+            await asyncio.sleep(0)
+            await there.open()
+            there.close()
 
     asyncio.run(run())
 

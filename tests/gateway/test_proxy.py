@@ -15,6 +15,7 @@ import pytest
 from tests.gateway.rig import FLAGS, SETTINGS, Client, Conductor, Mock, dispatcher, routing, start, start_mocks, stream
 from tests.patience import PATIENCE_S
 
+from kant.gateway.gossip import Gossip
 from kant.gateway.server import RouterServer
 from kant.gateway.tenants import Tenant, Tenants
 from kant.serving.fleet import simulate
@@ -45,7 +46,7 @@ def drawn(seed: int, count: int = 24) -> Requests:
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
-    requests = drawn(len(name))
+    requests = drawn(len(name) + 1)
 
     async def played() -> list[int]:
         urls = [mock.url for mock in mocks]
@@ -317,23 +318,44 @@ def test_backends_come_and_go_and_who_goes_ends_what_it_has(mocks: list[Mock]) -
     asyncio.run(run())
 
 
-def test_the_command_routes_and_ends_what_it_has_when_told_to_stop(mocks: list[Mock]) -> None:
+def test_the_command_counts_what_peers_have_and_ends_what_it_has_when_told_to_stop(mocks: list[Mock]) -> None:
     urls = [mock.url for mock in mocks]
-    router = start("route", "--backends", ",".join(urls), "--router", "shortest-queue", *FLAGS)
+    other = dispatcher(urls)
+    with socket.socket(type=socket.SOCK_DGRAM) as found:
+        found.bind(("127.0.0.1", 0))
+        here = found.getsockname()
 
-    async def run() -> None:
-        async with aiohttp.ClientSession() as session:
-            conductor = Conductor(session, router.url, urls)
-            await conductor.reset()
-            async with session.get(router.url + "/v1/models") as answer:
-                assert "data" in await answer.json()
-            assert sorted([await conductor.send(5, 5) for _ in range(2)][-1]) == [1, 1]
-            router.process.send_signal(signal.SIGTERM)
-            await conductor.advance(100.0)
-            assert [client.tokens for client in conductor.clients] == [5, 5]
+    async def run() -> int:
+        peer = Gossip(other, ("127.0.0.1", 0), [here])
+        await peer.open()
+        router = await asyncio.to_thread(
+            start, "route", "--backends", ",".join(urls), "--router", "dodoor", "--operators", "127.0.0.1:0",
+            "--gossip", f"{here[0]}:{here[1]}", "--peers", f"127.0.0.1:{peer.port}", *FLAGS,
+        )  # fmt: skip
+        operators = (await asyncio.to_thread(router.process.stdout.readline)).split("/backends")[0]  # type: ignore[union-attr]
+        other.backends[0].site.send(1, 500, 1.0)
+        try:
+            async with aiohttp.ClientSession() as session, asyncio.timeout(PATIENCE_S):
+                conductor = Conductor(session, router.url, urls)
+                await conductor.reset()
+                async with session.get(router.url + "/v1/models") as answer:
+                    assert "data" in await answer.json()
+                tokens: list[int] = []
+                while tokens != [500, 0]:
+                    async with session.get(operators + "/backends") as answer:
+                        tokens = [row["tokens"] for row in await answer.json()]
+                assert sum([await conductor.send(5, 5) for _ in range(2)][-1]) == 2
+                while sum(b.site.tokens() for b in other.backends) != 510:
+                    await asyncio.sleep(0.005)
+                router.process.send_signal(signal.SIGTERM)
+                await conductor.advance(100.0)
+                assert [client.tokens for client in conductor.clients] == [5, 5]
+            return await asyncio.to_thread(router.process.wait, PATIENCE_S)
+        finally:
+            router.kill()
+            peer.close()
 
-    asyncio.run(run())
-    assert router.process.wait(PATIENCE_S) == 0
+    assert asyncio.run(run()) == 0
 
 
 def test_routers_that_share_a_port_share_the_requests_and_each_says_its_own(mocks: list[Mock]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.local.up import TEXT
 
 from kant.local.machine import devices
 
@@ -52,6 +53,31 @@ while True:
     kept.append(bytearray(b'x') * (512 << 20))
     time.sleep(0.05)
 """
+)
+OVERFLOWS = HOLDS + "kept = [torch.ones(8 << 30, dtype=torch.uint8, device='cuda') for _ in range(100)]"
+COUNTS = HOLDS + "[(print(n, flush=True), torch.cuda.synchronize(), time.sleep(0.2)) for n in range(50)]"
+TRAINS = (
+    HOLDS
+    + """
+from kant.client.elastic import Elastic
+elastic, model = Elastic(), torch.nn.Linear(64, 64).cuda()
+tokens, optimizer = elastic.tokens, torch.optim.SGD(model.parameters(), lr=0.1)
+print('GPUs', elastic.now.gpus, flush=True)
+while not elastic.is_over(tokens):
+    if elastic.changed(tokens):
+        print('GPUs', elastic.now.gpus, 'tail' * (elastic.now.tail is not None), flush=True)
+    for group in optimizer.param_groups:
+        group['lr'] = elastic.rate(tokens)
+    for _ in range(elastic.now.rounds):
+        model(torch.randn(elastic.now.each * elastic.now.gpus, 64, device='cuda')).square().mean().backward()
+    optimizer.step(); optimizer.zero_grad(); torch.cuda.synchronize()
+    tokens += elastic.now.batch
+    time.sleep(0.005)
+print('loss', float(model(torch.randn(64, 64, device='cuda')).square().mean().detach()))
+"""
+)
+CONTRACT = (
+    "[batch]\nleast = 16\nmost = 64\nper_gpu = 16\n[rate]\namplitude = 0.1\nbatch_power = 0.5\ntoken_power = -0.25\n"
 )
 FORKS = f"import subprocess, sys\n[subprocess.Popen([sys.executable, '-c', {SLEEPS!r}]) for _ in range(2)]\n{SLEEPS}"
 SEES = "import os, torch; print(os.environ['CUDA_VISIBLE_DEVICES'], torch.cuda.device_count())"
@@ -134,7 +160,14 @@ def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kant]:
     assert not on_the_gpu(), "somebody else is on the GPU"
     one = Kant(tmp_path_factory.mktemp("gpu") / "home")
     os.environ["KANT_HOME"] = str(one.home)
-    print(one("up", "--detach", "--listen", "none", "--idle-gpus", IDLE))
+    said = one("up", "--detach", "--listen", "none", "--idle-gpus", IDLE, "--power-cap", "5kW")
+    print(said)
+    watts, memory = (float(smi(f"--query-gpu={what}")[0]) for what in ("enforced.power.limit", "memory.total"))
+    assert f", {memory / 1024:,.0f} GiB), " in said and f"each at up to {watts:.0f} W" in said
+    one("down")
+    refused = one("up", "--detach", "--listen", "none", "--power-cap", f"{watts - 1:.0f}W", code=2)
+    assert refused == ""
+    one("up", "--detach", "--listen", "none", "--idle-gpus", IDLE, "--power-cap", f"{watts:.0f}W")
     yield one
     one("down")
     print((one.home / "kant.log").read_text()[-3000:])
@@ -193,6 +226,60 @@ def test_over_its_memory_it_leaves_nothing_on_the_gpu(kant: Kant, empty: int) ->
     assert kant.over(job) == "failed"
     print(kant("show", job))
     assert "memory" in kant.show(job)["job"]["reason"]
+
+
+def test_without_memory_on_its_gpu_it_is_said_so(kant: Kant, empty: int) -> None:
+    job = kant.submit(OVERFLOWS)
+    assert kant.over(job) == "failed"
+    assert kant.show(job)["job"]["reason"] == "exit code 1: its GPU had no memory left, as its output says"
+
+
+def test_two_share_a_gpu_and_a_third_waits(kant: Kant, empty: int) -> None:
+    first, second = (kant.submit(SLEEPS, "--gpus", "0.5") for _ in range(2))
+    kant.begins(first)
+    kant.begins(second)
+    third = kant.submit(SEES, "--gpus", "0.5")
+    assert len(on_the_gpu()) == 2 and kant.phase(third) == "waiting"
+    both = eventually(lambda: (use := kant.show(first)["gpu_use"]) and use["memory_mib"] > 4096 and use)
+    assert both["memory_mib"] == pytest.approx(used_mib(), rel=0.05), "what all on it do"
+    kant.cancel(first)
+    assert kant.over(third) == "finished"
+
+
+def test_a_job_on_the_gpu_outlives_kant(kant: Kant, empty: int) -> None:
+    job = kant.submit(COUNTS)
+    kant.begins(job)
+    (kant.home / "kant.log").touch()
+    os.kill(int((kant.home / "lock").read_text()), 9)
+    assert len(on_the_gpu()) == 1
+    kant("up", "--detach", "--listen", "none", "--idle-gpus", IDLE, "--power-cap", "5kW")
+    assert kant.over(job) == "finished"
+    assert kant("logs", job).split()[-1] == "49" and kant.show(job)["job"]["attempt"] == 1
+
+
+def test_an_elastic_training_follows_its_contract(kant: Kant, empty: int, tmp_path: Path) -> None:
+    """On a machine of one GPU nothing shrinks: a virtual one of four gives its processes the same GPU."""
+    (tmp_path / "contract.toml").write_text(CONTRACT)
+    (tmp_path / "hurry.toml").write_text(TEXT + "\n[elastic]\ngrow_s = 0\n")
+    home, own = str(tmp_path / "home"), Kant(tmp_path / "home")
+    os.environ["KANT_HOME"] = home
+    try:
+        own("up", "--detach", "--listen", "none", "--cluster", "1x4", "--profile", str(tmp_path / "hurry.toml"))
+        options = ("--gpus", "4", "--contract", str(tmp_path / "contract.toml"), "--time", "1h")
+        job = own.submit(f"import os; os.environ['CUDA_VISIBLE_DEVICES'] = '0'\n{TRAINS}", *options)
+        own.begins(job)
+        other = own.submit("", "--gpus", "2", "--priority", "1", "--time", "1m")
+        assert own.over(other) == "finished"
+        assert eventually(
+            lambda: own("logs", job).split("GPUs")[1:] and "GPUs 4" in own("logs", job).split("GPUs 2")[-1]
+        )
+        own("cancel", job)
+        assert own.over(job) == "finished"
+        print(own("logs", job))
+        assert "tail" in own("logs", job) and "loss" in own("logs", job)
+        own("down")
+    finally:
+        os.environ["KANT_HOME"] = str(kant.home)
 
 
 def test_killed_it_leaves_no_process_on_the_gpu(kant: Kant, empty: int) -> None:

@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from kant.kube.follow.mirror import Mirror
+from kant.kube.lead.rebuilding import Rebuilding
 from kant.kube.notify.status import booking_status
 from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import AGAIN, Bookings
-from kant.kube.translate.crds import BookedGpus, reservation_of
+from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.crds import BookedGpus, ReservedNodes, reservation_of
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
@@ -129,3 +132,12 @@ def test_no_node_is_booked_twice_and_a_new_leader_agrees(wishes: list[tuple[int,
     again = bookings(core, *kept)
     again.settle()
     assert {name: again.places.get(name) for name in found.places} == found.places
+
+
+def test_a_reservation_that_begins_while_a_state_is_built_is_in_the_next_one() -> None:
+    translation = Translation(Mirror())
+    translation.nodes.reserved = [ReservedNodes("upkeep", {"row": "a"}, (), 7, 90, "")]
+    rebuilding, fleet = Rebuilding(translation), SimpleNamespace(stale=False)
+    rebuilding.built(5, 0.0)
+    due = [rebuilding.is_due(SimpleNamespace(now=now), fleet) for now in (6, 7, 8)]  # type: ignore[arg-type]
+    assert due == [False, True, True]

@@ -86,3 +86,36 @@ def test_in_a_new_state_no_pod_is_on_its_way_by_its_place_in_the_old_one() -> No
     assert not allocations.stands("uid")
     allocations.expect(workload)
     assert allocations.stands("uid")
+
+
+def test_a_shared_claim_is_sought_at_its_next_home_but_not_while_its_devices_are_planned() -> None:
+    mirror = mirror_of(1)
+    for node in ("n0", "n1"):
+        mirror.nodes.change("modified", k.Node(k.Meta(node, labels={"link": node})))
+        term = k.SelectorTerm((k.Requirement("link", "In", (node,)),))
+        spec = d.SliceSpec(
+            "cards", d.Pool(node, 2, 1), node_selector=k.NodeSelector((term,)), devices=(d.Device("channel"),)
+        )
+        mirror.devices.slices.change("modified", d.ResourceSlice(k.Meta(node), spec))
+    allocations, pod, workload = DeviceAllocations(mirror), mirror.pods["u3"], Workload("w", None)
+
+    def home() -> str:
+        (((term,),),) = [allocations.requests.demands(pod)]
+        return term.requirements[0].values[0]
+
+    seen = []
+    for _ in range(3):
+        seen.append(home())
+        allocations.seek_elsewhere()
+    assert seen in (["n0", "n1", "n0"], ["n1", "n0", "n1"])
+    workload.phase, workload.slots = Phase.PLACED, [Slot(seen[1], Demand(), "u3")]
+    assert home() == seen[1] and allocations.requests.has_other_homes
+    allocations.expect(workload)
+    assert not allocations.promise([(seen[1], pod)])
+    mirror.devices.holders["cards", seen[0], "channel"] = {("ml", "c0"): None}  # so that it would come last
+    allocations.seek_elsewhere()
+    assert home() == seen[1]
+    mirror.devices.holders.clear()
+    workload.phase = Phase.WAITING
+    allocations.seek_elsewhere()
+    assert home() == seen[0]

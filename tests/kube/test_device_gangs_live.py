@@ -149,7 +149,7 @@ async def test_a_gang_that_shares_devices_of_a_domain_goes_into_it(api: Api, kan
         await api.create(device_slice(link, channels, driver="channel.example.com", nodeSelector=selector))
     await api.create(claim("shared", request("channel", "channel.example.com")))
     await api.create_all([make_pod(f"x{at}", 0, scheduler="somebody", node="a0") for at in range(2)])
-    async with kant():
+    async with kant() as driver:
         pods = make_gang("g", 3, 0)
         for pod in pods:
             pod["spec"] |= uses("shared")
@@ -160,6 +160,7 @@ async def test_a_gang_that_shares_devices_of_a_domain_goes_into_it(api: Api, kan
         assert await allocated(api) == {"shared": [("b", "channel-0")]}
         one = await api.get(f"/apis/{API}/namespaces/default/resourceclaims/shared")
         assert len(one["status"]["reservedFor"]) == 3
+        assert driver.counts.builds == 1
 
 
 async def test_who_is_evicted_gives_its_devices_to_who_comes_for_them(api: Api, kant: Kant) -> None:

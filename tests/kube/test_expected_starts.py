@@ -17,7 +17,8 @@ from tests.kube.running import KantProcess
 from tests.kube.terms import LEASES
 from tests.kube.test_kube_page import ask
 
-from kant.insight.calibration import ANY, Calibration, CalibrationState, CellState, cell, reach
+from kant.insight.calibration import ANY, Calibration, CalibrationState, CellState, cell, horizon, reach
+from kant.insight.eta_calibrator import FEW_JAMS
 from kant.kube.lead.calibration_store import (
     ANNOTATION,
     FILE,
@@ -33,10 +34,11 @@ from kant.scheduler.profile import builtin_profile
 
 HOURS = 2 * 3600
 PROFILE = builtin_profile("kant")
-LEARNED = CellState(([2000] * 30, [4000] * 30), [500_000, 900_000], 5, 4)
+LEARNED = CellState([2000] * 30, 500_000, 5, 4, 0)
 """P50 comes true after twice the time that was forecast, P90 after four times."""
 
 CELL = cell(reach(HOURS * 1_000_000), ANY)
+KNOWN = CalibrationState({CELL: LEARNED}, {horizon(HOURS * 1_000_000): {jam: [4000] for jam in range(FEW_JAMS)}})
 
 
 def notes(thing: Any) -> Any:
@@ -50,7 +52,7 @@ def ahead(row: dict[str, Any], now: int) -> tuple[float, float]:
 
 async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / FILE
-    file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, CalibrationState({CELL: LEARNED}))))
+    file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, KNOWN)))
     options = ("--listen", f"127.0.0.1:{port}", "--journal", str(tmp_path))
     there = ("--kubeconfig", str(plane.kubeconfig("admin")))
 
@@ -97,8 +99,8 @@ async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: 
         finally:
             second.stop()
         cells = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.cells
-        ratios = [ratio for window in cells[CELL].ratios for ratio in window]
-        assert len(ratios) == 62 and min(ratios) < 1000, "what was asked by the first one"
+        ratios = cells[CELL].ratios
+        assert len(ratios) == 31 and min(ratios) < 1000, "what was asked by the first one"
 
 
 def core_that_knows(memory: CalibrationState) -> Core:
@@ -109,7 +111,7 @@ def core_that_knows(memory: CalibrationState) -> Core:
 
 
 def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) -> None:
-    store, core = CalibrationStore(tmp_path), core_that_knows(CalibrationState({CELL: LEARNED}))
+    store, core = CalibrationStore(tmp_path), core_that_knows(KNOWN)
     for _ in range(100):
         store.put(core)
     assert store.written == 0, "a minute has not passed"
@@ -120,14 +122,14 @@ def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) 
     for _ in range(100):
         store.put(core, last=True)
     kept = store.read()
-    assert store.written == 1 and kept is not None and kept.memory.cells == {CELL: LEARNED}
+    assert store.written == 1 and kept is not None and kept.memory == KNOWN
     blank = CalibrationStore(tmp_path / "none")
     blank.put(core_that_knows(CalibrationState()), last=True)
     assert (blank.written, blank.note, blank.read()) == (0, "", None)
 
 
 def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
-    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"cells":{"4":[[1],[5],0,0]}}}', "\x00"):
+    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"by_cell":{"4":[[1],[5],0,0]}}}', "\x00"):
         (tmp_path / FILE).write_text(text)
         assert CalibrationStore(tmp_path).read() is None
 
@@ -135,5 +137,5 @@ def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
 def test_what_a_disk_cannot_take_is_not_kept_and_nothing_else_happens(tmp_path: Path) -> None:
     (tmp_path / "full").write_text("no folder")
     store = CalibrationStore(tmp_path / "full")
-    store.put(core_that_knows(CalibrationState({CELL: LEARNED})), last=True)
+    store.put(core_that_knows(KNOWN), last=True)
     assert store.written == 0 and store.note

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
+from kant.kube.objects import device_views as d
+from kant.kube.objects import views as k
 from kant.kube.objects.views import Meta, Node, Pod, PodSpec
 from kant.kube.reconcile.node_filters import NodeFilters
 
@@ -57,3 +61,57 @@ def test_a_second_look_finds_what_a_first_one_would_and_names_the_nodes_that_dif
     old = failing(before, set(PODS))
     assert set(filters.take_failed()) == {node for node in NODES if old.get(node) != filters.failing.get(node)}
     assert not filters.take_failed()
+
+
+ROOM: dict[str, str | int | float] = {"cpu": 64, "memory": "64Gi", "pods": 99}
+
+
+def gang_with_a_card(bound: int) -> Mirror:
+    """Pods of a gang that has two or more, of which some are on n0; the last waits, and its claim asks for a card.
+
+    Each of two nodes has one, and somebody has that of n0.
+    """
+    mirror = Mirror()
+    mirror.devices.is_served = True
+    mirror.devices.classes.change("added", d.DeviceClass(Meta("card")))
+    status = k.NodeStatus(ROOM, ROOM, conditions=(k.Condition("Ready", "True"),))
+    one = d.ClaimedDevices((d.DeviceRequest("r", d.ExactRequest("r", "card")),))
+    for name in ("n0", "n1"):
+        mirror.nodes.change("added", Node(Meta(name), k.NodeSpec(), status))
+        slice_ = d.SliceSpec("cards", d.Pool(name, 1, 1), name, devices=(d.Device("d0"),))
+        mirror.devices.slices.change("added", d.ResourceSlice(Meta(name), slice_))
+    held = d.DeviceAllocation(d.AllocatedDevices((d.AllocatedDevice("r", "cards", "n0", "d0"),)))
+    spec = d.ResourceClaimSpec(one)
+    mirror.devices.claim(
+        "added", d.ResourceClaim(d.ClaimMeta("other", "ml", uid="other"), spec, d.ResourceClaimStatus(held))
+    )
+    mirror.devices.claim("added", d.ResourceClaim(d.ClaimMeta("own", "ml", uid="own"), spec))
+    notes = {"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": "2"}
+    asks = k.Container(k.Resources({"cpu": 1}))
+    for number in range(bound + 1):
+        claims = (k.PodClaim("it", resource_claim_name="own"),) if number == bound else ()
+        place = k.PodSpec(
+            node_name="n0" if number < bound else "", scheduler_name="kant", containers=(asks,), resource_claims=claims
+        )
+        meta = Meta(
+            f"g-{number}", "ml", f"g-{number}", annotations=notes, creation_timestamp="2026-11-23T10:00:00Z",
+            owner_references=(k.Owner(controller=True),),
+        )  # fmt: skip
+        mirror.pod("added", Pod(meta, place))
+    return mirror
+
+
+@pytest.mark.parametrize("bound", [1, 2])
+def test_the_rest_of_a_gang_and_a_pod_that_joins_one_find_another_node_without_another_state(bound: int) -> None:
+    leader = Leader(gang_with_a_card(bound))
+    own, late, now = leader.workloads, f"g-{bound}", leader.core.clock()
+    leader.core.clock = lambda: now
+    leader.turn()
+    assert leader.translation.filters.outdated and not leader.mirror.pods[late].spec.node_name
+    own.settle_all(own.look_at_filters())
+    own.lost_places.retry_partially_bound()
+    now += 11.0  # a gang that could not grow rests
+    own.settle_all(own.elastic.due())
+    leader.turn()
+    assert leader.mirror.pods[late].spec.node_name == "n1"
+    assert not leader.translation.stale and not leader.translation.filters.outdated

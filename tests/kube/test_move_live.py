@@ -43,14 +43,14 @@ from kant.model.units import HOUR, SECOND
 from kant.scheduler.profile import builtin_profile
 from kant.service.export import QUEUES, STORE
 from kant.service.export_kubernetes import KubernetesOptions, write_objects
-from kant.service.store import Store, digest_of
+from kant.service.store import JobStore, digest_of
 from kant.service.waits_store import LEARNED
 from kant.workload.tenants_file import parse_tenants
 
 CONFIG = QueueConfig(
     (Queue("default", "lab"), Queue("lab"), Queue("vision", "lab", weight=2, quotas=(Quota(nominal=8000),)))
 )
-KNOWN = CellState(([2000] * 30, [4000] * 30), [500_000, 900_000], 5, 4)
+KNOWN = CellState([2000] * 30, 500_000, 5, 4, 0)
 AT = cell(reach(2 * HOUR), ANY)
 
 
@@ -87,7 +87,7 @@ def home(tmp_path: Path) -> Path:
     core.happen(QueuesChanged(0, CONFIG))
     core.end()
     journals.close()
-    store = Store(home / STORE)
+    store = JobStore(home / STORE)
     learned = SavedCalibration(digest(builtin_profile("kant")), 0, CalibrationState({AT: KNOWN}))
     store.keep(LEARNED, msgspec.json.encode(learned))
     store.close()

@@ -42,7 +42,7 @@ from kant.ops import look
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.kube_audit import KubeAudit
 from kant.ops.kubernetes import KubeWorld
-from kant.ops.opening import Cluster, Opening
+from kant.ops.opening import KubeCluster, Opening
 from kant.ops.orders import Cancel, Defragment, Drain, Hold, Order, Preempt, Quota, Reserve, Resume, Submit, Unreserve
 from kant.ops.world import Done
 from kant.service.roles import Role
@@ -179,7 +179,7 @@ def talk(plane: ControlPlane) -> None:
 
     assist(ida, assistant)
     # Over HTTP each token of the cluster has a desk of its own.
-    desks = Opening(cluster=Cluster(load(plane.kubeconfig("nobody")), NAMESPACE, "")).desks("mcp")
+    desks = Opening(cluster=KubeCluster(load(plane.kubeconfig("nobody")), NAMESPACE, "")).desks("mcp")
     assert [desks(plane.token(user)).who.user for user in ("operator", "tenant")] == ["operator", "tenant"]
     assert isinstance(desks(plane.token("tenant")).audit, KubeAudit)
     with pytest.raises(InputError, match="does not accept the credentials"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -124,5 +125,6 @@ async def test_a_state_that_was_made_ready_is_led_with_and_takes_in_what_has_cha
         assert driver.counts.builds == 1, "the state that there was goes on"
         driver.take_profile(driver.settings.profile)
         await until(lambda: driver.counts.builds == 2)
+    assert not gc.get_freeze_count(), "what a leader leaves behind is garbage"
     journals = list(tmp_path.glob("*.jsonl"))
     assert len(journals) == 2 and all(replay(journal).equal for journal in journals)

@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import PROFILE, Up, asked, eventually
+from tests.openapi import schema
 from tests.patience import PATIENCE_S
 
 from kant.local.processes import marked
@@ -32,8 +33,7 @@ from kant.service.callers import page_token
 from kant.service.client import ServiceClient
 from kant.service.daemon import DaemonOptions, serve
 from kant.service.guard import address
-from kant.service.schema import schema
-from kant.service.store import Store, StoreFullError
+from kant.service.store import JobStore, StoreFullError
 from kant.workload.cluster_file import read_cluster
 
 BURST = int(os.environ.get("KANT_BURST", "200"))
@@ -75,7 +75,7 @@ def test_a_store_of_somebody_else_of_the_future_or_gone_is_refused(tmp_path: Pat
     other.close()
     assert "this is another database" in refusal(home)
     (home / "kant.db").unlink()
-    store = Store(home / "kant.db")
+    store = JobStore(home / "kant.db")
     store._db.execute("PRAGMA user_version = 99")
     store.close()
     assert f"a store of version {store_module.migrations()[-1][0]} or older (a newer Kant wrote it), got 99" in refusal(
@@ -87,7 +87,7 @@ def test_a_store_of_somebody_else_of_the_future_or_gone_is_refused(tmp_path: Pat
 
 
 def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Store(tmp_path / "kant.db")
+    first = JobStore(tmp_path / "kant.db")
     first.keep("key", b"value")
     first.close()
     known = store_module.migrations()
@@ -95,7 +95,7 @@ def test_the_store_does_not_lose_what_a_migration_finds(tmp_path: Path, monkeypa
     later = [*known, (after, "ALTER TABLE audit ADD COLUMN more TEXT")]
     monkeypatch.setattr(store_module, "migrations", lambda: later)
     for _ in range(2):
-        second = Store(tmp_path / "kant.db")
+        second = JobStore(tmp_path / "kant.db")
         assert second.kept("key") == b"value" and second._pragma("user_version") == after
         second.close()
 
@@ -169,14 +169,14 @@ def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) ->
     full = tmp_path / "full"
 
     def prepare() -> None:
-        write = Store.write
+        write = JobStore.write
 
-        def writing(self: Store, records: Any) -> None:
+        def writing(self: JobStore, records: Any) -> None:
             if full.exists():
                 raise StoreFullError("database or disk is full")
             write(self, records)
 
-        Store.write = writing  # type: ignore[method-assign]
+        JobStore.write = writing  # type: ignore[method-assign]
 
     with Up(tmp_path / "home", prepare=prepare) as kant:
         job = kant.submit("while [ ! -e go ]; do sleep 0.05; done; exit 4")
@@ -282,7 +282,7 @@ def test_a_job_that_fills_the_disk_can_be_cancelled_and_all_answers_agree(small_
 def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kant.db"
-        store = Store(path)
+        store = JobStore(path)
         submissions = [Submission(command=("echo", "x" * 50 * i), workdir="/") for i in range(40)]
         store.write(
             [
@@ -306,7 +306,7 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
         damaged = whole[: page * size] + junk * size + whole[(page + 1) * size :]
         path.write_bytes(damaged)
         try:
-            store = Store(path)
+            store = JobStore(path)
             assert [record.submission for record in store.live()] == submissions, "what is read is what was written"
             store.close()
         except InputError as error:

@@ -72,7 +72,7 @@ def test_it_stops_while_kernels_compile(tmp_path: Path) -> None:
     with Compiling(tmp_path / "home") as up:
         job = up.submit("true")
         os.kill(up.pid, signal.SIGTERM)
-        assert eventually(lambda: not up._answers()), "it waits for no kernel"
+        assert eventually(up.is_dead) and not up.gate.exists(), "it waits for no kernel"
         up.stop()
     with Up(tmp_path / "home") as up:
         assert up.over(job) == ["finished"]

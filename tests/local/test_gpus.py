@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,9 @@ class FakeNvml:
 
     def _devicegetmemoryinfo_v2(self, device: Any, out: Any) -> None:
         assert out._obj.version == 40 | 2 << 24, "the size of the structure and its version, as nvml.h has it"
-        out._obj.total, out._obj.used, out._obj.reserved = 80 << 30, self._state(device).used << 20, 1 << 30
+        total = 40 << 30 if device.value % 1000 else 80 << 30
+        used = self._state(device).used << 20 if self.states() else 0
+        out._obj.total, out._obj.used, out._obj.reserved = total, used, 1 << 30
 
     def _devicegetsamples(self, device: Any, kind: Any, since: Any, value: Any, many: Any, out: Any) -> int:
         """The latest samples after a time; each was taken at its own, from 1 on."""
@@ -146,17 +148,25 @@ class FakeNvml:
 
 
 AILS = "GPU 0 accepts no new jobs: ECC errors that were not corrected: 1"
+
+
+def _of_40_gib(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    return tuple(each._replace(memory=40 << 10) for each in slices)
+
+
 SLICES = (Slice(f"{H100} MIG 3g.40gb", "MIG-1"), Slice(f"{H100} MIG 3g.40gb", "MIG-2"))
 
 
 def test_gpus_are_listed_as_nvml_says() -> None:
     gpus = [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b", True, SLICES)]
     fake = FakeNvml(gpus)
-    assert list_gpus(fake) == gpus and fake.open == 0
+    whole, parted = replace(gpus[0], memory=80 << 10), replace(gpus[1], memory=80 << 10, slices=_of_40_gib(SLICES))
+    assert list_gpus(fake) == [whole, parted] and fake.open == 0
+    assert list_gpus(FakeNvml(gpus, nvmlDeviceGetMemoryInfo_v2=3)) == gpus, "they do not say it"
     with pytest.raises(InputError, match=r"this machine: expected GPUs of one model .*, got .* MIG 3g\.40gb"):
         checked_gpus(gpus)
     assert list_gpus(FakeNvml(gpus, nvmlInit_v2=9)) is None  # no driver
-    assert list_gpus(FakeNvml(gpus, nvmlDeviceGetMigMode=3)) == [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")]
+    assert list_gpus(FakeNvml(gpus, nvmlDeviceGetMigMode=3)) == [whole, replace(whole, uuid="GPU-b")]
     lost = FakeNvml(gpus, nvmlDeviceGetName=15)
     with pytest.raises(InputError, match=r"GPU 0: expected an answer of NVML \(GPU is lost\)"):
         list_gpus(lost)
@@ -171,6 +181,8 @@ def test_devices_into_which_gpus_are_divided_are_gpus_of_their_own() -> None:
     assert (node.gpus, node.model) == (3, f"{H100} MIG 3g.40gb")
     said = found_here(this_machine(found))
     assert re.match(r"this machine has 3 GPUs \(.*MIG 3g\.40gb\), \d+ cores and \d+ GiB of memory$", said)
+    halves = found_here(this_machine(found), checked_gpus([Gpu(H100, "GPU-a", True, _of_40_gib(SLICES))]))
+    assert "MIG 3g.40gb, 40 GiB), " in halves, "with its memory where it is known"
     assert "1 GPU (" in found_here(this_machine(found[:1])) and "has no GPU" in found_here(this_machine([]))
     assert visible(found) == ("MIG-1", "MIG-2", "MIG-1")
     assert visible(checked_gpus([Gpu(H100, "GPU-a")])) == ()
@@ -306,12 +318,15 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
 
     def prepare() -> None:
         def states() -> list[State]:
-            return [State(busy=tuple(range(int(busy.read_text()))) if busy.exists() else (), used=4096)]
+            return [State(busy=tuple(range(int(busy.read_text()))) if busy.exists() else (), used=4096)] * 2
 
-        machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a")], states)  # type: ignore[attr-defined]
+        machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")], states)  # type: ignore[attr-defined]
         gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
 
-    with Up(home, cluster=None, prepare=prepare, idle_s=4.0) as up:
+    with Up(home, cluster=None, prepare=prepare, idle_s=4.0, power_cap=1000) as up:
+        here = up.client.get("/v1/health")["here"]
+        assert f"2 GPUs ({H100}, 80 GiB), " in here
+        assert here.endswith("; its power cap lets 1 of its GPUs be in use, each at up to 700 W")
         batch = up.submit("sleep 60", gpus=0.5)
         own = up.submit("echo begun; sleep 60", gpus=0.5, terminal={"pty": True})
         line, said = up.client.line(up.client.job(own, "attach"), offset=0, rows=24, columns=80), []

@@ -64,6 +64,17 @@ def test_a_program_that_is_not_there_is_said_so(kant: Up) -> None:
     assert kant.log(job) == "kant: no-such-program: No such file or directory\n"
 
 
+def test_a_job_whose_gpu_had_no_memory_left_is_said_so(kant: Up) -> None:
+    """A run fails by its exit code alone; that it was its GPU is in the end of its output, as PyTorch writes it."""
+    script = "echo torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB. >&2; seq 9; exit 1"
+    on_one, on_none = kant.submit(script, gpus=0.5), kant.submit(script)
+    other = kant.submit("echo CUDA out of memory.; seq 9999; exit 1", gpus=1)
+    assert kant.over(on_one, on_none, other) == ["failed"] * 3
+    reasons = [kant.job(job)["job"]["reason"] for job in (on_one, on_none, other)]
+    full = "exit code 1: its GPU had no memory left, as its output says"
+    assert reasons == [full, "exit code 1", "exit code 1"]
+
+
 def test_the_limit_warns_and_ends_a_job_and_all_it_has_started(kant: Up) -> None:
     script = "trap 'echo warned' USR1; trap 'echo told; exit 0' TERM; for i in $(seq 200); do sleep 0.1; done"
     polite = kant.submit(script, time_s=3.0, warn_s=1.5, grace_s=60.0)

@@ -24,7 +24,7 @@ from kant.local.record import JobPhase
 from kant.model.errors import InputError
 from kant.model.status import JobStatus
 from kant.service.client import ServiceClient
-from kant.service.store import Store
+from kant.service.store import JobStore
 
 KILLS = int(os.environ.get("KANT_KILLS", "12"))
 
@@ -69,7 +69,7 @@ def at_the_worst(rng: random.Random) -> Callable[[], None]:
             left[0] -= 1
             return left[0] == 0
 
-        begin, write = launch.begin, Store.write
+        begin, write = launch.begin, JobStore.write
 
         def beginning(*given: Any) -> Any:
             if point == "intent" and last():
@@ -87,7 +87,7 @@ def at_the_worst(rng: random.Random) -> Callable[[], None]:
                 die()
 
         launch.begin = beginning
-        Store.write = writing  # type: ignore[method-assign]
+        JobStore.write = writing  # type: ignore[method-assign]
 
     return prepare
 
@@ -152,7 +152,7 @@ def test_no_job_runs_twice_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.
         look_back(kant, {job["id"] for job in known})
     trail = Counter((home / "trail").read_text().splitlines())
     assert not [line for line in trail if line.startswith(("twice", "clash"))], trail
-    store = Store(home / "kant.db")
+    store = JobStore(home / "kant.db")
     names = Counter(job["name"] for job in known)
     assert set(names.values()) == {1}
     for job in known:

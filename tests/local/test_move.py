@@ -26,7 +26,7 @@ from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 from kant.model.units import HOUR
 from kant.scheduler.profile import builtin_profile
 from kant.service.export import export_home, import_home, jobs_of, read_export, renumbered
-from kant.service.store import Store, digest_of
+from kant.service.store import JobStore, digest_of
 from kant.service.waits_store import LEARNED, read_learned
 from kant.workload.tenants_file import parse_tenants
 from kant.workload.tenants_text import text_of
@@ -51,7 +51,7 @@ QUEUES = QueueConfig(
 
 def made_home(home: Path, records: list[JobRecord]) -> Path:
     home.mkdir()
-    store = Store(home / "kant.db")
+    store = JobStore(home / "kant.db")
     store.write(records)
     store.close()
     return home
@@ -121,7 +121,7 @@ def test_whoever_has_jobs_gives_new_numbers_and_nothing_is_lost_or_doubled(
     header = export_home(old, folder / "export")
     assert list(map(asdict, jobs_of(folder / "export"))) == list(map(asdict, first))
     brought = import_home(folder / "export", new)
-    store = Store(new / "kant.db")
+    store = JobStore(new / "kant.db")
     got = store.every(-1, 100)
     store.close()
     stays = {JobPhase.RUNNING, JobPhase.STOPPING}
@@ -143,7 +143,7 @@ def test_what_was_learned_goes_along(tmp_path: Path) -> None:
     learned = CellState(([2000] * 30, [4000] * 30), [500_000, 900_000], 5, 4)
     saved = SavedCalibration(digest(profile), 7, CalibrationState({cell(reach(HOUR), ANY): learned}))
     old = made_home(tmp_path / "old", [a_record(1, JobPhase.FINISHED)])
-    store = Store(old / "kant.db")
+    store = JobStore(old / "kant.db")
     store.keep(LEARNED, msgspec.json.encode(saved))
     store.close()
     export_home(old, tmp_path / "export")
@@ -154,7 +154,7 @@ def test_what_was_learned_goes_along(tmp_path: Path) -> None:
         assert eventually(lambda: (kant.client.get("/v1/eta")["jobs"] or [{}])[0].get("earlier") is not None)
         (row,) = kant.client.get("/v1/eta")["jobs"]
         assert row["earlier"] == {"answers": 5, "kept": 4, "kept_p50": 0}
-    store = Store(tmp_path / "new" / "kant.db")
+    store = JobStore(tmp_path / "new" / "kant.db")
     kept = read_learned(store)
     store.close()
     assert kept is not None and kept.memory.cells[cell(reach(HOUR), ANY)].held >= 4

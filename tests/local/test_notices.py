@@ -26,7 +26,7 @@ from kant.service import notices
 from kant.service.notices import (
     MOST_WAITING,
     NoticeFile,
-    Notifier,
+    NoticeSender,
     OwnNotice,
     happenings,
     is_elsewhere,
@@ -178,8 +178,8 @@ def test_each_change_has_one_name_and_no_change_has_none(phases: list[JobPhase])
 
 
 def test_a_flood_is_bounded_and_what_is_given_up_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    async def flood() -> Notifier:
-        notifier = Notifier(NoticeFile((OwnNotice(on=("submitted",), command=("true",)),)))
+    async def flood() -> NoticeSender:
+        notifier = NoticeSender(NoticeFile((OwnNotice(on=("submitted",), command=("true",)),)))
         for seq in range(MOST_WAITING + 3):
             notifier.changed(
                 JobRecord(seq, str(seq), Submission(command=("true",), workdir="/"), b"", "ann", 0, JobPhase.WAITING)

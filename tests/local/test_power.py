@@ -21,6 +21,11 @@ SHARES = st.lists(st.one_of(st.integers(1, 8).map(lambda gpus: 1000 * gpus), st.
 @given(st.integers(1, 8), st.integers(1, 10_000), st.integers(1, 1500), SHARES)
 def test_the_amount_is_exactly_the_cap(gpus: int, cap: int, watts: int, takes: list[int]) -> None:
     """Jobs keep to the amount if and only if they keep to the watts, and to the GPUs that there are."""
+    if cap < watts:
+        with pytest.raises(InputError, match=f"^--power-cap: expected {watts}W or more, which one GPU draws"):
+            capped(Node("n", gpus), cap, watts)
+        assert powered(capped(Node("n", 0), cap, watts)) == 0, "who has no GPU has no cap to keep"
+        return
     node = capped(Node("n", gpus), cap, watts)
     assert (sum(takes) <= powered(node)) == (sum(takes) * watts <= cap * 1000 and sum(takes) <= gpus * 1000)
     most = powered(node)

@@ -22,7 +22,7 @@ from kant.model.units import DAY
 from kant.service import prune
 from kant.service.prune import DOUBT, Places, Pruner, in_doubt, remove
 from kant.service.roles import Caller, Role
-from kant.service.store import Store, digest_of
+from kant.service.store import JobStore, digest_of
 
 ANN = Caller("ann", Role.OPERATOR)
 NOW = 1000 * DAY
@@ -31,7 +31,7 @@ JOBS = st.lists(st.tuples(st.sampled_from(list(JobPhase)), st.integers(0, 200), 
 
 def fill(home: Path, jobs: list[tuple[JobPhase, int, int]]) -> list[JobRecord]:
     """A store with jobs that ended (or last tried) so many days ago, each with one of four submissions."""
-    store, records = Store(home / "kant.db"), []
+    store, records = JobStore(home / "kant.db"), []
     for seq, (phase, days, which) in enumerate(jobs, start=1):
         wish = Submission(command=("echo", str(which)), workdir="/")
         ended = NOW - days * DAY
@@ -58,7 +58,7 @@ def test_what_is_over_for_long_goes_whatever_happens_meanwhile(
         records = fill(home, jobs)
         wanted = {str(seq) for seq in named}
         for kill in [*kills, None]:  # None: it is let finish
-            store = Store(home / "kant.db")
+            store = JobStore(home / "kant.db")
             prune_batch, prune.BATCH = prune.BATCH, 2
             try:
                 pruner = Pruner(store, Places(home / "runs"), 90 * DAY, lambda: NOW, lambda: wanted)
@@ -98,7 +98,7 @@ def test_the_audit_log_and_journals_are_pruned_but_not_those_in_use(tmp_path: Pa
     for path, seconds in ((old, 1), (young, 2**31), (late, 1), (journals.path, 1)):
         path.touch()
         os.utime(path, (seconds, seconds))
-    store = Store(tmp_path / "kant.db")
+    store = JobStore(tmp_path / "kant.db")
     pruner = Pruner(store, Places(tmp_path / "runs", journals), 90 * DAY, lambda: NOW, set)
     for folders in pruner.steps():
         remove(folders)

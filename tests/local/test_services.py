@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import socket
 import sys
@@ -24,7 +25,7 @@ from kant.gateway.proxy import ProxyOptions
 from kant.gateway.server import RouterServer, ServerOptions
 from kant.gateway.tenants import single_tenant
 from kant.model.errors import InputError
-from kant.service.follow_services import Follower, alone
+from kant.service.follow_services import ServiceFollower, alone
 from kant.service.replicas import LocalReplicas
 from kant.serving.live_services import LiveService, read_live_services
 
@@ -127,10 +128,10 @@ def read(file: Path) -> LiveService:
     return service
 
 
-def replicas(kant: Up, phase: str = "running") -> dict[int, str]:
-    """The jobs of the service in a phase, by their numbers."""
+def replicas(kant: Up, phase: str = "running", of: str = "service-chat") -> dict[int, str]:
+    """The jobs of a service in a phase, by their numbers."""
     rows = kant.client.get("/v1/jobs", state=phase)["jobs"]
-    return {row["array_index"]: row["id"] for row in rows if row["name"] == "service-chat"}
+    return {row["array_index"]: row["id"] for row in rows if row["name"] == of}
 
 
 async def ask(front: str, count: int) -> list[int]:
@@ -141,38 +142,99 @@ async def ask(front: str, count: int) -> list[int]:
         return [int(answer.status) for answer in answers]
 
 
-def test_traffic_beyond_its_forecast_takes_gpus_from_training_and_routers_that_are_away_leave_the_forecast(
-    tmp_path: Path,
+def write_two(folder: Path, ports: dict[str, int], operators: dict[str, str]) -> Path:
+    """Two services of mock engines, for each of which one replica is forecast."""
+    (folder / "expected.csv").write_text("hour,rate\n0,0.05\n")
+    tables = [
+        f"""
+[[service]]
+name = "{name}"
+model = "llama-3-8b"
+gpu = "a100"
+ttft_s = 2
+tpot_s = 0.1
+core = 1
+most = 2
+capacity = [[1, 0.1], [2, 0.3]]
+forecast = "expected.csv"
+begins = 2026-11-22T00:00:00Z
+burst_priority = 5
+operators = ["{operators[name]}"]
+[service.local]
+command = {json.dumps([sys.executable, "-m", "kant", "serve", "mock", "--listen", "127.0.0.1:{port}"])}
+port = {port}
+"""
+        for name, port in ports.items()
+    ]
+    (folder / "services.toml").write_text("".join(tables))
+    return folder / "services.toml"
+
+
+def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port, morning = free_ports(4), NOON - 6 * HOUR
-    with Up(tmp_path / "home", "1x4") as kant:
-        training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
-        with router(port, 4) as (front, operators):
-            service = read(write_service(tmp_path, port, operators))
-            follower = Follower(service, LocalReplicas(service, kant.client, tmp_path))
-            follower.turn(morning)
-            assert eventually(
-                lambda: (
-                    sorted(replicas(kant)) == [0, 1]
-                    and [kant.phase(job) for job in training].count("running") == 2
-                    and asyncio.run(ask(front, 1)) == [200]
-                )
-            )
-            follower.turn(morning + 240)
-            assert asyncio.run(ask(front, 200)) == [200] * 200  # three times the forecast, in a minute
-            follower.turn(morning + 300)
-            assert follower.wanted == 4
-            assert eventually(
-                lambda: (
-                    sorted(replicas(kant)) == [0, 1, 2, 3] and [kant.phase(job) for job in training] == ["waiting"] * 4
-                )
-            )
-        follower.turn(morning + 3 * HOUR)  # nobody counts any more
-        assert follower.wanted == 2 and "operators" in follower.trouble
-        left = [*replicas(kant).values(), *training]
+    caplog.set_level(logging.INFO, "kant.services")
+    first = free_ports(4)
+    ports = {"chat": first, "code": first + 2}
+    with (
+        Up(tmp_path / "home", "1x3") as kant,
+        router(first, 2) as (chat, to_chat),
+        router(first + 2, 2) as (code, to_code),
+    ):
+        training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(3)]
+        assert eventually(lambda: [kant.phase(job) for job in training] == ["running"] * 3)
+        file = write_two(tmp_path, ports, {"chat": to_chat, "code": to_code})
+        followers = [
+            ServiceFollower(service, LocalReplicas(service, kant.client, tmp_path))
+            for service in read_live_services(file, NOON, tmp_path)
+        ]
+
+        def turn(now: float) -> list[int]:
+            for follower in followers:
+                follower.turn(now)
+                assert not follower.trouble
+            return [follower.wanted for follower in followers]
+
+        def stands(at_chat: int, at_code: int, train: int) -> bool:
+            there = [sorted(replicas(kant, of=f"service-{name}")) for name in ports]
+            phases = sorted(kant.phase(job) for job in training)
+            return there == [list(range(at_chat)), list(range(at_code))] and phases.count("running") == train
+
+        assert turn(NOON) == [1, 1]
+        assert eventually(lambda: stands(1, 1, 1) and asyncio.run(ask(chat, 1)) == asyncio.run(ask(code, 1)) == [200])
+        turn(NOON + 60)
+        assert asyncio.run(ask(chat, 12)) == [200] * 12  # in the minute that follows: four times what is forecast
+        caplog.clear()
+        assert turn(NOON + 120) == [2, 1]  # three minutes before its time
+        why = {"service": "chat", "had": 1, "wanted": 2, "gpus": 1, "expected": 0.05, "seen": 0.2}
+        assert [vars(record)["fields"] for record in caplog.records if record.name == "kant.services"] == [why]
+        assert eventually(lambda: stands(2, 1, 0))
+        assert eventually(lambda: all(row["up"] for row in _rows(to_chat)))
+        assert asyncio.run(ask(chat, 30)) == [200] * 30
+        assert all(row["tokens"] == 0 for row in _rows(to_chat))
+        assert turn(NOON + 20 * 60) == [1, 1]  # when it is over, training has its GPUs again
+        turn(NOON + 20 * 60 + 5)
+        assert eventually(lambda: stands(1, 1, 1))
+        left = [*replicas(kant, of="service-chat").values(), *replicas(kant, of="service-code").values(), *training]
         for job in left:
             kant.client.post(kant.client.job(job, "cancel"))
-        assert kant.over(*left) == ["cancelled"] * 8
+        assert kant.over(*left) == ["cancelled"] * 5
+
+
+def test_routers_that_are_away_leave_the_forecast(tmp_path: Path) -> None:
+    port, morning = free_ports(4), NOON - 6 * HOUR
+    with Up(tmp_path / "home", "1x4") as kant:
+        with router(port, 4) as (_, operators):
+            service = read(write_service(tmp_path, port, operators))
+            follower = ServiceFollower(service, LocalReplicas(service, kant.client, tmp_path))
+            follower.turn(morning)
+            assert eventually(lambda: sorted(replicas(kant)) == [0, 1])
+        follower.turn(morning + 6 * HOUR)  # nobody counts any more
+        assert follower.wanted == 4 and "operators" in follower.trouble
+        left = list(replicas(kant).values())
+        for job in left:
+            kant.client.post(kant.client.job(job, "cancel"))
+        assert kant.over(*left) == ["cancelled"] * 2
 
 
 def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_drained(tmp_path: Path) -> None:
@@ -180,7 +242,7 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
     with router(port, 4) as (front, operators), Up(tmp_path / "home", "1x4") as kant:
         file = write_service(tmp_path, port, operators)
         places = LocalReplicas(read(file), kant.client, tmp_path)
-        follower = Follower(read(file), places)
+        follower = ServiceFollower(read(file), places)
         training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
         assert eventually(lambda: kant.phase(training[3]) == "running")
 
@@ -206,7 +268,7 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
         assert sorted(replicas(kant)) == [0, 1, 2, 3]
         assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
         # Whoever takes over after a crash goes on from what is there.
-        follower = Follower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
+        follower = ServiceFollower(read(file), LocalReplicas(read(file), kant.client, tmp_path))
         follower.turn(night + 300)
         assert [row["draining"] for row in _rows(operators)] == [False, False, True, True]
         assert sorted(replicas(kant)) == [0, 1, 2, 3]

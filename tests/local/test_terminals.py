@@ -28,7 +28,7 @@ from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
-from kant.cli.terminal import Conversation, Escapes, Left
+from kant.cli.terminal import Conversation, Escapes, SessionEnd
 from kant.local.processes import marked
 from kant.local.record import JobPhase
 from kant.local.runs import mark
@@ -36,7 +36,7 @@ from kant.local.terminals import Frames, frame
 from kant.service import terminals
 from kant.service.roles import Role
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
-from kant.service.websocket import BINARY, LAST, PING, PONG, Line, Packets, masked, packet
+from kant.service.websocket import BINARY, LAST, PING, PONG, OpenWebSocket, Packets, masked, packet
 
 ON_ITS_OWN = "tty; stty size; echo $CUDA_VISIBLE_DEVICES; exit 7"
 ASKS = 'stty -echo; echo ready; while read line; do echo "got <$line>"; done'
@@ -361,16 +361,16 @@ def test_a_run_that_is_over_while_somebody_connects_is_shown_from_its_log(
         async def __anext__(self) -> None:
             await asyncio.Event().wait()
 
-    async def gone(_: Path) -> terminals.Wire:
+    async def gone(_: Path) -> terminals.SupervisorWire:
         ours, theirs = socket.socketpair()
-        wire = terminals.Wire(*await asyncio.open_unix_connection(sock=ours))
+        wire = terminals.SupervisorWire(*await asyncio.open_unix_connection(sock=ours))
         theirs.close()
         return wire
 
     async def send(kind: bytes, payload: bytes) -> None:
         said.append((kind, payload))
 
-    monkeypatch.setattr(terminals.Wire, "to", gone)
+    monkeypatch.setattr(terminals.SupervisorWire, "to", gone)
     asyncio.run(
         terminals.attach(lambda: running, lambda _: tmp_path, str, asyncio.Event().wait, {}, 0, send, Silent())  # type: ignore[arg-type]
     )
@@ -384,7 +384,7 @@ def test_what_was_said_before_the_other_end_went_is_shown(
     ours, theirs = socket.socketpair()
     theirs.send(_unmasked(b"R3"))
 
-    class Late(Line):
+    class Late(OpenWebSocket):
         """Its other end says something and goes, just before this one speaks."""
 
         def flush(self) -> None:
@@ -396,7 +396,7 @@ def test_what_was_said_before_the_other_end_went_is_shown(
     line = Late(ours)
     conversation = Conversation(line, pty=False, said=print, interrupt=bool)
     line.send(b"E")
-    assert conversation.hold() == Left(attempt=3)
+    assert conversation.hold() == SessionEnd(attempt=3)
     assert capfdbinary.readouterr().out == b"last words\n"
 
 
@@ -414,7 +414,7 @@ def test_whoever_waits_says_that_they_are_still_there(monkeypatch: pytest.Monkey
 
     beside = threading.Thread(target=daemon)
     beside.start()
-    assert Conversation(Line(ours), pty=False, said=print, interrupt=bool).hold() == Left()
+    assert Conversation(OpenWebSocket(ours), pty=False, said=print, interrupt=bool).hold() == SessionEnd()
     beside.join()
     assert [(answer[0], masked(answer[6:], answer[2:6])) for answer in answers] == [
         (LAST | PONG, b"1"), (LAST | PONG, b"2")

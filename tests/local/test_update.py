@@ -87,6 +87,8 @@ def test_another_queue_is_one_that_there_is(tmp_path: Path) -> None:
         at = ("--home", kant.home)
         job = kant.submit("true", queue="red", hold=True)
         assert "queue: expected one of red, blue, got 'green'" in verb("update", job, "--queue", "green", *at).refusal()
+        none = verb("submit", *at, "--", "true").refusal()
+        assert "queue: expected one of red, blue to be named (--queue), since there is no queue default here\n" in none
         verb("update", job, "--queue", "blue", *at)
         assert kant.job(job)["job"]["queue"] == "blue"
         assert "one of --priority" in verb("update", job, *at).refusal()

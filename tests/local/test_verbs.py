@@ -19,7 +19,7 @@ from kant.cli import history
 from kant.cli.amounts import moment, most_at_once, parse_array
 from kant.cli.wait import code_of
 from kant.model.errors import InputError
-from kant.service.store import Store
+from kant.service.store import JobStore
 from kant.service.usage import usage_of
 
 
@@ -216,7 +216,7 @@ def test_history_adds_up_what_jobs_used(tmp_path: Path) -> None:
             ways = ("user", "queue", "name", "phase", "reason", "submitted", "started", "code")
             assert {way: row.get(way) for way in ways} == {way: one[way] for way in ways}
             assert row["rss_kib"] == kant.job(row["job"])["attempts"][-1]["rss_kib"] > 0
-            kept = Store(kant.home / "kant.db").record(row["job"])
+            kept = JobStore(kant.home / "kant.db").record(row["job"])
             assert kept is not None and kept.rss_kib == row["rss_kib"]
         text = verb("history", "--by", "job", "--csv", *at).out
         table = list(csv.DictReader(io.StringIO(text)))

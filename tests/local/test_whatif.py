@@ -15,10 +15,9 @@ from tests.cli.command import kant as command
 from tests.local.up import Up, asked, eventually
 
 from kant.model.errors import InputError
-from kant.service.low_priority import most_memory
-from kant.service.memory_left import memory_left
+from kant.service.low_priority import memory_left, most_memory
 from kant.service.views import Futures
-from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
+from kant.service.whatif import TooLongError, WhatIfBusyError, WhatIfDesk
 from kant.sim.question import Question
 
 
@@ -123,7 +122,7 @@ async def test_the_desk_has_bounds() -> None:
     desk = WhatIfDesk(at_once=1, longest=0.3, process=slow)
     first = asyncio.create_task(desk.ask("journal", 0, nodes, lambda: False))
     await asyncio.sleep(0)
-    with pytest.raises(BusyError, match="at most 1 questions at once"):
+    with pytest.raises(WhatIfBusyError, match="at most 1 questions at once"):
         await desk.ask("journal", 0, nodes, lambda: False)
     with pytest.raises(TooLongError, match=r"within 0\.3 s"):
         await first

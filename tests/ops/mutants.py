@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from kant.model.errors import InputError
-from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.task import BenchTask, read_tasks
 from kant.ops.bench.verify import judge
 from kant.ops.orders import parse_orders
 from kant.ops.simulated import SimulatedWorld
-from kant.ops.view import View
+from kant.ops.view import WorldView
 from kant.service.roles import Caller, Role
 
 WHO = Caller("mutant", Role.OPERATOR)
 
 
-def orders_on(view: View) -> Iterator[dict[str, Any]]:
+def orders_on(view: WorldView) -> Iterator[dict[str, Any]]:
     """One order more, of every kind and on everything that is there."""
     for job in view.jobs.values():
         yield {"op": "cancel", "job": job.id}
@@ -68,7 +68,7 @@ def _others(value: Any) -> Iterator[Any]:
             yield from (value | {key: other} for other in _others(each))
 
 
-def left(task: Task) -> tuple[View, SimulatedWorld]:
+def left(task: BenchTask) -> tuple[WorldView, SimulatedWorld]:
     """The state before, and the world that the oracle leaves."""
     world = task.world()
     before = world.view()
@@ -79,7 +79,7 @@ def left(task: Task) -> tuple[View, SimulatedWorld]:
     return before, world
 
 
-def survivors(task: Task) -> tuple[int, list[Any]]:
+def survivors(task: BenchTask) -> tuple[int, list[Any]]:
     """How many mutants there are, and those that the verifier lets pass. It looks at no audit."""
     before, world = left(task)
     answer, after = task.oracle.answer, world.view()

@@ -12,17 +12,17 @@ from itertools import combinations, product
 from typing import Any
 
 from kant.model.errors import InputError
-from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.task import BenchTask, read_tasks
 from kant.ops.bench.verify import cost, judge
 from kant.ops.orders import Resume, parse_orders
-from kant.ops.view import View
+from kant.ops.view import WorldView
 from kant.service.roles import Caller, Role
 
 Orders = tuple[dict[str, Any], ...]
 WHO = Caller("search", Role.OPERATOR)
 
 
-def vocabulary(task: Task, view: View) -> list[dict[str, Any]]:
+def vocabulary(task: BenchTask, view: WorldView) -> list[dict[str, Any]]:
     """Every order that the task allows, and that could help: in this sequence they are tried together."""
     verify = task.verify
 
@@ -45,7 +45,7 @@ def vocabulary(task: Task, view: View) -> list[dict[str, Any]]:
     return found
 
 
-def at_least(orders: Orders, view: View) -> float:
+def at_least(orders: Orders, view: WorldView) -> float:
     """What these orders lose by themselves, whatever follows."""
     lost = {order["job"]: view.jobs[order["job"]].lost_gpu_s for order in orders if order["op"] == "preempt"}
     for order in orders:
@@ -54,7 +54,7 @@ def at_least(orders: Orders, view: View) -> float:
     return sum(lost.values()) / 3600
 
 
-def sets_of(task: Task, view: View) -> Iterator[Orders]:
+def sets_of(task: BenchTask, view: WorldView) -> Iterator[Orders]:
     """The sets of orders that are tried. What is asked for by name is in each of them."""
     assert task.verify.economy is not None
     asked: list[Orders] = [tuple(task.ask.get("orders", ()))]
@@ -71,7 +71,7 @@ def sets_of(task: Task, view: View) -> Iterator[Orders]:
             yield from (more + some for more in combinations(every, size) if more + some)
 
 
-def optimum(task: Task, most: float = float("inf")) -> tuple[float, Orders]:
+def optimum(task: BenchTask, most: float = float("inf")) -> tuple[float, Orders]:
     """The least cost, below `most`, of what reaches the goal and keeps the rest of it, and by which orders."""
     economy = task.verify.economy
     assert economy is not None

@@ -25,10 +25,10 @@ from kant.model.event import JobCancelled, JobEvicted, JobPreempted, JobStarted
 from kant.model.units import HOUR, MINUTE
 from kant.ops import look
 from kant.ops.bench import run
-from kant.ops.bench.agents import Instruction, Oracle, PipelineError, Random, Replay, Scripted
+from kant.ops.bench.agents import Instruction, Oracle, PipelineError, RandomAgent, ReplayAgent, Scripted
 from kant.ops.bench.conditions import CONDITIONS
 from kant.ops.bench.llm import Model, answer_in
-from kant.ops.bench.run import Row, Score, attempt, bench, read_rows, traces
+from kant.ops.bench.run import AttemptRow, Score, attempt, bench, read_rows, traces
 from kant.ops.bench.task import HERE, Category, read_task, read_tasks
 from kant.ops.bench.tools import Tools
 from kant.ops.bench.verify import alike, cost, judge, violations_left
@@ -238,26 +238,26 @@ def test_a_naive_agent_that_obeys_a_log_is_held_by_the_rules() -> None:
 
 @ALL
 def test_random_calls_are_answered_and_counted(name: str) -> None:
-    row = attempt(TASKS[name], Random())
-    assert row.turns == len(row.calls) >= Random.CALLS
-    assert attempt(TASKS[name], Random()) == row
-    assert msgspec.json.decode(msgspec.json.encode(row), type=Row).key == row.key
+    row = attempt(TASKS[name], RandomAgent())
+    assert row.turns == len(row.calls) >= RandomAgent.CALLS
+    assert attempt(TASKS[name], RandomAgent()) == row
+    assert msgspec.json.decode(msgspec.json.encode(row), type=AttemptRow).key == row.key
 
 
 def test_calls_that_passed_pass_again_under_other_ids_of_plans() -> None:
     task = TASKS["drain-rack"]
     row = attempt(task, Oracle([task]))
-    again = attempt(task, Replay(traces([row])))
+    again = attempt(task, ReplayAgent(traces([row])))
     assert again.passed
     assert [call.tool for call in again.calls] == [call.tool for call in row.calls]
 
-    class After(Replay):
+    class After(ReplayAgent):
         def work(self, instruction: Instruction, tools: Tools) -> dict[str, Any]:
             tools("plan", orders=[{"op": "hold", "job": "nobody"}])  # so that all ids are others
             return super().work(instruction, tools)
 
     assert attempt(task, After(traces([row]))).passed
-    assert not attempt(TASKS["drain-now"], Replay({})).passed
+    assert not attempt(TASKS["drain-now"], ReplayAgent({})).passed
 
 
 def test_the_tools_are_those_of_the_server() -> None:
@@ -347,8 +347,8 @@ def test_a_run_goes_on_where_it_was_and_repeats_only_failures_of_the_pipeline(
 
 
 def test_shares_of_attempts_and_of_tasks() -> None:
-    def row(task: str, number: int, passed: bool) -> Row:
-        return Row(task=task, agent="a", attempt=number, passed=passed, turns=number)
+    def row(task: str, number: int, passed: bool) -> AttemptRow:
+        return AttemptRow(task=task, agent="a", attempt=number, passed=passed, turns=number)
 
     rows = [row("a", 1, True), row("a", 2, False), row("b", 1, True), row("b", 2, True), row("c", 1, False)]
     score = Score.of(rows)

@@ -13,7 +13,7 @@ from kant.model.units import HOUR, MINUTE, SECOND
 from kant.ops import look
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk, RefusalError
-from kant.ops.rules import Limit, Limits
+from kant.ops.rules import RoleLimit, RoleLimits
 from kant.ops.scenario import parse_scenario
 from kant.ops.text import MOST
 from kant.service.roles import Caller, Role
@@ -139,7 +139,7 @@ def test_a_gang_is_stopped_whole() -> None:
 
 
 def test_beyond_the_limits_a_person_is_asked() -> None:
-    limits = Limits(operator=Limit(jobs=1, gpus=64))
+    limits = RoleLimits(operator=RoleLimit(jobs=1, gpus=64))
     own = desk(limits=limits)
     plan = own.plan([{"op": "hold", "job": "t1"}, {"op": "hold", "job": "t2"}])
     assert plan["asks_a_person"]
@@ -153,7 +153,7 @@ def test_beyond_the_limits_a_person_is_asked() -> None:
 def test_running_jobs_move_together_and_are_what_a_plan_touches() -> None:
     jobs = [{"id": name, "gpus": 4, "time": time} for name, time in zip("axby", ("9h", "30m") * 2, strict=True)]
     world = parse_scenario({"cluster": "2x8", "now": "1h", "job": jobs}).world()
-    own = desk(world, limits=Limits(operator=Limit(gpus=3)))
+    own = desk(world, limits=RoleLimits(operator=RoleLimit(gpus=3)))
     assert {each.free for each in world.view().nodes} == {4.0}
     plan = own.plan([{"op": "defragment", "moves": 2}])
     (moved,) = plan["blast_radius"]["jobs"]
@@ -219,7 +219,7 @@ def test_undo_says_what_it_cannot_bring_back_and_what_others_have_changed() -> N
 
 
 def test_rate_and_budget() -> None:
-    own = desk(limits=Limits(operator=Limit(applies_per_hour=2)))
+    own = desk(limits=RoleLimits(operator=RoleLimit(applies_per_hour=2)))
     for op in ("hold", "release"):
         own.apply(own.plan([{"op": op, "job": "t1"}])["plan_id"], "a test")
     plan = own.plan([{"op": "hold", "job": "t1"}])["plan_id"]
@@ -227,7 +227,7 @@ def test_rate_and_budget() -> None:
     own.step(HOUR)
     plan = own.plan([{"op": "hold", "job": "t1"}])["plan_id"]
     assert own.apply(plan, "an hour later")["state"] == "applied"
-    poor = desk(limits=Limits(operator=Limit(gpu_hours_per_hour=13)))
+    poor = desk(limits=RoleLimits(operator=RoleLimit(gpu_hours_per_hour=13)))
     refused("budget", poor.apply, poor.plan([{"op": "preempt", "job": "big"}])["plan_id"], "make room")
 
 

@@ -19,12 +19,12 @@ from tests.ops.worlds import OPERATOR, VIEWER, desk, small
 
 from kant.ops.desk import Desk
 from kant.ops.mcp_server import make_server
-from kant.ops.memory.replay import Run
+from kant.ops.memory.replay import RunbookRun
 from kant.ops.memory.runbooks import Runbooks, texts_of
 from kant.ops.memory.traces import DeskTools, read_traces
 from kant.ops.orders import Cancel
 from kant.ops.record import TraceRecorder
-from kant.ops.rules import Limit, Limits
+from kant.ops.rules import RoleLimit, RoleLimits
 
 Talk = Callable[[Client], Awaitable[Any]]
 
@@ -139,7 +139,7 @@ async def _refused_viewer(client: Client) -> None:
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize(("action", "agree"), [("accept", True), ("accept", False), ("decline", None)])
 def test_beyond_the_limits_a_person_is_asked(mode: Any, action: Any, agree: bool | None) -> None:
-    own = desk(limits=Limits(operator=Limit(jobs=0)))
+    own = desk(limits=RoleLimits(operator=RoleLimit(jobs=0)))
     asked: list[str] = []
 
     async def person(context: Any, params: Any) -> ElicitResult:
@@ -158,7 +158,7 @@ def test_beyond_the_limits_a_person_is_asked(mode: Any, action: Any, agree: bool
 
 
 def test_a_client_that_can_ask_nobody_does_not_get_past_the_limits() -> None:
-    own = desk(limits=Limits(operator=Limit(jobs=0)))
+    own = desk(limits=RoleLimits(operator=RoleLimit(jobs=0)))
 
     async def act(client: Client) -> None:
         plan = await call(client, "plan", orders=[{"op": "hold", "job": "t1"}])
@@ -196,10 +196,10 @@ def test_what_an_assistant_does_becomes_a_runbook_that_does_it_on_another_node(t
     free.carry_out(Cancel("t1"), OPERATOR)
     free.carry_out(Cancel("t2"), OPERATOR)
     free.settle()
-    run = Run("drain node-00000 for repair", DeskTools(desk(free)), books, lambda trace: None).run()
+    run = RunbookRun("drain node-00000 for repair", DeskTools(desk(free)), books, lambda trace: None).run()
     assert run.trace.ended
     assert [node.status for node in free.view().nodes] == ["draining", "in service", "in service", "in service"]
-    stopped = Run("drain node-00002 for repair", DeskTools(desk()), books, lambda trace: None).run()
+    stopped = RunbookRun("drain node-00002 for repair", DeskTools(desk()), books, lambda trace: None).run()
     assert [step.call.tool for step in stopped.trace.steps] == ["nodes"], "a job runs there that nobody may stop"
 
     (path,) = books.save(tmp_path / "books")

@@ -21,13 +21,23 @@ from tests.ops.worlds import ORDERS, desk, small
 
 from kant.model.errors import InputError
 from kant.ops.facts import about, facts_of
-from kant.ops.memory.replay import Run
+from kant.ops.memory.replay import RunbookRun
 from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, moment, read_runbook
-from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
+from kant.ops.memory.slots import ASK, KnownFacts, UnknownError, explained, merged, slots_of, value_of
 from kant.ops.memory.together import has_their_effects, run_together, waits_for
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, TaskTrace, Tools, read_traces, write_trace
+from kant.ops.memory.traces import (
+    DONE,
+    Answer,
+    DeskTools,
+    TaskTrace,
+    TraceCall,
+    TracedTools,
+    TraceStep,
+    read_traces,
+    write_trace,
+)
 from kant.ops.orders import parse_orders
-from kant.ops.rules import Limit, Limits
+from kant.ops.rules import RoleLimit, RoleLimits
 from kant.ops.text import untrusted
 
 TAUGHT = ("drain", "stop", "quota", "release", "priority")
@@ -36,7 +46,7 @@ TAUGHT = ("drain", "stop", "quota", "release", "priority")
 class Around:
     """Tools with something around each call."""
 
-    def __init__(self, tools: Tools, around: Callable[[Call], Answer]) -> None:
+    def __init__(self, tools: TracedTools, around: Callable[[TraceCall], Answer]) -> None:
         self.view = tools.view
         self.call = around
 
@@ -47,10 +57,10 @@ def watched(kind: str, seed: int, drift: float = 0.0) -> tuple[Task, Watched]:
     return task, Watched(task, world, drift, random.Random(seed))
 
 
-def teach(books: Runbooks, kind: str, seed: int, drift: float = 0.0) -> Run:
+def teach(books: Runbooks, kind: str, seed: int, drift: float = 0.0) -> RunbookRun:
     """Do a task by runbook and expert, and learn from it."""
     task, tools = watched(kind, seed, drift)
-    run = Run(task.text, tools, books, expert(task)).run()
+    run = RunbookRun(task.text, tools, books, expert(task)).run()
     run.learn(tools.good(run.trace))
     return run
 
@@ -85,7 +95,7 @@ def taught() -> Runbooks:
 @given(kind=st.sampled_from(TAUGHT), seed=st.integers(100, 10**6), drift=st.sampled_from([0.1, 0.4, 1.0]))
 def test_whatever_changes_while_it_is_replayed_nothing_wrong_is_applied(kind: str, seed: int, drift: float) -> None:
     task, tools = watched(kind, seed, drift)
-    run = Run(task.text, tools, taught(), expert(task)).run()
+    run = RunbookRun(task.text, tools, taught(), expert(task)).run()
     assert not tools.wrong_by_runbook(run)
 
 
@@ -98,7 +108,7 @@ def test_one_change_before_any_call_is_seen(changed: int) -> None:
         teach(books, "drain", seed)
     calls = 0
 
-    def call(own: Call) -> Answer:
+    def call(own: TraceCall) -> Answer:
         nonlocal calls
         calls += 1
         if calls == changed + 1:
@@ -107,7 +117,7 @@ def test_one_change_before_any_call_is_seen(changed: int) -> None:
             tools.world.settle()
         return tools.call(own)
 
-    run = Run(task.text, Around(tools, call), books, expert(task)).run()
+    run = RunbookRun(task.text, Around(tools, call), books, expert(task)).run()
     assert not tools.wrong_by_runbook(run)
     assert tools.good(run.trace)
 
@@ -116,7 +126,7 @@ def test_what_was_learned_while_the_world_changed_is_not_wrong_either() -> None:
     books = Runbooks()
     for number in range(20):
         task, tools = watched(TAUGHT[number % len(TAUGHT)], 1000 + number, 0.3)
-        run = Run(task.text, tools, books, expert(task)).run()
+        run = RunbookRun(task.text, tools, books, expert(task)).run()
         run.learn(tools.good(run.trace))
         assert not tools.wrong_by_runbook(run)
 
@@ -137,15 +147,15 @@ ROWS = st.lists(
 )
 ANSWERS = st.lists(st.fixed_dictionaries({"jobs": ROWS, "n": st.integers(0, 4), "untrusted": ROWS}), max_size=2)
 SLOTS = st.fixed_dictionaries({"user": st.sampled_from(NAMES), "number": st.integers(0, 4)})
-KNOWN = st.builds(lambda slots, answers: Known("do it", slots, answers), SLOTS, ANSWERS)
+KNOWN = st.builds(lambda slots, answers: KnownFacts("do it", slots, answers), SLOTS, ANSWERS)
 ARGS = st.fixed_dictionaries({"a": SCALARS, "orders": st.lists(st.fixed_dictionaries({"job": SCALARS}), max_size=3)})
 
 
 @given(ARGS, KNOWN, ARGS, KNOWN)
 def test_an_explanation_comes_to_what_it_explains_or_says_nothing(
-    first: dict[str, Any], here: Known, second: dict[str, Any], there: Known
+    first: dict[str, Any], here: KnownFacts, second: dict[str, Any], there: KnownFacts
 ) -> None:
-    one, other = explained(Call("plan", first), here), explained(Call("plan", second), there)
+    one, other = explained(TraceCall("plan", first), here), explained(TraceCall("plan", second), there)
     for args, known, nodes in ((first, here, one), (second, there, other)):
         for node in (nodes, merged(one, other)):
             try:
@@ -165,8 +175,8 @@ def test_an_explanation_comes_to_what_it_explains_or_says_nothing(
     ],
 )
 def test_what_nothing_explains_is_asked_for(value: Any, answers: list[Answer], why: str) -> None:
-    known = Known("do it", {"user": "bob", "number": 4}, answers)
-    assert explained(Call("plan", {"job": value}), known) == {"job": ASK}, why
+    known = KnownFacts("do it", {"user": "bob", "number": 4}, answers)
+    assert explained(TraceCall("plan", {"job": value}), known) == {"job": ASK}, why
 
 
 @pytest.mark.parametrize(
@@ -186,10 +196,10 @@ def test_what_nothing_explains_is_asked_for(value: Any, answers: list[Answer], w
 )
 def test_an_argument_comes_from_the_task_or_an_answer(value: Any, node: Any) -> None:
     jobs = [{"id": "j-1", "user": "ana"}, {"id": "j-2", "user": "bob", "nodes": {"node-3": 8.0}}]
-    known = Known(
+    known = KnownFacts(
         "for bob 4", {"user": "bob", "number": 4}, [{"n": 5, "plan_id": "p-1", "jobs": jobs, "only": [{"id": "x-9"}]}]
     )
-    found = explained(Call("plan", {"x": value}), known)["x"]
+    found = explained(TraceCall("plan", {"x": value}), known)["x"]
     assert node in found["either"] if isinstance(found, dict) and "either" in found else node == found
     assert value_of(node, known) == value
 
@@ -217,7 +227,7 @@ def test_a_killed_task_goes_on_with_at_most_one_call_made_again(tmp_path: Path, 
     task, tools = watched("drain", busy())
     made: list[str] = []
 
-    def call(own: Call) -> Answer:
+    def call(own: TraceCall) -> Answer:
         if len(made) == at and not after:
             made.append("killed")
             raise Killed
@@ -229,8 +239,8 @@ def test_a_killed_task_goes_on_with_at_most_one_call_made_again(tmp_path: Path, 
         return found
 
     with pytest.raises(Killed):
-        Run(task.text, Around(tools, call), Runbooks(), expert(task), tmp_path).run()
-    run = Run(task.text, Around(tools, call), Runbooks(), expert(task), tmp_path).run()
+        RunbookRun(task.text, Around(tools, call), Runbooks(), expert(task), tmp_path).run()
+    run = RunbookRun(task.text, Around(tools, call), Runbooks(), expert(task), tmp_path).run()
     assert tools.good(run.trace)
     assert len(tools.desk.audit.txns) == 1
     assert len(made) - 1 == len(run.trace.steps) + after
@@ -242,16 +252,16 @@ def test_a_tool_that_fails_is_called_once_more_and_then_the_model_decides() -> N
     books = taught()
     failures = [OSError, OSError, OSError]
 
-    def call(own: Call) -> Answer:
+    def call(own: TraceCall) -> Answer:
         if own.tool == "plan" and failures:
             raise failures.pop()
         return tools.call(own)
 
-    def model(trace: TaskTrace) -> Call:
+    def model(trace: TaskTrace) -> TraceCall:
         done = [step for step in trace.steps if "error" not in (step.answer or {})]
         return expert(task)(TaskTrace(trace.task, trace.slots, done))
 
-    run = Run(task.text, Around(tools, call), books, model).run()
+    run = RunbookRun(task.text, Around(tools, call), books, model).run()
     assert [step.call.tool for step in run.trace.steps if (step.answer or {}).get("error")] == ["plan"]
     assert tools.good(run.trace)
     assert run.made == len(run.trace.steps) + 2
@@ -261,18 +271,22 @@ def test_a_tool_that_fails_is_called_once_more_and_then_the_model_decides() -> N
 # --- runbooks ---------------------------------------------------------------------------------------------------------
 
 
-def simple(tools: DeskTools, books: Runbooks, orders: list[dict[str, Any]] | None, task: str = "hold t1") -> Run:
+def simple(tools: DeskTools, books: Runbooks, orders: list[dict[str, Any]] | None, task: str = "hold t1") -> RunbookRun:
     """`hold t1` by a model that plans these orders, or by nobody."""
 
-    def model(trace: TaskTrace) -> Call | None:
+    def model(trace: TaskTrace) -> TraceCall | None:
         tool = trace.steps[-1].call.tool if trace.steps else ""
         if orders is None:
             return None
         if not tool:
-            return Call("plan", {"orders": orders})
-        return Call("apply", {"plan_id": trace.last["plan_id"], "reason": "wanted"}) if tool == "plan" else Call(DONE)
+            return TraceCall("plan", {"orders": orders})
+        return (
+            TraceCall("apply", {"plan_id": trace.last["plan_id"], "reason": "wanted"})
+            if tool == "plan"
+            else TraceCall(DONE)
+        )
 
-    return Run(task, tools, books, model).run()
+    return RunbookRun(task, tools, books, model).run()
 
 
 def test_a_step_that_came_to_no_good_end_is_stale_until_it_is_good_again() -> None:
@@ -301,7 +315,7 @@ def test_a_plan_that_is_void_is_made_anew_and_not_applied(tmp_path: Path) -> Non
     books = Runbooks()
     simple(DeskTools(desk()), books, [{"op": "hold", "job": "t1"}]).learn(True)
     tools = DeskTools(desk())
-    run = Run("hold t1", tools, books, lambda trace: None, tmp_path)
+    run = RunbookRun("hold t1", tools, books, lambda trace: None, tmp_path)
     assert run.step()
     tools.desk.world.carry_out(parse_orders([{"op": "priority", "job": "t2", "value": 7}])[0], tools.desk.who)
     run.run()
@@ -343,12 +357,12 @@ def test_a_choice_is_made_again_in_the_very_same_state_and_in_no_other(
     task, tools = watched(kind, seed)
     calls = iter(range(50))
 
-    def call(own: Call) -> Answer:
+    def call(own: TraceCall) -> Answer:
         if next(calls) == at:
             change(task, tools.world, random.Random(seed))
         return tools.call(own)
 
-    run = Run(task.text, Around(tools, call), books, expert(task)).run()
+    run = RunbookRun(task.text, Around(tools, call), books, expert(task)).run()
     assert not tools.wrong_by_runbook(run)
 
 
@@ -356,7 +370,7 @@ def test_a_moment_is_the_task_the_state_and_all_answers_and_not_the_clock() -> N
     def digest(task: str = "a", version: str = "v", order: str = "hold", lost: int = 1, now: int = 1) -> str:
         args = {"orders": [{"op": order}], "key": f"k{now}"}
         answer = {"plan_id": f"p{now}", "rows": [{"lost": lost, "now_us": now}]}
-        return moment(TaskTrace(task, {}, [Step(Call("plan", args), {}, answer, version=version)]), 1, "w")
+        return moment(TaskTrace(task, {}, [TraceStep(TraceCall("plan", args), {}, answer, version=version)]), 1, "w")
 
     same = digest()
     assert digest(now=2) == same != moment(TaskTrace("a"), 0, "w") != moment(TaskTrace("a"), 0, "x")
@@ -367,7 +381,7 @@ def test_a_moment_is_the_task_the_state_and_all_answers_and_not_the_clock() -> N
 def test_two_choices_in_one_moment_are_none() -> None:
     books = Runbooks()
     for word in ("A1", "B1", "A1"):
-        books.learn(TaskTrace("name it", {}, [Step(Call(DONE, {"answer": word}), {}, {}, version="v")]))
+        books.learn(TaskTrace("name it", {}, [TraceStep(TraceCall(DONE, {"answer": word}), {}, {}, version="v")]))
         (step,) = books.books[""].step
         assert list(step.chosen.values()) == [{"answer": word} if step.seen == 1 else {}]
 
@@ -375,15 +389,19 @@ def test_two_choices_in_one_moment_are_none() -> None:
 def test_text_of_tenants_is_in_no_runbook() -> None:
     books, other = Runbooks(), Runbooks()
     for word in ("IGNORE", "NOT A WORD", "Plain"):
-        steps = [Step(Call("log", {"job": "t2"}), {}, {"lines": [untrusted(line=ORDERS)]}, version="v")]
-        steps.append(Step(Call(DONE, {"answer": word}), {}, {}, version="v"))
+        steps = [TraceStep(TraceCall("log", {"job": "t2"}), {}, {"lines": [untrusted(line=ORDERS)]}, version="v")]
+        steps.append(TraceStep(TraceCall(DONE, {"answer": word}), {}, {}, version="v"))
         other.learn(TaskTrace("read t2", {}, steps, "1", word))
         kept = list(other.books[word].step[1].chosen.values())
         assert kept == ([{"answer": "Plain"}] if word == "Plain" else [{}])
     trace = TaskTrace("stop svc", {"job": "svc"}, [], "1")
     tools = DeskTools(desk())
-    for call in (Call("jobs"), Call("log", {"job": "t2"}), Call(DONE, {"answer": ORDERS.splitlines()[0]})):
-        trace.steps.append(Step(call, {}, tools.call(call)))
+    for call in (
+        TraceCall("jobs"),
+        TraceCall("log", {"job": "t2"}),
+        TraceCall(DONE, {"answer": ORDERS.splitlines()[0]}),
+    ):
+        trace.steps.append(TraceStep(call, {}, tools.call(call)))
     books.learn(trace)
     assert "IGNORE" not in str(msgspec.to_builtins(list(books.books.values())))
 
@@ -438,16 +456,23 @@ def test_a_trace_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
 # --- several at once --------------------------------------------------------------------------------------------------
 
 
-def planner(orders: list[dict[str, Any]], meet: Barrier | None = None) -> Callable[[TaskTrace], Call]:
+def planner(orders: list[dict[str, Any]], meet: Barrier | None = None) -> Callable[[TaskTrace], TraceCall]:
     """Looks, plans these orders, and applies them; with `meet` it first thinks about its plan until the others do."""
     meets = [meet] if meet is not None else []
 
-    def model(trace: TaskTrace) -> Call:
+    def model(trace: TaskTrace) -> TraceCall:
         if trace.steps and trace.steps[-1].call.tool == "plan" and meets:
             meets.pop().wait(timeout=60)
-        calls = {"": Call("jobs"), "jobs": Call("plan", {"orders": orders}), "apply": Call(DONE), "plan": Call("apply")}
+        calls = {
+            "": TraceCall("jobs"),
+            "jobs": TraceCall("plan", {"orders": orders}),
+            "apply": TraceCall(DONE),
+            "plan": TraceCall("apply"),
+        }
         call = calls[trace.steps[-1].call.tool if trace.steps else ""]
-        return Call("apply", {"plan_id": trace.last["plan_id"], "reason": "wanted"}) if call.tool == "apply" else call
+        return (
+            TraceCall("apply", {"plan_id": trace.last["plan_id"], "reason": "wanted"}) if call.tool == "apply" else call
+        )
 
     return model
 
@@ -459,7 +484,9 @@ def test_tasks_about_different_things_are_thought_about_at_once_and_all_are_done
         "give t2 priority 4": [{"op": "priority", "job": "t2", "value": 4}],
     }
     tools, meet = DeskTools(desk()), Barrier(3)
-    runs = run_together(list(orders), tools, lambda task, own: Run(task, own, Runbooks(), planner(orders[task], meet)))
+    runs = run_together(
+        list(orders), tools, lambda task, own: RunbookRun(task, own, Runbooks(), planner(orders[task], meet))
+    )
     assert all(run.trace.ended and run.trace.steps[-2].answer["state"] == "applied" for run in runs)  # type: ignore[index]
     view = tools.view()
     assert (view.jobs["t1"].phase, view.jobs["t2"].priority) == ("held", 4)
@@ -472,8 +499,10 @@ def test_tasks_about_different_things_are_thought_about_at_once_and_all_are_done
 
 def test_where_one_plan_would_do_more_the_first_is_applied_and_the_others_begin_again() -> None:
     orders = {f"hold {job}": [{"op": "hold", "job": job}] for job in ("t1", "t2")}
-    tools, meet = DeskTools(desk(limits=Limits(operator=Limit(jobs=1)))), Barrier(2)
-    runs = run_together(list(orders), tools, lambda task, own: Run(task, own, Runbooks(), planner(orders[task], meet)))
+    tools, meet = DeskTools(desk(limits=RoleLimits(operator=RoleLimit(jobs=1)))), Barrier(2)
+    runs = run_together(
+        list(orders), tools, lambda task, own: RunbookRun(task, own, Runbooks(), planner(orders[task], meet))
+    )
     assert [run.trace.ended for run in runs] == [True, True]
     assert "person" not in {entry.code for entry in tools.desk.audit.entries}, "it is not tried"
     done = [entry.orders for entry in tools.desk.audit.entries if entry.what == "apply"]
@@ -505,10 +534,10 @@ def test_a_task_waits_for_one_that_is_about_the_same_thing_and_is_not_begun_wher
     hold, release = [{"op": "hold", "job": "t1"}], [{"op": "release", "job": "t1"}]
     tools = DeskTools(desk())
     models = {"hold t1": planner(hold), "release t1": planner(release)}
-    runs = run_together(tasks[:2], tools, lambda task, own: Run(task, own, Runbooks(), models[task]))
+    runs = run_together(tasks[:2], tools, lambda task, own: RunbookRun(task, own, Runbooks(), models[task]))
     assert [run.trace.ended for run in runs] == [True, True]
     assert tools.view().jobs["t1"].phase == "waiting"
-    runs = run_together(tasks[:2], tools, lambda task, own: Run(task, own, Runbooks(), lambda trace: None))
+    runs = run_together(tasks[:2], tools, lambda task, own: RunbookRun(task, own, Runbooks(), lambda trace: None))
     assert runs[1].stopped == "it is about what `hold t1` is about, and that is not over"
 
 

@@ -29,7 +29,7 @@ from kant.ops.kubernetes import KubeWorld
 from kant.ops.orders import Submit
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 JOBS = st.sampled_from(["t1", "t2", "t3", "svc", "big", "ops-1", "nobody", "t1~2", "%00", ""])
 NODES = st.sampled_from(["node-00000", "node-00001", "node-00002", "node-00003", "node-99999"])
@@ -339,7 +339,7 @@ def test_what_fails_midway_is_taken_back() -> None:
 
 
 def test_a_change_of_a_cluster_is_over_when_the_leader_has_seen_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, seen = desk(), list[View]()
+    own, seen = desk(), list[WorldView]()
     before = own.world.view()
     own.apply(own.plan([{"op": "hold", "job": "t1"}])["plan_id"], "its data is late")
     coming = [before, before, own.world.view()]

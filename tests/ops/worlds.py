@@ -14,7 +14,7 @@ from kant.kube.objects.views import Meta, Unstructured
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
 from kant.ops.orders import KINDS
-from kant.ops.rules import Limits
+from kant.ops.rules import RoleLimits
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
 from kant.service.roles import Caller, Role
@@ -88,6 +88,8 @@ def small() -> SimulatedWorld:
     return parse_scenario(SMALL).world()
 
 
-def desk(world: Any = None, who: Caller = OPERATOR, audit: Audit | None = None, limits: Limits | None = None) -> Desk:
+def desk(
+    world: Any = None, who: Caller = OPERATOR, audit: Audit | None = None, limits: RoleLimits | None = None
+) -> Desk:
     """A desk on a world, by default on a small one of its own."""
     return Desk(world if world is not None else small(), who, audit, limits, "test")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import calendar_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -17,8 +18,8 @@ from kant.model.event import DevicesChanged, JobStarted, JobSubmitted, NodeChang
 from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, HOUR
-from kant.optimize.calendar.booked import BookedGpus, booked_in, collisions
-from kant.optimize.calendar.booking import Booking, faults
+from kant.optimize.calendar.booked import HeldGpus, booked_in, collisions
+from kant.optimize.calendar.booking import LineBooking
 from kant.scheduler.profile import builtin_profile
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_job, make_jobs
@@ -27,14 +28,14 @@ NODES, GPUS = 3, 4
 
 
 @st.composite
-def booked(draw: st.DrawFn) -> list[BookedGpus]:
+def booked(draw: st.DrawFn) -> list[HeldGpus]:
     found = []
     for number in range(draw(st.integers(0, 6))):
         start = draw(st.integers(0, 8))
         held = draw(st.dictionaries(st.integers(0, NODES - 1), st.integers(1, (1 << GPUS) - 1), min_size=1))
         kind = draw(st.sampled_from(("running", "reserved")))
         end = start + draw(st.integers(1, 5))
-        found.append(BookedGpus(str(number), kind, start, end, tuple(sorted(held.items()))))  # type: ignore[arg-type]
+        found.append(HeldGpus(str(number), kind, start, end, tuple(sorted(held.items()))))  # type: ignore[arg-type]
     return found
 
 
@@ -52,7 +53,7 @@ def runs(mask: int) -> list[tuple[int, int]]:
 
 @given(booked())
 @settings(max_examples=examples(80), deadline=None)
-def test_collisions_are_those_of_all_gpus_at_all_times(bookings: list[BookedGpus]) -> None:
+def test_collisions_are_those_of_all_gpus_at_all_times(bookings: list[HeldGpus]) -> None:
     meet = set()
     for now in range(14):
         for node in range(NODES):
@@ -72,10 +73,10 @@ def test_collisions_are_those_of_all_gpus_at_all_times(bookings: list[BookedGpus
 
 @given(booked())
 @settings(max_examples=examples(60), deadline=None)
-def test_no_collision_means_a_calendar_that_holds(bookings: list[BookedGpus]) -> None:
+def test_no_collision_means_a_calendar_that_holds(bookings: list[HeldGpus]) -> None:
     """The same on one line of all GPUs, by the check of calendars."""
     lines = [
-        Booking(f"{each.id} {node} {first}", each.start, each.end, count, offset=node * GPUS + first)
+        LineBooking(f"{each.id} {node} {first}", each.start, each.end, count, offset=node * GPUS + first)
         for each in bookings
         for node, mask in each.held
         for first, count in runs(mask)

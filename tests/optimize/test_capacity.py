@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.studies.capacity import changed
+from benchmarks.studies.judges import capacity_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import DataFile
@@ -18,15 +20,14 @@ from tests.examples import examples
 from kant.model.errors import InputError
 from kant.optimize.capacity import exact, kernels
 from kant.optimize.capacity.file import read_instance
-from kant.optimize.capacity.generate import changed, generate
+from kant.optimize.capacity.generate import generate
 from kant.optimize.capacity.instance import (
     Instance,
     Process,
+    ProcessTask,
     Resource,
     Starts,
-    Task,
     cost_of,
-    faults,
     peaks,
     unchanged,
 )
@@ -40,12 +41,12 @@ def instances(draw: st.DrawFn, most: int = 4) -> Instance:
     resources = tuple(Resource(f"r{k}", draw(st.integers(0, 3))) for k in range(draw(st.integers(1, 2))))
     processes = []
     for p in range(draw(st.integers(1, 2))):
-        tasks: list[Task] = []
+        tasks: list[ProcessTask] = []
         ends: list[int] = []
         for i in range(draw(st.integers(1, max(most // (p + 1), 1)))):
             after = [j for j in range(i) if draw(st.booleans())]
             demand = {each.name: draw(st.integers(0, 4)) for each in resources if draw(st.booleans())}
-            tasks.append(Task(f"t{i}", draw(st.integers(0, 3)), demand, tuple(f"t{j}" for j in after)))
+            tasks.append(ProcessTask(f"t{i}", draw(st.integers(0, 3)), demand, tuple(f"t{j}" for j in after)))
             ends.append(max((ends[j] for j in after), default=0) + tasks[-1].duration)
         release = draw(st.integers(0, 2))
         deadline = max(release + max(ends) + draw(st.integers(0, 2)), 1)
@@ -172,7 +173,7 @@ def test_a_step_of_repair_costs_what_it_looks_at() -> None:
     """Twice the ticks of one task are twice the entries; a step without any has its own price."""
     costs = []
     for ticks in (200, 400):
-        task = Task("t", ticks // 2, {"r": 2})
+        task = ProcessTask("t", ticks // 2, {"r": 2})
         planning = planning_of(Instance((Resource("r"),), (Process("p", 0, ticks, (task,)),)))
         insert_best(planning)
         work = np.zeros(1, np.int64)
@@ -248,7 +249,7 @@ def test_projects_of_psplib(data_file: DataFile, tmp_path: Path) -> None:
 
 
 def test_the_check_of_a_plan_sees_each_fault() -> None:
-    tasks = (Task("a", 2, {"r": 1}), Task("b", 2, {"r": 1}, ("a",)))
+    tasks = (ProcessTask("a", 2, {"r": 1}), ProcessTask("b", 2, {"r": 1}, ("a",)))
     instance = Instance((Resource("r"),), (Process("p", 1, 6, tasks),))
     assert not faults(instance, {("p", "a"): 1, ("p", "b"): 3})
     assert faults(instance, {("p", "a"): 1, ("p", "b"): 2}) == ["p/b starts before a ends"]

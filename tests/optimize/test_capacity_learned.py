@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.studies.capacity import changed
+from benchmarks.studies.capacity_training import WEIGHTS, cost_by, train
+from benchmarks.studies.judges import capacity_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -16,19 +19,18 @@ from tests.optimize.test_capacity import instances
 from kant.model.errors import InputError
 from kant.optimize.capacity import kernels
 from kant.optimize.capacity.file import instance_json
-from kant.optimize.capacity.generate import changed, generate
-from kant.optimize.capacity.instance import Instance, Process, Resource, Task, faults, unchanged
-from kant.optimize.capacity.learned import Learned, features
+from kant.optimize.capacity.generate import generate
+from kant.optimize.capacity.instance import Instance, Process, ProcessTask, Resource, unchanged
+from kant.optimize.capacity.learned import LearnedInsertion, features
 from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import plan, replan
-from kant.optimize.capacity.train import WEIGHTS, cost_by, train
 
-ORDERS = st.builds(Learned, **{name: st.floats(-3, 3) for name in WEIGHTS})
+ORDERS = st.builds(LearnedInsertion, **{name: st.floats(-3, 3) for name in WEIGHTS})
 
 
 @given(instances(), ORDERS)
 @settings(max_examples=examples(40))
-def test_plans_in_any_learned_order_hold(instance: Instance, order: Learned) -> None:
+def test_plans_in_any_learned_order_hold(instance: Instance, order: LearnedInsertion) -> None:
     planning = planning_of(instance)
     order.insert(planning)
     made = planning.plan()
@@ -38,7 +40,7 @@ def test_plans_in_any_learned_order_hold(instance: Instance, order: Learned) -> 
 
 @given(st.integers(0, 1000), ORDERS)
 @settings(max_examples=examples(5))
-def test_insertion_does_the_same_compiled_and_not(seed: int, order: Learned) -> None:
+def test_insertion_does_the_same_compiled_and_not(seed: int, order: LearnedInsertion) -> None:
     instance = generate(60, resources=2, seed=seed)
     one, two = planning_of(instance), planning_of(instance)
     order.insert(one)
@@ -54,18 +56,18 @@ def test_insertion_does_the_same_compiled_and_not(seed: int, order: Learned) -> 
 
 
 def test_what_is_known_of_two_processes_that_share_a_window() -> None:
-    long, short = Task("t", 2, {"g": 3}), Task("t", 1, {"g": 2})
+    long, short = ProcessTask("t", 2, {"g": 3}), ProcessTask("t", 1, {"g": 2})
     instance = Instance((Resource("g", 1),), (Process("a", 0, 3, (long,)), Process("b", 0, 3, (short,))))
     windows, known, shares = features(planning_of(instance).tasks, 3)
     assert windows.tolist() == [[0, 3], [0, 3]] and shares.tolist() == [[1.0], [1.0]]
     assert known[:, 0].tolist() == [1.5, 0.5] and known[:, 4].tolist() == [1.0, 1.0]
-    first = Learned(**dict.fromkeys(WEIGHTS, 0.0) | {"work": 1.0, "allowance": -1.0})
+    first = LearnedInsertion(**dict.fromkeys(WEIGHTS, 0.0) | {"work": 1.0, "allowance": -1.0})
     assert plan(instance, rounds=0, windows=0, order=first).cost == 3
 
 
 def test_an_order_that_looks_at_the_crowd_goes_where_it_is_full_first() -> None:
     """a is first by its number; then c, whose window it has filled, goes before b."""
-    tasks = (Task("t", 4, {"g": 2}),)
+    tasks = (ProcessTask("t", 4, {"g": 2}),)
     spans = ((0, 4), (10, 15), (0, 5))
     processes = tuple(Process(name, *span, tasks) for name, span in zip("abc", spans, strict=True))
     planning = planning_of(Instance((Resource("g", 1),), processes))
@@ -84,8 +86,8 @@ def test_an_order_that_looks_at_the_crowd_goes_where_it_is_full_first() -> None:
 def test_a_new_plan_in_the_learned_order_moves_nothing_that_has_not_changed(seed: int) -> None:
     old = generate(100, seed=seed)
     new = changed(old, 0.2, seed)
-    first = plan(old, rounds=2, windows=0, order=Learned())
-    second = replan(new, old, first.starts, rounds=2, order=Learned())
+    first = plan(old, rounds=2, windows=0, order=LearnedInsertion())
+    second = replan(new, old, first.starts, rounds=2, order=LearnedInsertion())
     assert not faults(new, second.starts)
     same = unchanged(old, new)
     assert same and all(second.starts[key] == at for key, at in first.starts.items() if key[0] in same)
@@ -102,8 +104,8 @@ def test_training_repeats_and_judges_by_the_best_fixed_order() -> None:
 
 def test_a_cost_leaves_the_empty_plan_empty() -> None:
     empty = planning_of(generate(60, seed=1))
-    cost = cost_by(Learned().insert, empty)
-    assert cost > 0 and not empty.usage.any() and cost_by(Learned().insert, empty) == cost
+    cost = cost_by(LearnedInsertion().insert, empty)
+    assert cost > 0 and not empty.usage.any() and cost_by(LearnedInsertion().insert, empty) == cost
 
 
 @pytest.mark.long

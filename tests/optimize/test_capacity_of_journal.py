@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.studies.judges import capacity_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -16,7 +17,6 @@ from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import HOUR, MINUTE, SECOND
 from kant.optimize.capacity.from_jobs import JobRun, asked_of, nodes_for
-from kant.optimize.capacity.instance import faults
 from kant.optimize.capacity.solve import plan
 from kant.sim.run import RunHooks, simulate
 from kant.testing import make_job, make_jobs, make_profile

@@ -13,8 +13,8 @@ from tests.examples import examples
 from kant.cluster.state import ClusterState
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
-from kant.optimize.calendar.booking import Booking
-from kant.optimize.calendar.choose import Choice, Request, Taken, choose, lines_of
+from kant.optimize.calendar.booking import LineBooking
+from kant.optimize.calendar.choose import PlaceChoice, PlaceRequest, Taken, choose, lines_of
 from kant.optimize.calendar.week import book
 
 
@@ -25,27 +25,27 @@ def cluster(nodes: int, gpus: int = 2, leaf: int = 2) -> ClusterSpec:
 def test_a_reservation_lies_in_one_node_if_it_can_and_where_it_leaves_least() -> None:
     spec = cluster(3)
     there = [Taken("job 1", 0, 9, {1: 0b01})]
-    found = choose(spec, Request("r", 1, 0, 5), there, 0)
+    found = choose(spec, PlaceRequest("r", 1, 0, 5), there, 0)
     assert (found.held, found.moved, found.line) == ({1: 0b10}, {}, "n1")
-    assert choose(spec, Request("r", 2, 0, 5), there, 0).held == {0: 0b11}
-    assert choose(spec, Request("r", 4, 0, 5, "leaf"), [], 0).held == {0: 0b11, 1: 0b11}
-    assert choose(spec, Request("r", 3, 0, 5), there, 0).collide == ("job 1",)
+    assert choose(spec, PlaceRequest("r", 2, 0, 5), there, 0).held == {0: 0b11}
+    assert choose(spec, PlaceRequest("r", 4, 0, 5, "leaf"), [], 0).held == {0: 0b11, 1: 0b11}
+    assert choose(spec, PlaceRequest("r", 3, 0, 5), there, 0).collide == ("job 1",)
 
 
 def test_who_is_in_the_way_is_said_and_when_it_fits() -> None:
     spec = cluster(2)
     there = [Taken("job 1", 0, 7, {0: 0b11}), Taken("old", 2, 4, {1: 0b01}), Taken("later", 20, 30, {1: 0b11})]
-    found = choose(spec, Request("r", 4, 0, 5), there, 0)
+    found = choose(spec, PlaceRequest("r", 4, 0, 5), there, 0)
     assert not found.held and len(found.collide) == 1 and found.minimal and found.later == 7
 
 
 def test_others_move_along_their_line_where_that_makes_room() -> None:
     spec = cluster(1, 4)
-    a, b = Request("a", 1, 10, 20), Request("b", 1, 10, 20)
+    a, b = PlaceRequest("a", 1, 10, 20), PlaceRequest("b", 1, 10, 20)
     there = [Taken("a", 10, 20, {0: 0b0010}, a), Taken("b", 10, 20, {0: 0b1000}, b)]
-    found = choose(spec, Request("r", 2, 12, 15), there, 0)
+    found = choose(spec, PlaceRequest("r", 2, 12, 15), there, 0)
     assert len(found.moved) == 1 and found.held
-    assert not choose(spec, Request("r", 2, 12, 15), there, 11).held, "they have begun"
+    assert not choose(spec, PlaceRequest("r", 2, 12, 15), there, 11).held, "they have begun"
 
 
 def test_what_the_empty_cluster_could_not_hold_is_an_error() -> None:
@@ -53,9 +53,10 @@ def test_what_the_empty_cluster_could_not_hold_is_an_error() -> None:
         "test", (Node("a", 4, "H100"), Node("b", 2, "A100"), Node("c", 0), Node("d", 4, "H100", mig="all-1g"))
     )
     for request, where in (
-        (Request("r", 5, 0, 1), "gpus"), (Request("r", 0, 0, 1), "gpus"), (Request("r", 3, 0, 1, model="A100"), "gpus"),
-        (Request("r", 1, 0, 1, model="B200"), "model"), (Request("r", 1, 0, 1, within="rack"), "within"),
-        (Request("r", 5, 0, 1, within="node"), "gpus"),
+        (PlaceRequest("r", 5, 0, 1), "gpus"), (PlaceRequest("r", 0, 0, 1), "gpus"),
+        (PlaceRequest("r", 3, 0, 1, model="A100"), "gpus"),
+        (PlaceRequest("r", 1, 0, 1, model="B200"), "model"), (PlaceRequest("r", 1, 0, 1, within="rack"), "within"),
+        (PlaceRequest("r", 5, 0, 1, within="node"), "gpus"),
     ):  # fmt: skip
         with pytest.raises(InputError) as refused:
             choose(spec, request, [], 0)
@@ -77,7 +78,7 @@ def test_nothing_is_double_booked_and_a_refusal_is_true(booked: object, jobs: ob
         if not any(each.held.get(node, 0) & bits for each in taken):
             taken.append(Taken(f"job {number}", 0, start + length, {node: bits}))
     for number, ((start, length), gpus, within) in enumerate(booked):  # type: ignore[arg-type, var-annotated]
-        request = Request(f"r{number}", gpus, now + start, now + start + length, within)
+        request = PlaceRequest(f"r{number}", gpus, now + start, now + start + length, within)
         found = choose(spec, request, taken, now)
         stays = [each for each in taken if each.who not in found.moved]
         moves = [
@@ -101,19 +102,19 @@ def test_nothing_is_double_booked_and_a_refusal_is_true(booked: object, jobs: ob
         check(spec, taken)
 
 
-def places(line: object, request: Request) -> list[dict[int, int]]:
+def places(line: object, request: PlaceRequest) -> list[dict[int, int]]:
     step = line.width if request.gpus > line.width else 1  # type: ignore[attr-defined]
     return [dict(line.held(first, request.gpus)) for first in range(0, line.gpus - request.gpus + 1, step)]  # type: ignore[attr-defined]
 
 
-def free(taken: list[Taken], request: Request, held: dict[int, int]) -> bool:
+def free(taken: list[Taken], request: PlaceRequest, held: dict[int, int]) -> bool:
     return not any(
         each.start < request.end and request.start < each.end and any(held.get(n, 0) & b for n, b in each.held.items())
         for each in taken
     )
 
 
-def possible(spec: ClusterSpec, request: Request, taken: list[Taken], now: int) -> bool:
+def possible(spec: ClusterSpec, request: PlaceRequest, taken: list[Taken], now: int) -> bool:
     """Whether it fits with others moved along their own line, by trying all of that."""
     for line in lines_of(spec, request):
         movable = [
@@ -147,23 +148,23 @@ def check(spec: ClusterSpec, taken: list[Taken]) -> None:
 
 def test_the_bookings_of_a_file_get_their_gpus_or_are_refused_by_name() -> None:
     spec = cluster(2)
-    events = book([Booking("a", 0, 5, 2), Booking("b", 3, 9, 2), Booking("c", 5, 8, 2)], spec, "week.csv")
+    events = book([LineBooking("a", 0, 5, 2), LineBooking("b", 3, 9, 2), LineBooking("c", 5, 8, 2)], spec, "week.csv")
     state = ClusterState(spec)
     for event in events:
         state.apply(event)
     state.check()
     assert {name: own.devices() for name, own in state.bookings.items()} == {"a": {0: 3}, "b": {1: 3}, "c": {0: 3}}
     for wrong, said in (
-        ([Booking("a", 0, 5, 4), Booking("b", 3, 9, 2)], "week.csv, booking b: expected GPUs side by side"),
-        ([Booking("a", 0, 5, 9)], "week.csv, booking a, gpus: expected at most 4"),
-        ([Booking("a", 0, 5, 1, offset=0)], "week.csv, booking a: expected neither offset"),
+        ([LineBooking("a", 0, 5, 4), LineBooking("b", 3, 9, 2)], "week.csv, booking b: expected GPUs side by side"),
+        ([LineBooking("a", 0, 5, 9)], "week.csv, booking a, gpus: expected at most 4"),
+        ([LineBooking("a", 0, 5, 1, offset=0)], "week.csv, booking a: expected neither offset"),
     ):
         with pytest.raises(InputError, match=re.escape(said)):
             book(wrong, spec, "week.csv")
 
 
 def test_a_choice_is_the_same_each_time() -> None:
-    spec, request = cluster(4), Request("r", 3, 5, 9)
-    there = [Taken("a", 2, 7, {0: 0b11}, Request("a", 2, 2, 7)), Taken("job 1", 0, 30, {3: 0b01})]
+    spec, request = cluster(4), PlaceRequest("r", 3, 5, 9)
+    there = [Taken("a", 2, 7, {0: 0b11}, PlaceRequest("a", 2, 2, 7)), Taken("job 1", 0, 30, {3: 0b01})]
     assert choose(spec, request, there, 0) == choose(spec, request, there, 0)
-    assert isinstance(choose(spec, request, there, 0), Choice)
+    assert isinstance(choose(spec, request, there, 0), PlaceChoice)

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from tests.cli.command import kant
 from tests.examples import examples
 
-from kant.optimize.defragment.answer import DefragAnswer, defragment
-from kant.optimize.defragment.cluster import Cluster, Layout, Move
+from kant.optimize.defragment.answer import DefragAnswer, defragment, greedy, ordered
+from kant.optimize.defragment.cluster import Move, VmCluster, VmLayout
 from kant.optimize.defragment.flow import Flow, Prices
 from kant.optimize.defragment.generate import BLOCK, TYPES, generate
-from kant.optimize.defragment.greedy import greedy
-from kant.optimize.defragment.instance import DefragInstance, Host, NumaNode, Vm, check_instance
-from kant.optimize.defragment.order import ordered
+from kant.optimize.defragment.instance import DefragInstance, NumaNode, Vm, VmHost, check_instance
 from kant.optimize.defragment.plan_flow import plan_flow
 
 Place = tuple[str, int | None]
@@ -31,7 +29,7 @@ Place = tuple[str, int | None]
 def clusters(draw: st.DrawFn, vms: int = 5, plain: bool = False) -> DefragInstance:
     """Two or three hosts of one or two NUMA nodes and a few VMs; `plain`: with neither scarce memory nor services."""
     hosts = tuple(
-        Host(
+        VmHost(
             f"h{i}",
             tuple(NumaNode(draw(st.integers(2, 8)), 99 if plain else draw(st.integers(2, 6))) for _ in range(n)),
         )
@@ -52,7 +50,7 @@ def clusters(draw: st.DrawFn, vms: int = 5, plain: bool = False) -> DefragInstan
     return instance
 
 
-def free_cores(hosts: tuple[Host, ...], vms: list[Vm], where: dict[str, Place], memory: bool = False) -> list[int]:
+def free_cores(hosts: tuple[VmHost, ...], vms: list[Vm], where: dict[str, Place], memory: bool = False) -> list[int]:
     """What is left on every NUMA node, from the words of the format alone."""
     left = {(h.name, j): node.memory if memory else node.cores for h in hosts for j, node in enumerate(h.numa)}
     sizes = {h.name: len(h.numa) for h in hosts}
@@ -64,7 +62,7 @@ def free_cores(hosts: tuple[Host, ...], vms: list[Vm], where: dict[str, Place], 
     return list(left.values())
 
 
-def fits(hosts: tuple[Host, ...], vms: list[Vm], where: dict[str, Place]) -> bool:
+def fits(hosts: tuple[VmHost, ...], vms: list[Vm], where: dict[str, Place]) -> bool:
     """Whether VMs may be where they are."""
     if any(min(free_cores(hosts, vms, where, memory), default=0) < 0 for memory in (False, True)):
         return False
@@ -134,8 +132,8 @@ def test_no_sequence_of_migrations_goes_below_the_bound_and_each_step_has_room(
 @settings(max_examples=examples(30), deadline=None)
 def test_the_flow_is_the_best_of_all_assignments_that_move_so_many(instance: DefragInstance, moves: int) -> None:
     """Where neither memory, nor services, nor the order of the moves matter; of VMs on one NUMA node."""
-    cluster = Cluster.of(instance)
-    found = plan_flow(cluster, Layout(cluster), moves, 1.0)
+    cluster = VmCluster.of(instance)
+    found = plan_flow(cluster, VmLayout(cluster), moves, 1.0)
     single = min(_assignments(instance, moves, spread=False))
     every = min(_assignments(instance, moves, spread=True))
     assert found.bound <= every <= single == found.fragments
@@ -158,8 +156,8 @@ def _assignments(instance: DefragInstance, moves: int, spread: bool) -> Iterator
 def test_any_prices_give_a_bound_and_all_patterns_within_an_excess(
     instance: DefragInstance, moves: int, data: st.DataObject
 ) -> None:
-    cluster = Cluster.of(instance)
-    flow = Flow(cluster, Layout(cluster))
+    cluster = VmCluster.of(instance)
+    flow = Flow(cluster, VmLayout(cluster))
     price = st.floats(-4, 8)
     prices = Prices(np.array([data.draw(price) for _ in flow.sizes]), abs(data.draw(price)))
     bound = flow.evaluate(prices, moves)[0]
@@ -182,7 +180,7 @@ def test_any_prices_give_a_bound_and_all_patterns_within_an_excess(
 
 
 def test_hosts_of_gpus_with_one_numa_node_need_not_name_it() -> None:
-    hosts = tuple(Host(name, (NumaNode(8, 0),)) for name in "ab")
+    hosts = tuple(VmHost(name, (NumaNode(8, 0),)) for name in "ab")
     answer = defragment(DefragInstance(8, hosts, (Vm("x", 4, 0, "a"), Vm("y", 4, 0, "b"))), 1)
     assert (answer.fragments_before, answer.fragments_after, answer.fragments_bound) == (8, 0, 0)
     (move,) = answer.moves
@@ -190,14 +188,14 @@ def test_hosts_of_gpus_with_one_numa_node_need_not_name_it() -> None:
 
 
 def test_vms_that_wait_for_each_other_go_by_a_spare_slot() -> None:
-    hosts = tuple(Host(name, (NumaNode(4, 9),)) for name in "abc")
+    hosts = tuple(VmHost(name, (NumaNode(4, 9),)) for name in "abc")
     vms = (Vm("x", 3, 1, "a", 0), Vm("y", 4, 1, "b", 0))
-    cluster = Cluster.of(DefragInstance(4, hosts, vms))
-    layout = Layout(cluster)
+    cluster = VmCluster.of(DefragInstance(4, hosts, vms))
+    layout = VmLayout(cluster)
     steps = ordered(layout, [Move(0, 1, 0), Move(1, 0, 0)], 3)
     assert steps == [Move(0, 2, 0), Move(1, 0, 0), Move(0, 1, 0)]
     assert (layout.host.tolist(), layout.cores.ravel().tolist()) == ([1, 0], [0, 1, 4])
-    assert ordered(Layout(cluster), [Move(0, 1, 0), Move(1, 0, 0)], 2) == []
+    assert ordered(VmLayout(cluster), [Move(0, 1, 0), Move(1, 0, 0)], 2) == []
 
 
 @pytest.mark.long
@@ -209,7 +207,7 @@ def test_the_published_size_is_solved_to_proven_optimality(seed: int) -> None:
     assert answer == defragment(instance, 50)
     assert len(instance.vms) == 2089 and len(answer.moves) <= 50 and answer.proven
     assert fragments(instance, carry_out(instance, answer)) == answer.fragments_after
-    layout = Layout(Cluster.of(instance))
+    layout = VmLayout(VmCluster.of(instance))
     greedy(layout, 50)
     assert answer.fragments_after < layout.fragments() < answer.fragments_before
 

@@ -15,15 +15,15 @@ from tests.examples import examples
 from kant.model.choice import second_is_lighter
 from kant.model.errors import InputError
 from kant.optimize.dispatch import kernel
-from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched, Dispatcher, dispatch, picks_of
+from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched, TaskDispatcher, dispatch, picks_of
 from kant.optimize.dispatch.kernel import FEWER, PROBE, SCORE
-from kant.optimize.dispatch.tasks import Tasks, draw_functions, draw_machines, machines, read_tasks
+from kant.optimize.dispatch.tasks import TaskStream, draw_functions, draw_machines, machines, read_tasks
 
 NUMBERS = st.floats(0, 1e9)
 DELAY = 700
 
 
-def drawn(seed: int, count: int = 300, load: float = 0.9) -> Tasks:
+def drawn(seed: int, count: int = 300, load: float = 0.9) -> TaskStream:
     """Of either mix; every third one asks for so much memory that it, too, runs out."""
     tasks = draw_machines(count, seed, 30) if seed % 2 else draw_functions(count, seed, 3)
     if seed % 3 == 0:
@@ -31,7 +31,7 @@ def drawn(seed: int, count: int = 300, load: float = 0.9) -> Tasks:
     return tasks.at_load(load)
 
 
-def run_naive(tasks: Tasks, found: Dispatched, after: int, fifo: bool) -> list[int]:
+def run_naive(tasks: TaskStream, found: Dispatched, after: int, fifo: bool) -> list[int]:
     """The ends of tasks on machines that look at their whole queue at each instant, by the places that were found."""
     kinds, sizes = machines()
     ends = [-1] * len(tasks.arrivals)
@@ -152,7 +152,7 @@ def test_each_message_of_a_cache_is_counted(schedulers: int, flush: int, batch: 
     assert round(found.one_way * count) == count + flushes + (flushes if reply else news) + count
 
 
-def decide_again(tasks: Tasks, found: Dispatched, by: Dispatcher, seed: int) -> list[int]:
+def decide_again(tasks: TaskStream, found: Dispatched, by: TaskDispatcher, seed: int) -> list[int]:
     """The places of a single scheduler whose messages take no time, each by what was known when it was decided."""
     kinds, sizes = machines()
     picks = picks_of(len(tasks.arrivals), by, seed, sizes)
@@ -294,5 +294,5 @@ def test_the_command(tmp_path: Path) -> None:
 def test_dispatchers_differ(tmp_path: Path) -> None:
     """No name stands for what another one does."""
     tasks = drawn(9)
-    every: list[Dispatcher] = list(DISPATCHERS.values())
+    every: list[TaskDispatcher] = list(DISPATCHERS.values())
     assert len({dispatch(tasks, by, 9).latencies.tobytes() for by in every}) == len(every)

@@ -68,7 +68,7 @@ def test_a_generated_instance_is_read_as_it_was_drawn(tmp_path: Path) -> None:
     assert "40 tasks" in kant("plan", "generate", "--out", out, "--tasks", "40", "--seed", "7").out
     drawn = generate(40, seed=7)
     assert out.read_text() == instance_json(drawn) and read_instance(out) == drawn
-    assert kant("plan", "capacity", out, "--limit", "1s", "--json").json()["days"] == []
+    assert kant("plan", "capacity", out, "--limit", "50ms", "--json").json()["days"] == []
     assert "tasks" in kant("plan", "generate", "--out", out, "--tasks", "0").refusal()
     assert "written" in kant("plan", "generate", "--out", tmp_path).refusal()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -12,7 +13,7 @@ from tests.examples import examples
 
 from kant.cli.plan_workflow import picture
 from kant.model.errors import InputError
-from kant.optimize.workflow.examples import topcuoglu
+from kant.optimize.workflow import file
 from kant.optimize.workflow.file import graph_of, parse_workflow, processors_of, workflow_toml
 from kant.optimize.workflow.generate import generate
 from kant.optimize.workflow.plan import plan
@@ -192,12 +193,24 @@ def test_whatever_is_changed_in_a_file_it_is_read_or_refused(data: st.DataObject
 
 
 @pytest.mark.long
-def test_what_is_too_large_to_prove_is_compared_without_a_proof(tmp_path: Path) -> None:
+def test_what_is_too_large_to_prove_is_compared_without_a_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kant.optimize.workflow.exact.MOST", 200)
     out = tmp_path / "large.toml"
-    out.write_text(workflow_toml(generate(60, 900, 1)))
+    out.write_text(workflow_toml(generate(12, 30, 1)))
     assert "for a proof" in kant("plan", "workflow", out, "--policy", "optimal").refusal()
     rows = kant("plan", "workflow", out, "--compare", "--json").json()["policies"]
     assert [row["policy"] for row in rows] == list(POLICIES)
+
+
+def test_a_file_of_too_many_letters_is_refused(nightly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = len(NIGHTLY)
+    monkeypatch.setattr(file, "MOST_LETTERS", letters)
+    assert file.read_workflow(nightly).stages
+    monkeypatch.setattr(file, "MOST_LETTERS", letters - 1)
+    with pytest.raises(InputError, match=f"expected at most {letters - 1:,} characters, got {letters}"):
+        file.read_workflow(nightly)
 
 
 def test_options_that_make_no_sense_are_refused(nightly: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import residency_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -19,8 +20,7 @@ from kant.model.errors import InputError
 from kant.optimize.instance_file import instance_text
 from kant.optimize.residency import kernels
 from kant.optimize.residency.exact import shortest
-from kant.optimize.residency.file import read_program
-from kant.optimize.residency.generate import generate
+from kant.optimize.residency.generate import generate, read_program
 from kant.optimize.residency.program import (
     COPY,
     DROP,
@@ -28,10 +28,9 @@ from kant.optimize.residency.program import (
     Buffer,
     BufferAction,
     Program,
-    Step,
+    ProgramStep,
     Tier,
     duration,
-    faults,
     uses_of,
 )
 from kant.optimize.residency.search import LEAST, beam, begin, greedy
@@ -47,7 +46,7 @@ def programs(draw: st.DrawFn, most: int = 4) -> Program:
     rows = []
     for n in range(steps):
         uses = [f"b{b}" for b in range(count) if draw(st.booleans()) and (b > 0 or made < 0 or n > made)]
-        rows.append(Step(draw(st.integers(0, 4)), tuple(uses), ("b0",) if n == made else ()))
+        rows.append(ProgramStep(draw(st.integers(0, 4)), tuple(uses), ("b0",) if n == made else ()))
     return Program(draw(st.integers(1, 10)), (Tier("slow", draw(st.integers(1, 3))),), buffers, tuple(rows))
 
 
@@ -115,7 +114,7 @@ def test_the_beam_closes_at_least_half_of_the_gap_to_the_optimum() -> None:
 
 
 def test_a_program_that_is_too_long_to_prove_is_refused() -> None:
-    steps = (Step(1, ("a",)), *[Step(1)] * 1500, Step(1, ("a",)))
+    steps = (ProgramStep(1, ("a",)), *[ProgramStep(1)] * 1500, ProgramStep(1, ("a",)))
     program = Program(6, (Tier("slow", 2),), (Buffer("a", 4, "slow"),), steps)
     assert not faults(program, beam(program, 2))
     with pytest.raises(InputError, match="for a proof"):
@@ -124,7 +123,7 @@ def test_a_program_that_is_too_long_to_prove_is_refused() -> None:
 
 def test_the_check_of_a_plan_sees_each_fault() -> None:
     buffers = (Buffer("a", 4, "slow"), Buffer("b", 4, "slow"))
-    steps = (Step(2, ("a",)), Step(2, ("b",)), Step(2, ("a", "b")))
+    steps = (ProgramStep(2, ("a",)), ProgramStep(2, ("b",)), ProgramStep(2, ("a", "b")))
     program = Program(6, (Tier("slow", 2),), buffers, steps)  # 2 ticks for each
     drop = BufferAction(DROP)
 

@@ -15,9 +15,9 @@ from tests.examples import examples
 
 from kant.model.adaptive import AdaptiveJob, EpochRun, gns_batch, plain_job
 from kant.optimize.share.interior import inside
-from kant.optimize.share.outcome import Outcome
+from kant.optimize.share.outcome import SharingOutcome
 from kant.optimize.share.policies import ALSO, POLICIES
-from kant.optimize.share.rounds import Round, simulate
+from kant.optimize.share.rounds import ShareRound, simulate
 from kant.workload.read import read_workload
 from kant.workload.shockwave import adaptive_text, read_adaptive
 from kant.workload.shockwave_draw import draw
@@ -55,8 +55,10 @@ def workloads(draw: st.DrawFn) -> list[AdaptiveJob]:
     return made
 
 
-def ran(jobs: list[AdaptiveJob], policy: str, gpus: int = GPUS, **options: object) -> tuple[Outcome, list[Round]]:
-    rounds: list[Round] = []
+def ran(
+    jobs: list[AdaptiveJob], policy: str, gpus: int = GPUS, **options: object
+) -> tuple[SharingOutcome, list[ShareRound]]:
+    rounds: list[ShareRound] = []
     found = simulate(jobs, gpus, POLICIES[policy], watch=rounds.append, **options)  # type: ignore[arg-type]
     return found, rounds
 

@@ -13,10 +13,9 @@ from tests.examples import examples
 
 from kant.model.adaptive import AdaptiveJob, EpochRun, plain_job
 from kant.optimize.share.policies import POLICIES
-from kant.optimize.share.predictor import expected_left
 from kant.optimize.share.rounds import simulate
-from kant.optimize.share.training import Training, speeds_of
-from kant.optimize.share.window_exact import best_counts
+from kant.optimize.share.shockwave import best_counts, expected_left
+from kant.optimize.share.training import TrainingProgress, speeds_of
 from kant.queueing.window import Window, WindowJob, fill, lay_out
 from kant.workload.shockwave import read_adaptive
 from kant.workload.shockwave_draw import draw as draw_trace
@@ -86,13 +85,13 @@ def test_jobs_of_one_gpu_run_as_often_as_is_planned(window: Window) -> None:
 
 def test_what_is_left_is_expected_from_what_was_seen() -> None:
     job = AdaptiveJob("j", 0.0, 1, "LM", "static", 400.0, (EpochRun(10, 40.0, 10), EpochRun(80, 20.0, 10)), 59_675)
-    training = Training(0, job, speeds_of([job]))
+    training = TrainingProgress(0, job, speeds_of([job]))
     assert 20 * 20 < expected_left(training) < 20 * 40
     # Half of each were expected. After fifteen of the slow ones more slow ones are left than were expected at first.
     training.advance(training.total * 15 // 20, 600.0)
     assert training.epoch == 15
     assert expected_left(training) == pytest.approx(5 * 20)
-    plain = Training(0, plain_job("p", 0.0, 1, 100, "a"), speeds_of([plain_job("p", 0.0, 1, 100, "a")]))
+    plain = TrainingProgress(0, plain_job("p", 0.0, 1, 100, "a"), speeds_of([plain_job("p", 0.0, 1, 100, "a")]))
     assert expected_left(plain) == pytest.approx(100)
 
 

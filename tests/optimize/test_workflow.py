@@ -6,6 +6,8 @@ import random
 from itertools import pairwise
 
 import pytest
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -16,9 +18,8 @@ from kant.model.precedence import order_of
 from kant.optimize.workflow.board import Board
 from kant.optimize.workflow.bounds import lower_bound, slack
 from kant.optimize.workflow.exact import shortest
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import Graph, Run, Stage, faults, makespan
+from kant.optimize.workflow.graph import Graph, Stage, StageRun, makespan
 from kant.optimize.workflow.plan import plan, stream
 from kant.optimize.workflow.policies import POLICIES
 
@@ -53,7 +54,7 @@ def test_the_check_of_a_plan_sees_what_a_look_at_every_tick_sees(graph: Graph, s
     run = runs[n]
     shift, on = rng.randint(-2, 2), rng.randrange(len(graph.processors))
     longer = rng.choice((0, 0, 0, 1))
-    runs[n] = Run(0, run.stage, on, max(run.start + shift, 0), max(run.end + shift, 0) + longer)
+    runs[n] = StageRun(0, run.stage, on, max(run.start + shift, 0), max(run.end + shift, 0) + longer)
     assert bool(faults([graph], runs)) == naive_faults(graph, tuple(runs))
     assert faults([graph], runs[1:]) and faults([graph], [*runs, runs[0]])
 
@@ -81,7 +82,7 @@ def test_ranks_and_critical_path_are_longest_ways(graph: Graph) -> None:
     assert list(graph.critical_path) in every
 
 
-def end_with(graph: Graph, runs: tuple[Run, ...], late: int, by: int) -> int:
+def end_with(graph: Graph, runs: tuple[StageRun, ...], late: int, by: int) -> int:
     """When the plan ends if one stage ends so much later, each stage keeping its processor and its turn there."""
     ends: dict[int, int] = {}
     free: dict[int, int] = {}

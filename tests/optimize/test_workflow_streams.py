@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.studies.judges import workflow_faults as faults
+from benchmarks.studies.workflow_example import topcuoglu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
@@ -12,24 +14,21 @@ from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.optimize.workflow.board import Board
-from kant.optimize.workflow.examples import topcuoglu
 from kant.optimize.workflow.file import workflow_toml
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.graph import faults
-from kant.optimize.workflow.load import Load
+from kant.optimize.workflow.learned import LearnedRule
+from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.plan import plan, stream
-from kant.optimize.workflow.policies import POLICIES
-from kant.optimize.workflow.policies.learned import Learned
-from kant.optimize.workflow.policies.rank import Rank
+from kant.optimize.workflow.policies import POLICIES, Rank
 from kant.optimize.workflow.train import WEIGHTS, train
 
-ETF = Learned(**{name: -1.0 if name == "finish" else 0.0 for name in WEIGHTS})
+ETF = LearnedRule(**{name: -1.0 if name == "finish" else 0.0 for name in WEIGHTS})
 
 
 @given(st.integers(0, 1000), st.integers(5, 60), st.integers(0, 4), st.sampled_from(sorted(POLICIES)))
 @settings(max_examples=examples(40))
 def test_streams_hold_and_repeat(seed: int, every: int, most: int, policy: str) -> None:
-    load = Load(tuple(generate(6, 2, n) for n in range(3)), every, 400, most, min(most, 2))
+    load = WorkflowStream(tuple(generate(6, 2, n) for n in range(3)), every, 400, most, min(most, 2))
     graphs, arrivals = load.draw(seed)
     assert arrivals == sorted(arrivals) and all(at < 400 for at in arrivals)
     found = load.under(POLICIES[policy], seed)
@@ -74,14 +73,14 @@ def _choices(graph: object, policy: object) -> list[list[int]]:
 
 def test_on_the_streams_of_the_paper_etf_and_rank_are_faster_than_heft_rt() -> None:
     for every, etf, rank in ((25, 0.90, 0.96), (50, 0.90, 0.96)):
-        load = Load((topcuoglu(),), every, 5_000, 3, 3)
+        load = WorkflowStream((topcuoglu(),), every, 5_000, 3, 3)
         rules = {"etf": POLICIES["etf"], "rank": Rank(transfers=False), "heft-rt": POLICIES["heft-rt"]}
         mean = {name: sum(load.under(rule, seed).latency for seed in range(6)) for name, rule in rules.items()}
         assert mean["etf"] < etf * mean["heft-rt"] and mean["rank"] < rank * mean["heft-rt"]
 
 
 def test_training_repeats_and_begins_at_etf() -> None:
-    load = Load((generate(8, 2, 1),), 60, 600, 3)
+    load = WorkflowStream((generate(8, 2, 1),), 60, 600, 3)
     first, second = list(train([load], seed=3, generations=2)), list(train([load], seed=3, generations=2))
     assert first == second and [made.number for made in first] == [0, 1]
     assert first[0].ratio == pytest.approx(
@@ -108,7 +107,7 @@ def ten(tmp_path: Path) -> Path:
 def test_the_command_compares_policies_on_the_same_streams(ten: Path) -> None:
     options = ("--every", "25", "--until", "1000", "--most", "3", "--seeds", "4", "--seed", "7")
     rows = kant("plan", "stream", ten, *options, "--policy", "heft-rt", "--policy", "etf", "--json").json()["policies"]
-    load = Load((topcuoglu(),), 25, 1000, 3, 3)
+    load = WorkflowStream((topcuoglu(),), 25, 1000, 3, 3)
     for row, name in zip(rows, ("heft-rt", "etf"), strict=True):
         means = [load.under(POLICIES[name], seed).latency for seed in range(7, 11)]
         assert row["policy"] == name and row["latency"]["mean"] == pytest.approx(sum(means) / 4)

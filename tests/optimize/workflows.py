@@ -7,7 +7,7 @@ from itertools import permutations, product
 
 from hypothesis import strategies as st
 
-from kant.optimize.workflow.graph import NEVER, Graph, Run, Stage
+from kant.optimize.workflow.graph import NEVER, Graph, Stage, StageRun
 
 
 @st.composite
@@ -22,7 +22,7 @@ def graphs(draw: st.DrawFn, most: int = 5, processors: int = 2) -> Graph:
     return Graph(tuple(f"p{p}" for p in range(count)), tuple(stages))
 
 
-def all_plans(graph: Graph) -> Iterator[tuple[Run, ...]]:
+def all_plans(graph: Graph) -> Iterator[tuple[StageRun, ...]]:
     """For each order of the stages and each choice of processors the plan in which each starts as soon as it may.
 
     A shortest plan is among them.
@@ -40,11 +40,11 @@ def all_plans(graph: Graph) -> Iterator[tuple[Run, ...]]:
                 there = [ends[j] + (ticks if chosen[j] != p else 0) for j, ticks in graph.stages[i].before]
                 start = max([free[p], *there])
                 free[p] = ends[i] = start + graph.stages[i].durations[p]
-                runs.append(Run(0, i, p, start, ends[i]))
+                runs.append(StageRun(0, i, p, start, ends[i]))
             yield tuple(runs)
 
 
-def naive_faults(graph: Graph, runs: tuple[Run, ...]) -> bool:
+def naive_faults(graph: Graph, runs: tuple[StageRun, ...]) -> bool:
     """Whether a plan is wrong, looked at tick by tick."""
     of = {run.stage: run for run in runs}
     if sorted(of) != list(range(len(graph.stages))) or len(runs) != len(of):

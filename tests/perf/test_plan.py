@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import stream_faults as faults
 from benchmarks.studies.step_time import TABLE_5, speedups, table_5
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from tests.examples import examples
 from kant.placement.perf.gaps import spread
 from kant.placement.perf.layer import DEGREES, Cost, Operations, Volumes
 from kant.placement.perf.plan import LayerPlan, Stack, best_plan, our_plan, published_plan, runs, timed
-from kant.placement.perf.streams import faults
 
 AMOUNT = st.floats(0.1, 10.0)
 COST = st.builds(Cost, st.floats(0.0, 0.5), st.floats(0.05, 2.0))

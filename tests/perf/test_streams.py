@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.studies.judges import stream_faults as faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.placement.perf.layer import DEGREES, Cost, Half, half_run, half_seconds
 from kant.placement.perf.published import best_degree, closed_form
-from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Run, Task, faults, play, run
+from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Run, Task, play, run
 
 WORK = st.sampled_from((0.0, 0.25, 0.5, 1.0, 3.0)) | st.floats(0.001, 10.0)
 CONTENTION = st.sampled_from((0.5, 0.68, 1.0)) | st.floats(0.3, 1.0)

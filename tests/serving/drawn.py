@@ -28,6 +28,7 @@ def cases(draw: st.DrawFn, **fixed: object) -> Case:
         "max_num_batched_tokens": draw(st.integers(1, 40)),
         "prefix_cache": draw(st.booleans()),
         "policy": draw(st.sampled_from(["fcfs", "priority"])),
+        "async_scheduling": draw(st.booleans()),
     }
     settings = EngineSettings(LATENCY, blocks, block, **{**options, **fixed})  # type: ignore[arg-type]
     requests = []
@@ -39,7 +40,8 @@ def cases(draw: st.DrawFn, **fixed: object) -> Case:
         alike = draw(st.integers(0, prompt // block))
         group = 1000 * draw(st.integers(0, 1))
         contents = [group + k for k in range(alike)]
-        requests.append(Request(i, now, prompt, output, draw(st.integers(0, 2)), contents))
+        most = output + draw(st.sampled_from([0, 1, 9]))
+        requests.append(Request(i, now, prompt, output, draw(st.integers(0, 2)), contents, most))
     return Case(settings, requests)
 
 
@@ -48,6 +50,8 @@ def engine_of(case: Case) -> Engine:
     engine = Engine(case.settings, 2)
     for request in case.requests:
         engine.run(request.arrival)
-        engine.add(request.arrival, request.prompt, request.output, request.priority, request.contents)
+        engine.add(
+            request.arrival, request.prompt, request.output, request.priority, request.contents, most=request.most
+        )
     engine.run()
     return engine

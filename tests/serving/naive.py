@@ -26,8 +26,12 @@ class Request:
     output: int
     priority: float
     contents: list[int]
+    most: int = 0
     done: int = 0
     computed: int = 0
+    placeholders: int = 0
+    in_flight: int = 0
+    stale: int = 0
     blocks: list[Block] = field(default_factory=list)
     hashed: int = 0
     first: float | None = None
@@ -41,6 +45,13 @@ class Request:
 
     def content(self, k: int) -> object:
         return ("shared", self.contents[k]) if k < len(self.contents) else (self.id, k)
+
+
+@dataclass
+class Batch:
+    requests: list[Request]
+    samples: set[Request]
+    end: float
 
 
 class Pool:
@@ -87,6 +98,7 @@ class NaiveEngine:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.steps = self.preemptions = 0
+        self.free_at = 0.0
 
     def order(self, request: Request) -> tuple[float, float, int]:
         return (request.priority if self.s.policy == "priority" else 0.0, request.arrival, request.id)
@@ -96,6 +108,9 @@ class NaiveEngine:
 
     def grow(self, request: Request, tokens: int) -> None:
         request.blocks += self.pool.take(max(self.needed(tokens) - len(request.blocks), 0))
+        self.know(request, min(tokens, request.tokens))
+
+    def know(self, request: Request, tokens: int) -> None:
         if self.pool.caching:
             for k in range(request.hashed, tokens // self.s.block_size):
                 block = request.blocks[k]
@@ -106,6 +121,7 @@ class NaiveEngine:
     def preempt(self, request: Request) -> None:
         self.pool.give_back(request.blocks)
         request.blocks, request.hashed, request.computed = [], 0, 0
+        request.placeholders, request.stale = 0, request.in_flight
         request.preempted += 1
         self.preemptions += 1
         self.waiting.append(request)
@@ -116,7 +132,10 @@ class NaiveEngine:
         at, preempted = 0, False
         while at < len(self.running) and budget > 0:
             request = self.running[at]
-            count = min(request.tokens - request.computed, budget)
+            if request.placeholders and request.computed + 2 - request.placeholders >= request.prompt + request.most:
+                at += 1
+                continue
+            count = min(request.tokens + request.placeholders - request.computed, budget)
             lost = False
             while self.needed(request.computed + count) - len(request.blocks) > len(self.pool.free):
                 if self.s.policy == "priority":
@@ -141,6 +160,7 @@ class NaiveEngine:
         self.waiting.sort(key=self.order)
         while not preempted and budget > 0 and self.waiting and len(self.running) < self.s.max_num_seqs:
             request = self.waiting[0]
+            assert not request.stale
             hits = self.pool.hits(request, self.s.block_size)
             idle = sum(block.users == 0 for block in hits)
             if self.needed(request.tokens) - len(hits) + idle > len(self.pool.free):
@@ -161,41 +181,61 @@ class NaiveEngine:
             budget -= count
         return plan
 
-    def step(self, now: float) -> float:
-        """Plan and end one step that begins `now`; returns when it ends."""
+    def begin(self, now: float) -> Batch:
+        """Plan a step; it is computed from `now` on, or once those before it are."""
         plan = self.schedule()
-        if not plan:
-            return now
-        decode, chunks = 0, 0.0
+        decode, chunks, samples = 0, 0.0, set()
         for request, count in plan.items():
-            if count == 1 and request.done > 0:
+            if count == 1 and request.done + request.placeholders > 0:
                 decode += request.computed + 1
             else:
                 chunks += count * (request.computed + count / 2)
             request.computed += count
-        now += self.s.latency.step_ms(sum(plan.values()), decode, chunks) / 1e3
-        self.steps += 1
-        for request in plan:
-            if request.computed < request.tokens:
+            request.in_flight += 1
+            if request.computed == request.tokens + request.placeholders:
+                samples.add(request)
+                request.placeholders += self.s.async_scheduling
+        if plan:
+            self.free_at = max(self.free_at, now)
+            self.free_at += self.s.latency.step_ms(sum(plan.values()), decode, chunks) / 1e3
+            self.steps += 1
+        return Batch(list(plan), samples, self.free_at if plan else now)
+
+    def end(self, batch: Batch) -> None:
+        """Learn what a step has output."""
+        for request in batch.requests:
+            request.in_flight -= 1
+            stale = request.stale > 0
+            request.stale -= stale
+            if request.finish is not None or request not in batch.samples:
                 continue
             request.done += 1
-            request.first = now if request.first is None else request.first
+            request.first = batch.end if request.first is None else request.first
+            if not stale:
+                request.placeholders -= self.s.async_scheduling
+                self.know(request, request.computed - request.placeholders)
             if request.done == request.output:
-                request.finish = now
+                request.finish = batch.end
                 self.pool.give_back(request.blocks)
                 request.blocks = []
-                self.running.remove(request)
-        return now
+                (self.waiting if stale else self.running).remove(request)
 
 
 def run_naively(settings: EngineSettings, requests: list[Request]) -> NaiveEngine:
-    """All requests to their end, in order of arrival."""
+    """All requests to their end, in order of arrival; batches wait in a queue as in vLLM's engine core."""
     engine = NaiveEngine(settings)
     now, coming = 0.0, deque(sorted(requests, key=lambda r: (r.arrival, r.id)))
-    while coming or engine.waiting or engine.running:
-        if not engine.waiting and not engine.running:
+    most, queue = 2 if settings.async_scheduling else 1, deque[Batch]()
+    while coming or engine.waiting or engine.running or queue:
+        if not engine.waiting and not engine.running and not queue:
             now = max(now, coming[0].arrival)
         while coming and coming[0].arrival <= now:
             engine.waiting.append(coming.popleft())
-        now = engine.step(now)
+        if engine.waiting or engine.running:
+            queue.append(engine.begin(now))
+            if len(queue) < most:
+                continue
+        batch = queue.popleft()
+        now = max(now, batch.end)
+        engine.end(batch)
     return engine

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.studies.clients import ClosedLoop
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from tests.serving.drawn import Case, cases
 from tests.serving.test_fleet import columns_of, complete
 
 from kant.model.errors import InputError
-from kant.serving.clients import ClosedLoop, Patience
+from kant.serving.clients import Patience
 from kant.serving.fleet import simulate
 from kant.serving.policies import policy_named
 from kant.serving.summary import Served

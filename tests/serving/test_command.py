@@ -52,13 +52,13 @@ def test_a_run_prints_the_fields_that_are_promised_and_writes_a_bundle(drawn: Pa
 def test_a_comparison_serves_the_same_requests(drawn: Path, tmp_path: Path) -> None:
     found = kant(
         "serve", "compare", drawn, "--policy", "fcfs", "--policy", "plas", "--router", "round-robin", "--router",
-        "block", "--json", "--engines", "2", "--out", tmp_path / "out",
+        "dodoor", "--json", "--engines", "2", "--out", tmp_path / "out",
     ).json()["runs"]  # fmt: skip
     assert [(run["policy"], run["router"]) for run in found] == [
-        ("fcfs", "round-robin"), ("fcfs", "block"), ("plas", "round-robin"), ("plas", "block"),
+        ("fcfs", "round-robin"), ("fcfs", "dodoor"), ("plas", "round-robin"), ("plas", "dodoor"),
     ]  # fmt: skip
     assert {run["finished"] for run in found} == {200}
-    alone = kant("serve", "simulate", drawn, "--router", "block", "--engines", "2", "--json").json()
+    alone = kant("serve", "simulate", drawn, "--router", "dodoor", "--engines", "2", "--json").json()
     assert alone["digest"] == found[1]["digest"]
     assert "fcfs, block" in kant("serve", "compare", drawn, "--router", "block", "--router", "random").out
 

@@ -24,7 +24,6 @@ from kant.serving.latency import (
     combinations,
     latency_model,
     measured,
-    scaled,
 )  # fmt: skip
 from kant.serving.shapes import SHAPES, shape_of
 from kant.serving.torch_steps import grid
@@ -41,6 +40,20 @@ DRAWN = st.builds(
     experts=st.sampled_from([0.0, 8.0, 30.0]),
     missed=st.sampled_from([0.75, 0.9375]),
 )
+
+
+def scaled(model: LatencyModel, factor: float) -> LatencyModel:
+    """Return the latency of the same engine, `factor` times as slow."""
+    return replace(
+        model,
+        floor=model.floor * factor,
+        slope=model.slope * factor,
+        fixed=model.fixed * factor,
+        kv=model.kv * factor,
+        context=model.context * factor,
+        overhead=model.overhead * factor,
+        experts=model.experts * factor,
+    )
 
 
 def by_hand(model: LatencyModel, tokens: float, decode: float, chunks: float) -> float:

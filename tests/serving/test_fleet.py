@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.serving.drawn import Case, cases, engine_of
 
 from kant.serving import columns as c
-from kant.serving.engine import Engine, EngineSettings
-from kant.serving.fleet import simulate
+from kant.serving.engine import NO_LIMIT, Engine, EngineSettings
+from kant.serving.fleet import settings_under, simulate
 from kant.serving.generate import generate
 from kant.serving.latency import latency_model
 from kant.serving.policies import POLICIES, policy_named
@@ -44,6 +44,8 @@ def complete(served: Served) -> None:
 
 @given(cases(policy="fcfs"))
 def test_one_engine_alone_is_the_engine(case: Case) -> None:
+    for request in case.requests:
+        request.most = NO_LIMIT  # a simulated request ends at a stop token
     served, engine = simulate(columns_of(case), case.settings), engine_of(case)
     assert np.array_equal(served.first, engine.times[: engine.count, c.FIRST])
     assert np.array_equal(served.finish, engine.times[: engine.count, c.FINISH])
@@ -135,3 +137,9 @@ def test_least_tokens_balances_what_round_robin_does_not() -> None:
         means[name] = summarise(served, Objectives())["ttft_s"]["mean"]
     assert means["least-tokens"] < 0.8 * means["round-robin"]
     assert means["block"] < 0.8 * means["round-robin"]
+
+
+def test_a_policy_that_acts_within_a_step_has_steps_planned_one_by_one() -> None:
+    ahead = EngineSettings(latency_model("llama-2-7b", "a30")[0], 200, async_scheduling=True)
+    assert settings_under(ahead, policy_named("mlfq")).async_scheduling
+    assert not settings_under(ahead, policy_named("layered-priority")).async_scheduling

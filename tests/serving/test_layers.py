@@ -37,7 +37,7 @@ def test_an_urgent_prompt_waits_for_a_layer_and_the_others_for_it() -> None:
     assert sorted(engine.take_ended()) == [0, 1, 2, 3, 4]
 
 
-@given(cases(policy="priority"), st.booleans(), st.floats(0, 1))
+@given(cases(policy="priority", async_scheduling=False), st.booleans(), st.floats(0, 1))
 def test_interruptions_keep_every_invariant_and_lose_nobody(case: Case, swap: bool, when: float) -> None:
     engine = Engine(replace(case.settings, preemptive=True, swap=swap))
     for request in case.requests:

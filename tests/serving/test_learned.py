@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from benchmarks.studies.router_training import FORMS, TrainingPlan, train
 from benchmarks.studies.serving_intelligent import ENGINES, KV_TOKENS, requests, settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from kant.model.errors import InputError
 from kant.serving.fleet import simulate
 from kant.serving.impact import Impact, impacts
 from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
-from kant.serving.learning import FORMS, TrainingPlan, train
 from kant.serving.requests import Requests
 from kant.serving.router import RoundRobin
 from kant.serving.routing import HOLD, Incoming, Overtaking, decide

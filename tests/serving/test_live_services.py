@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kant.model.errors import InputError
-from kant.service.replicas import Replica, missing, surplus
+from kant.service.replicas import ServiceReplica, missing, surplus
 from kant.serving.forecast import DAY, Written
 from kant.serving.live_services import read_live_services
 from kant.serving.traffic import Traffic
@@ -98,7 +98,9 @@ def test_a_learned_forecast_knows_what_the_routers_count(tmp_path: Path) -> None
     assert service.wanted(NOW + 3600, 1) == 1 and service.wanted(NOW + 13 * 3600, 1) == 3
     service.traffic.note(NOW + 3600, 0)
     service.traffic.note(NOW + 3600 + 1800, 1800 * 2.0)  # four times as many as usual
-    assert service.wanted(NOW + 3600 + 1800, 1) == 2
+    assert service.wanted(NOW + 3600 + 1800, 1) == 2 and not service.overrun(NOW + 3600 + 1800, 2)
+    service.traffic.note(NOW + 3600 + 1860, 1800 * 2.0 + 60 * 4.0)  # the last minute twice as many again
+    assert service.overrun(NOW + 3600 + 1860, 2) and service.wanted(NOW + 3600 + 1860, 2) == 3
 
 
 def test_a_utilisation_is_kept_by_what_the_routers_count(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ THERE = st.lists(st.tuples(st.integers(0, 9), PHASES), max_size=10, unique_by=la
 def test_the_core_is_never_given_back_and_as_many_are_had_as_are_wanted(
     given: list[tuple[int, str]], core: int, wanted: int
 ) -> None:
-    there = [Replica(number, str(seq), seq, phase) for seq, (number, phase) in enumerate(given)]
+    there = [ServiceReplica(number, str(seq), seq, phase) for seq, (number, phase) in enumerate(given)]
     gone = surplus(there, core, max(wanted, core))
     assert all(replica.number >= core for replica in gone)
     stays = [replica for replica in there if replica not in gone]

@@ -6,10 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from kant.serving.memory_only import (
+from benchmarks.studies.memory_only import (
     Aggressive,
     ArtifactPast,
     Conservative,
@@ -20,6 +17,9 @@ from kant.serving.memory_only import (
     drawn_lazily,
     run_batch,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
 from kant.serving.policies.past_future import Past, peaks
 
 MEMORY, LONGEST = 4000, 200

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from benchmarks.studies.programs import KINDS, WIDTH, Programs, draw_programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.latency import latency_model
 from kant.serving.policies import policy_named
-from kant.serving.programs import KINDS, WIDTH, Programs, draw_programs
 from kant.serving.summary import Served
 
 

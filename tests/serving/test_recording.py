@@ -34,6 +34,14 @@ def test_settings_that_are_seldom_are_exact_too() -> None:
     assert answer["preemptions"] == 2656
 
 
+def test_asynchronous_scheduling_is_exact() -> None:
+    """By `benchmarks.record_vllm`: cell 207, and with `--odd` cells 0, 6, 9 and 10; most requests have a stop token."""
+    path = str(Path(__file__).with_name("modes.json.gz"))
+    found = kant("serve", "verify", path, "--json").json()["modes"]["asynchronous"]
+    assert (found["cells_exact"], found["requests"], found["exact"], found["preemptions"]) == (5, 760, 760, 1594)
+    assert "│ asynchronous │    5 │     5 │      760 │   760 │" in kant("serve", "verify", path).out
+
+
 def small_recording() -> dict[str, object]:
     """Two cells that the engine itself has answered."""
     request = {

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cli.command import kant
 
 from kant.serving.engine import EngineSettings
 from kant.serving.latency import latency_model
-from kant.serving.replay import Setup, by_slice, read_day, replay, whole
+from kant.serving.replay import Day, Setup, by_slice, read_day, replay, whole
+from kant.serving.requests import Requests
 from kant.serving.summary import Objectives
 
 SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 4000, 16, 32, 2048)
@@ -70,6 +74,73 @@ def test_the_figures_of_slices_are_those_of_their_requests(tmp_path: Path) -> No
         ):
             assert by_slice(served, name, 6, promise)[k] == pytest.approx(value)
     assert whole(served, "late", promise) == pytest.approx(sum(late) / 240)
+
+
+def of(arrival: list[float], prompt: list[int], output: list[int]) -> Day:
+    requests = Requests("drawn", np.array(arrival), np.array(prompt), np.array(output))
+    return Day(requests, requests.arrival, "round-robin", "fcfs", 2, 0, None)
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 2), st.integers(1, 5000), st.integers(1, 40)), min_size=1, max_size=12
+    ),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.booleans(),
+)  # fmt: skip
+def test_outputs_apart_from_prompts_wait_for_their_kv_and_for_no_prompt(
+    drawn: list[tuple[float, int, int]], prefill: int, decode: int, ahead: bool
+) -> None:
+    arrival, prompt, output = (list(column) for column in zip(*sorted(drawn), strict=True))
+    model = SETTINGS.latency
+    settings, setup = (
+        replace(SETTINGS, async_scheduling=ahead),
+        Setup("least-tokens", prefill + decode, "fcfs", prefill),
+    )
+    served = replay(of(arrival, prompt, output), setup, settings, 0)
+    longest = model.step_ms(SETTINGS.max_num_seqs, SETTINGS.tokens, SETTINGS.tokens) / 1e3  # 32 tokens, no prompt
+    assert ((served.finish == served.first) == (served.requests.output == 1)).all()
+    assert (served.engine >= prefill).all() and (served.engine < prefill + decode).all()
+    for i, tokens in enumerate(prompt):
+        moves = tokens * 131072 / 25e9
+        last = model.step_ms(1, 0, tokens - 0.5) / 1e3
+        whole = [min(tokens - at, 2048) for at in range(0, tokens, 2048)]
+        least = sum(model.step_ms(n, 0, n * (2048 * k + n / 2)) for k, n in enumerate(whole)) / 1e3
+        first = arrival[i] + least + moves + last
+        assert served.first[i] >= first - 1e-9
+        if len(drawn) == 1:  # nobody else is there
+            steps = [model.step_ms(1, tokens + k) / 1e3 for k in range(1, output[i])]
+            assert served.first[i] == pytest.approx(first)
+            assert served.finish[i] == pytest.approx(first + sum(steps))
+        if output[i] > 1:
+            assert served.gap[i] <= longest
+
+
+def test_an_engine_that_only_computes_prompts_computes_nothing_in_vain() -> None:
+    """Two prompts of a whole step each, at once, on engines that plan a step ahead."""
+    settings, step = replace(SETTINGS, async_scheduling=True), SETTINGS.latency.step_ms(2048, 0, 2048 * 1024.0)
+    served = replay(of([0.0, 0.0], [2048, 2048], [1, 1]), Setup("least-tokens", 2, "fcfs", 1), settings, 0)
+    rest = 1e3 * 2048 * 131072 / 25e9 + SETTINGS.latency.step_ms(1, 0, 2047.5)
+    assert 1e3 * served.first == pytest.approx([step + rest, 2 * step + rest])
+
+
+def test_a_day_with_prefill_and_decode_apart(tmp_path: Path) -> None:
+    path = day(tmp_path / "day.jsonl", rate=40.0)
+    found = kant("serve", "whatif", path, "--split", "1:1", "--json").json()
+    assert found["then"] == "round-robin, 1 prefill + 1 decode engines"
+    figures = {row["figure"]: row for row in found["figures"]}
+    assert figures["ttft_s.mean"]["change"]["low"] > 0  # one engine has all the prompts
+    assert figures["tpot_s.p99"]["then"] < figures["tpot_s.p99"]["now"]
+    slow = kant("serve", "whatif", path, "--split", "1:1", "--kv-gb-s", "0.1", "--json").json()
+    assert slow["figures"][0]["then"] - found["figures"][0]["then"] > 2  # 2,050 tokens of 128 KiB take 2.7 s, not 0.01
+    for words, sentence in (
+        (("--split", "2"), "--split: expected PREFILL:DECODE"),
+        (("--split", "0:2"), "--split: expected PREFILL:DECODE"),
+        (("--split", "1:1", "--replicas", "2"), "--replicas: expected none with --split"),
+        (("--split", "1:1", "--kv-gb-s", "0"), "--kv-gb-s: expected a number of GB a second"),
+    ):
+        assert sentence in kant("serve", "whatif", path, *words).refusal()
 
 
 def test_what_is_no_day_is_refused_in_one_sentence(tmp_path: Path) -> None:

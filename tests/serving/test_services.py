@@ -94,6 +94,8 @@ def test_what_is_seen_never_lowers_a_forecast_and_is_all_of_the_past(
     plain = said.most(now, now + ahead, now + ahead + span)
     found = Seen(said, seen, first).most(now, now + ahead, now + ahead + span)
     assert found == Seen(said, other, first).most(now, now + ahead, now + ahead + span)  # not of the future
+    minute = now - first - 1
+    assert Seen(said, other, first).latest(now) == (seen[minute] if minute >= 0 else 0)
     known = seen[max(now - 10 - first, 0) : max(now - first, 0)]
     if ahead > 60 or len(known) == 0:
         assert found == plain
@@ -126,6 +128,23 @@ def test_more_is_forecast_more_is_had_and_what_is_forecast_is_borne(
     last = len(rates) - 1
     soon = max(rates[min(now, last) : min(now + 7, last + 1)])
     assert CURVE.at(few) >= soon
+
+
+def test_more_than_the_replicas_bear_is_answered_in_the_next_minute() -> None:
+    """Five minutes between two calls, and four times the forecast from minute 6 on."""
+    seen = np.where(np.arange(12) < 6, 0.5, 2.0)
+    said, lines = np.full(12, 0.5), list[bytes]()
+    for forecast, minute in ((Seen(Written(said), seen), 7), (Written(said), None)):
+        scaler = Foresight(CURVE, forecast)
+        declared = Declared(table(most=2), service(), CURVE, 1, 60 * seen, scaler)
+        lines.clear()
+        simulate(
+            make_jobs(submit=[0], runtime=[9000], gpus=[2]), make_cluster(4), named_profile("kant"),
+            hooks=RunHooks(journal=lines.append), services=[declared],
+        )  # fmt: skip
+        events = [json.loads(line) for line in b"".join(lines).splitlines()[1:]]
+        bursts = [e["time"] // MINUTE for e in events if e["event"] == "submitted" and "-burst-" in e["job"]["id"]]
+        assert bursts == ([] if minute is None else [minute])
 
 
 def test_a_utilisation_is_kept_and_given_back_after_five_minutes() -> None:
@@ -329,7 +348,7 @@ def written(folder: Path, text: str) -> Path:
 def test_a_file_of_services_is_read(tmp_path: Path) -> None:
     (found,) = read_services(written(tmp_path, CHAT + 'history = "before.csv"\n'))
     assert found.gpus == 1 and len(found.counts) == 120 and found.curve.at(2) == 9.6
-    assert found.wanted(0, 1) >= 1
+    assert found.wanted(0, 1) >= 1 and found.overrun(80, 1) and not found.overrun(80, 2)  # 5 came, one bears 3.9
     assert read_rates(tmp_path / "chat.csv").tolist() == [4.0] * 60 + [5.0] * 60
     assert drawn_counts(np.full(2000, 5.0), 0).mean() == pytest.approx(300, rel=0.01)
 

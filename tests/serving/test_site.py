@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.serving.drawn import Case, cases
+from tests.serving.drawn import LATENCY, Case, cases
 from tests.serving.test_fleet import columns_of, complete
 
 from kant.serving import columns as c
-from kant.serving.engine import FOREVER, Engine
+from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.fleet import simulate
-from kant.serving.router import ROUTERS, LeastTokens, router_named
+from kant.serving.router import ROUTERS, Dodoor, LeastTokens, router_named
 from kant.serving.routing import HOLD, Draw, Incoming, Router
 from kant.serving.site import EngineSite, ObservedSite, Sites
 
@@ -96,3 +98,34 @@ def test_who_is_held_is_served_in_order(case: Case, engines: int, observed: bool
     for k in range(engines):
         mine = np.flatnonzero(served.engine == k)
         assert (served.first[mine][1:] > served.finish[mine][:-1]).all()  # one at a time
+
+
+LOADS = st.tuples(st.integers(0, 12), st.integers(0, 900), st.integers(0, 900))
+
+
+@given(st.lists(st.tuples(LOADS, LOADS), min_size=1, max_size=4), st.integers(1, 300))
+@settings(max_examples=50)
+def test_dodoor_takes_the_lower_of_two_scores_whoever_has_sent_the_load(
+    drawn: list[tuple[tuple[int, int, int], tuple[int, int, int]]], prompt: int
+) -> None:
+    """Half the share of r L / C^2 over all resources, and half that of durations (arXiv 2510.12889)."""
+    options = EngineSettings(LATENCY, 61, 16, 12)
+    sites, loads, pending = [], [], []
+    for k, ((own, tokens, _), others) in enumerate(drawn):
+        site = ObservedSite(options, k)
+        for key in range(own):
+            site.send(key, 1 + tokens, 1.0)
+        site.beside(*others)
+        sites.append(site)
+        mine = own * (1 + tokens)
+        loads.append(Fraction(prompt * (mine + others[1]), 960**2) + Fraction(own + others[0], 12**2))
+        pending.append(Fraction(mine + others[2]))
+
+    def score(values: list[Fraction], k: int, other: int) -> Fraction:
+        return values[k] / (values[k] + values[other]) if values[k] + values[other] else Fraction(1, 2)
+
+    pair = np.random.Generator(np.random.PCG64(prompt)).permutation(len(sites))[:2].tolist()
+    first, second = pair[0], pair[-1]
+    by = score(loads, first, second) + score(pending, first, second) - 1
+    chosen = Dodoor().choose(Incoming(0.0, prompt, 1.0, -1), Sites(sites), np.random.Generator(np.random.PCG64(prompt)))
+    assert chosen == (second if by > 0 else first) or abs(by) < 1e-9

@@ -13,8 +13,9 @@ from kant.model.errors import InputError
 from kant.model.units import GPU
 from kant.testing import make_jobs
 from kant.workload.generate import generate
-from kant.workload.tenants_draft import apportioned, proportional, tenants_text
+from kant.workload.tenants_draft import apportioned, proportional
 from kant.workload.tenants_file import parse_tenants
+from kant.workload.tenants_text import text_of
 
 
 @given(st.lists(st.floats(0, 1e12), min_size=1, max_size=30), st.integers(1, 10_000))
@@ -30,7 +31,7 @@ def test_quotas_follow_the_gpu_hours_and_the_file_reads_as_it_was_drawn() -> Non
     drawn = proportional(jobs, 256)
     assert [queue.name for queue in drawn.queues] == ["cluster", *(f"vc{i:02d}" for i in range(1, 7))]
     assert sum(quota.nominal for queue in drawn.queues for quota in queue.quotas) == 256 * GPU
-    assert parse_tenants("q.toml", tenants_text(drawn, jobs.name)) == drawn
+    assert parse_tenants("q.toml", text_of(drawn)) == drawn
 
 
 def test_the_root_has_a_name_of_its_own() -> None:

@@ -100,6 +100,10 @@ CASES = {
         Q + "resource = 'memory'\nnominal = 0.5",
         FIRST + ", [[queue.quota]] 1, nominal: expected memory",
     ),
+    "part of a MiB in text": (
+        Q + "resource = 'memory'\nnominal = '0.3MiB'",
+        FIRST + ", [[queue.quota]] 1, nominal: expected memory",
+    ),
     "list": (Q + "borrowing_limit = []", FIRST + ", [[queue.quota]] 1, borrowing_limit: expected a number"),
     "quota twice": (
         Q + "[[queue.quota]]\n",

@@ -49,7 +49,7 @@ def _of_the_lab() -> list[Entry]:
     return entries()
 
 
-def _of_profile(policy: registry.Policy) -> Entry:
+def _of_profile(policy: registry.KnownPolicy) -> Entry:
     defaults = msgspec.to_builtins(policy.type())
     fields = {field.name: defaults[field.name] for field in policy.fields}
     tags: Tags = policy.type.tags  # type: ignore[attr-defined]

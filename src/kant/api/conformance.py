@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kant.model.errors import InputError
-from kant.scheduler.registry import KINDS, OWN, Policy, policies
+from kant.scheduler.registry import KINDS, OWN, KnownPolicy, policies
 from kant.testing.conformance import NonconformanceError, check_policy
 
 
-def policies_named(names: Sequence[str]) -> list[Policy]:
+def policies_named(names: Sequence[str]) -> list[KnownPolicy]:
     """Return the policies called KIND.NAME, or NAME where it is unique; without names those of other packages.
 
     Raises InputError for a name with no match or several.
@@ -20,7 +20,7 @@ def policies_named(names: Sequence[str]) -> list[Policy]:
     return [_named(name, every) for name in names]
 
 
-def _named(name: str, every: Sequence[Policy]) -> Policy:
+def _named(name: str, every: Sequence[KnownPolicy]) -> KnownPolicy:
     found = [policy for policy in every if name in (policy.name, f"{policy.kind}.{policy.name}")]
     if len(found) == 1:
         return found[0]
@@ -29,7 +29,7 @@ def _named(name: str, every: Sequence[Policy]) -> Policy:
     raise InputError("policy", expected, name)
 
 
-def broken_rule(policy: Policy, rounds: int, seed: int) -> str:
+def broken_rule(policy: KnownPolicy, rounds: int, seed: int) -> str:
     """Return the rule that a policy with its default fields breaks, as a sentence; empty if it breaks none."""
     try:
         check_policy(policy.type(), rounds=rounds, seed=seed)

@@ -11,7 +11,7 @@ from kant.model.units import FOREVER, SECOND
 
 if TYPE_CHECKING:
     from kant.model.node import ClusterSpec
-    from kant.optimize.calendar.booked import BookedGpus, Collision
+    from kant.optimize.calendar.booked import Collision, HeldGpus
 
 SHOWN = 40
 """The most rows of a table; --json has all."""
@@ -35,7 +35,7 @@ def booked_calendar(path: Path, at: str | None, json: bool) -> int:
 
 
 def _json(
-    spec: ClusterSpec, now: int, bookings: list[BookedGpus], found: list[Collision], shared: list[str]
+    spec: ClusterSpec, now: int, bookings: list[HeldGpus], found: list[Collision], shared: list[str]
 ) -> dict[str, Any]:
     def seconds(time: int) -> float | None:
         return None if time >= FOREVER else time / SECOND
@@ -61,7 +61,7 @@ def _json(
     }  # fmt: skip
 
 
-def _show(spec: ClusterSpec, now: int, bookings: list[BookedGpus], found: list[Collision], shared: list[str]) -> None:
+def _show(spec: ClusterSpec, now: int, bookings: list[HeldGpus], found: list[Collision], shared: list[str]) -> None:
     from collections import Counter
 
     from kant.cli.show import console, print_table

@@ -13,7 +13,7 @@ from kant.cli.inputs import (
     Json,
     LedgerFlag,
     Seed,
-    Setting,
+    SimulationSetting,
     Until,
     Window,
     WorkloadFile,
@@ -31,7 +31,7 @@ def compare(
     profile: Annotated[
         list[str] | None, Parameter(help="A profile; repeat for each. Gains are relative to the first.", negative="")
     ] = None,
-    setting: Setting = SETTING,
+    setting: SimulationSetting = SETTING,
     window: Window = None,
     seed: Seed = 0,
     until: Until = None,

@@ -27,7 +27,7 @@ def demo(
     json: Json = False,
 ) -> int:
     """Generate two weeks of jobs, schedule it twice, print the gain and write the report."""
-    from kant.cli.runs import Batch, cut_short, labels, run_all, write_results
+    from kant.cli.runs import RunBatch, cut_short, labels, run_all, write_results
     from kant.cli.show import console, show_runs
     from kant.model.units import DAY
     from kant.workload.cluster_file import read_cluster
@@ -44,7 +44,7 @@ def demo(
         console.print(
             f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
         )
-    batch = Batch(workload, cluster, seed, round(days * DAY), out, len(profiles), queue_config=queue_config)
+    batch = RunBatch(workload, cluster, seed, round(days * DAY), out, len(profiles), queue_config=queue_config)
     results = run_all(batch, profiles, at_once, quiet=json)
     report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
     interrupted = cut_short(results, len(profiles))

@@ -12,7 +12,7 @@ from kant.cli.output import Reply
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.metrics.rate_law import Fitted, Losses
+    from kant.metrics.rate_law import FittedLaw, Losses
 
 elastic_app = App(name="elastic", help="Training jobs that can shrink, grow and end early.", help_format="plaintext")
 COLUMNS = ("batch", "tokens", "rate", "loss")
@@ -80,7 +80,7 @@ def _rows(path: Path) -> list[tuple[int, float, float, float]]:
     return found
 
 
-def _show(losses: Losses, found: Fitted, answer: dict[str, Any]) -> None:
+def _show(losses: Losses, found: FittedLaw, answer: dict[str, Any]) -> None:
     law = found.law
     print(f"{len(losses):,} cells of batch and tokens, {sum(map(len, losses.values())):,} rates in them")
     print(f"batch_power {law.batch_power:.2f} ± {found.batch_half:.2f}, "

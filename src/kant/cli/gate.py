@@ -15,7 +15,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.experiments.design import Experiment
-    from kant.experiments.gate import Verdict
+    from kant.experiments.gate import GateVerdict
     from kant.experiments.results import Results
     from kant.metrics.paired import Interval
     from kant.scheduler.profile import Profile
@@ -51,7 +51,7 @@ def gate(
     from kant.cli.sweep import finish
     from kant.experiments.figures import check_figure
     from kant.experiments.gate import verdict
-    from kant.experiments.store import Store
+    from kant.experiments.store import RunStore
 
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
     metrics = [check_figure(name, "--metric") for name in dict.fromkeys(metric or ["wait_s.p90"])]
@@ -59,7 +59,7 @@ def gate(
         raise InputError("--slices and --seeds", "numbers from 1 to 10000", f"{slices} and {seeds}")
     both = [load_profile(old), load_profile(new)]
     experiments = [_experiment(path, both, slices, seeds, format, cluster, queues) for path in traces]
-    kept = Store(store) if store is not None else None
+    kept = RunStore(store) if store is not None else None
     found: list[Results] = []
     for experiment in experiments:
         results, interrupted = finish(experiment, kept, at_once, quiet=json)
@@ -89,7 +89,7 @@ def _experiment(
     queues: Path | None,
 ) -> Experiment:
     """Return both policies on the slices of one trace. Without a cluster, one is sized to the whole trace."""
-    from kant.experiments.design import Experiment, Jobs
+    from kant.experiments.design import Experiment, GivenJobs
     from kant.workload.read import read_parts, read_workload
 
     jobs = read_workload(path, format=format)
@@ -98,7 +98,9 @@ def _experiment(
         name=path.name,
         profiles={"old": both[0], "new": both[1]},
         clusters={machines.name: machines},
-        sources={path.name: Jobs.of(path.name, [part for part, _ in read_parts(path, parts=slices, format=format)])},
+        sources={
+            path.name: GivenJobs.of(path.name, [part for part, _ in read_parts(path, parts=slices, format=format)])
+        },
         seeds=tuple(range(1, seeds + 1)),
         queue_config=load_queues(queues, jobs, both),
     )
@@ -113,14 +115,14 @@ def part(text: str, where: str, low: float, high: float) -> float:
     return value
 
 
-def heading(judged: Verdict, strict: bool) -> str:
+def heading(judged: GateVerdict, strict: bool) -> str:
     if judged.refuses(strict):
         unsure = not judged.objections and all(found.outcome != "regression" for found in judged.comparisons)
         return "REFUSED: it is not shown to do no harm" if unsure else "REGRESSION"
     return "PASS: both decide alike on every slice" if judged.alike else "PASS"
 
 
-def _lines(judged: Verdict, strict: bool) -> list[str]:
+def _lines(judged: GateVerdict, strict: bool) -> list[str]:
     """Return the verdict's lines for the terminal."""
     lines = [heading(judged, strict), *judged.objections]
     for found in judged.comparisons:
@@ -131,7 +133,7 @@ def _lines(judged: Verdict, strict: bool) -> list[str]:
 
 
 def _markdown(
-    judged: Verdict, names: list[str], traces: list[Path], allowed: float, confidence: float, strict: bool
+    judged: GateVerdict, names: list[str], traces: list[Path], allowed: float, confidence: float, strict: bool
 ) -> str:
     """Return the verdict as a section of Markdown."""
     from kant.experiments.figures import show
@@ -167,7 +169,7 @@ def _append(path: Path, text: str) -> None:
         raise InputError(f"--summary {path}", "a file that can be written", error.strerror) from None
 
 
-def _object(judged: Verdict, strict: bool) -> dict[str, object]:
+def _object(judged: GateVerdict, strict: bool) -> dict[str, object]:
     return {
         "passes": not judged.refuses(strict),
         "alike": judged.alike,

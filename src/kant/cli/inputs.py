@@ -55,7 +55,7 @@ Reservations = Annotated[
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class Setting:
+class SimulationSetting:
     """What a workload is simulated with, as options of `kant simulate` and `kant compare`."""
 
     format: Format = None
@@ -66,7 +66,7 @@ class Setting:
     services: Services = None
 
 
-SETTING = Setting()
+SETTING = SimulationSetting()
 
 LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (docs/why.md).", negative="")]
 

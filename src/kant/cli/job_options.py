@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Parameter
 
 from kant.cli.inputs import whole
-from kant.model.job_request import OPTIONS, Said
+from kant.model.job_request import OPTIONS, OptionField
 
 F = TypeVar("F", bound=Callable[..., int])
 TYPES = {"number": float, "whole": int, "flag": bool, "terminal": bool, "folder": Path}
@@ -33,7 +33,7 @@ def job_options(*names: str, **defaults: Any) -> Callable[[F], F]:
     return decorated
 
 
-def _parameter(name: str, said: Said, defaults: dict[str, Any]) -> inspect.Parameter:
+def _parameter(name: str, said: OptionField, defaults: dict[str, Any]) -> inspect.Parameter:
     option, default = said.option, defaults.get(name, said.default)
     kind: Any = tuple[str, ...] if option.many else TYPES.get(option.reads, str)
     how: dict[str, Any] = {"help": option.help}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kant.kube.serve.questions import LeaderQuestions
     from kant.live.start_forecasts import StartForecasts
     from kant.ops.desk import Desk
-    from kant.ops.view import View
+    from kant.ops.view import WorldView
     from kant.service.whatif import WhatIfDesk
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
@@ -118,7 +118,7 @@ def run(
     )
 
 
-def _view(questions: LeaderQuestions) -> View:
+def _view(questions: LeaderQuestions) -> WorldView:
     """Return the view of the state for operations. The leader loads the modules on the first request."""
     from kant.ops.state_view import leader_view
 

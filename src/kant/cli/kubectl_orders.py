@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
+from kant.cli.live import SYSTEM
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.kube.user.orders import Orders
 
-OwnNamespace = Annotated[
-    str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
-]
 Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or queue/NAME.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which cluster."""
+    """Which cluster, and how the answer is printed."""
 
     kubeconfig: Annotated[
         Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")
@@ -33,45 +31,56 @@ class Access:
     context: Annotated[
         str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")
     ] = None
+    json: Json = False
 
 
-ACCESS = Access()
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Inside(Access):
+    """Which namespace of which cluster."""
+
+    namespace: Annotated[
+        str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
+    ] = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class QuestionOptions(Inside):
+    """The options of a question."""
+
+    profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")] = ""
+    system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")] = SYSTEM
+
+
+ACCESS, INSIDE, ASKED = Access(), Inside(), QuestionOptions()
 
 
 def add_orders(app: App) -> None:
     """Add the verbs that give orders."""
 
     @app.command(name="hold")
-    def _hold(
-        *targets: Targets,
-        namespace: OwnNamespace = "",
-        access: Access = ACCESS,
-        json: Json = False,
-    ) -> int:
+    def _hold(*targets: Targets, inside: Inside = INSIDE) -> int:
         """Keep what waits from starting."""
-        return _give(targets, lambda orders, one: orders.hold(one), access, namespace, json)
+        return _give(targets, lambda orders, one: orders.hold(one), inside, inside.namespace)
 
     @app.command(name="release")
     def _release(
         *targets: Annotated[str, Parameter(help="Jobs or pods, queue/NAME, or node/NAME that was drained.")],
-        namespace: OwnNamespace = "",
-        access: Access = ACCESS,
-        json: Json = False,
+        inside: Inside = INSIDE,
     ) -> int:
         """Let start what is held, open a queue, give a drained node back."""
-        return _give(targets, lambda orders, one: orders.release(one), access, namespace, json)
+        return _give(targets, lambda orders, one: orders.release(one), inside, inside.namespace)
 
     @app.command(name="priority")
     def _priority(
         priority: Annotated[str, Parameter(help="A whole number; `class`: that of the PriorityClass.")],
         *targets: Annotated[str, Parameter(help="Jobs or pods, each with its gang.")],
-        namespace: OwnNamespace = "",
-        access: Access = ACCESS,
-        json: Json = False,
+        inside: Inside = INSIDE,
     ) -> int:
         """Give what waits another priority. Above that of its class only who may change queues."""
         said = _number(priority)
-        return _give(targets, lambda orders, one: orders.rank(one, said), access, namespace, json)
+        return _give(targets, lambda orders, one: orders.rank(one, said), inside, inside.namespace)
 
     @app.command(name="drain")
     def _drain(
@@ -81,10 +90,9 @@ def add_orders(app: App) -> None:
         ] = "",
         reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
         access: Access = ACCESS,
-        json: Json = False,
     ) -> int:
         """Let a queue run empty, or free a node: what runs there is evicted gang by gang, and waits again."""
-        return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "", json)
+        return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "")
 
 
 def _number(text: str) -> int | None:
@@ -97,11 +105,7 @@ def _number(text: str) -> int | None:
 
 
 def _give(
-    targets: tuple[str, ...],
-    order: Callable[[Orders, str], Awaitable[bool]],
-    access: Access,
-    namespace: str,
-    json: bool,
+    targets: tuple[str, ...], order: Callable[[Orders, str], Awaitable[bool]], access: Access, namespace: str
 ) -> int:
     """Give an order for each target; the first refusal ends the command."""
     import asyncio
@@ -121,4 +125,4 @@ def _give(
             return [one for one in targets if await order(orders, one)]
 
     done = asyncio.run(whole())
-    return Reply({"changed": done}, lambda: print("\n".join(done) or "nothing to change")).print(json)
+    return Reply({"changed": done}, lambda: print("\n".join(done) or "nothing to change")).print(access.json)

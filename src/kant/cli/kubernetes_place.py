@@ -18,7 +18,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.cli.leader import LeaderWords
-    from kant.cli.live import Live
+    from kant.cli.live import LiveCluster
     from kant.cli.own_pods import OwnPods
     from kant.kube.user.job_manifest import PodOptions
     from kant.kube.user.jobs import UserJobs
@@ -183,7 +183,7 @@ class KubernetesPlace:
             journal, now = _with_extra(lambda: work(Path(folder)))
             return read_past(journal, today=now)
 
-    def _live(self, futures: bool = False) -> Live | LeaderWords | OwnPods:
+    def _live(self, futures: bool = False) -> LiveCluster | LeaderWords | OwnPods:
         """Return the present state of the cluster, as `kubectl kant` sees it."""
         from kant.cli.live import stand
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.cli.live import Live
+    from kant.cli.live import LiveCluster
     from kant.cli.output import Printable, Reply
     from kant.insight.expected_start import StartForecast
     from kant.kube.connect.config import Config
@@ -25,9 +25,9 @@ SOON = 1.5
 
 
 class LeaderWords:
-    """Answers like `Live`, in the words of the leader; if it does not respond, in those of `alone`."""
+    """Answers like `LiveCluster`, in the words of the leader; if it does not respond, in those of `alone`."""
 
-    def __init__(self, config: Config, system: str, ticket: str, alone: Callable[[], Live]) -> None:
+    def __init__(self, config: Config, system: str, ticket: str, alone: Callable[[], LiveCluster]) -> None:
         self.config = config
         self.system = system
         self.ticket = ticket
@@ -53,7 +53,7 @@ class LeaderWords:
         """Return what the cluster has, runs and is asked for, without asking the leader."""
         return self.alone().status(optimality)
 
-    def _ask(self, word: str, namespace: str, name: str, otherwise: Callable[[Live], Reply]) -> Printable:
+    def _ask(self, word: str, namespace: str, name: str, otherwise: Callable[[LiveCluster], Reply]) -> Printable:
         about = {"namespace": namespace or self.config.namespace, "name": name} if name else {}
         return LeaderReply(self, word, about, otherwise)
 
@@ -62,7 +62,7 @@ class LeaderReply:
     """An answer that is requested once the output format is known."""
 
     def __init__(
-        self, words: LeaderWords, word: str, about: dict[str, str], otherwise: Callable[[Live], Reply]
+        self, words: LeaderWords, word: str, about: dict[str, str], otherwise: Callable[[LiveCluster], Reply]
     ) -> None:
         self.words = words
         self.word = word
@@ -100,7 +100,7 @@ def _terminal() -> dict[str, str]:
 
 async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
     """Answer on the leader's side, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
-    from kant.cli.live import Live
+    from kant.cli.live import LiveCluster
     from kant.insight.expected_start import StartForecast
     from kant.kube.serve.asked import NotYetError
     from kant.kube.serve.questions import NotLeadingError
@@ -109,12 +109,12 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
 
     only = (question.namespace, question.name)
 
-    def live() -> Live:
+    def live() -> LiveCluster:
         if driver.core is None or not driver.core.is_settled:
             raise NotLeadingError
         found = rebuilt_state(driver, only)
         count_from(found.zero)
-        return Live(found, question.namespace)
+        return LiveCluster(found, question.namespace)
 
     found, made = live(), None
     if question.word in ("why", "eta"):
@@ -128,7 +128,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
                 made = StartForecast(-1, 0, 0, {})
             elif made is None or any(job not in made.jobs for job in now):
                 raise NotYetError("the forecast", "one that is made: ask again")
-    return Live(found.found, question.namespace, made).said(question)
+    return LiveCluster(found.found, question.namespace, made).said(question)
 
 
 async def _forecast(core: Core, forecasts: StartForecasts, jobs: tuple[str, ...]) -> StartForecast | None:

@@ -19,7 +19,7 @@ from kant.model.units import show_duration
 if TYPE_CHECKING:
     from kant.cli.leader import LeaderWords
     from kant.cli.own_pods import OwnPods
-    from kant.cli.show import Terminal
+    from kant.cli.show import StandardOutput
     from kant.cluster.state import ClusterState
     from kant.insight.expected_start import StartForecast
     from kant.kube.connect.config import Config
@@ -31,7 +31,7 @@ SYSTEM = "kant-system"
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveCluster:
     """Answers from the state of a cluster. `namespace` is the default one, `made` an existing forecast."""
 
     found: RebuiltState
@@ -201,7 +201,7 @@ class Live:
         return Reply(answer, show)
 
 
-def _console() -> Terminal:
+def _console() -> StandardOutput:
     from kant.cli.show import console
 
     return console
@@ -231,7 +231,7 @@ def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
     section("on", [f"{node}: {pods} pod{'s' if pods > 1 else ''}" for node, pods in answer["nodes"].items()])
 
 
-def facts(live: Live, job: str) -> dict[str, Any]:
+def facts(live: LiveCluster, job: str) -> dict[str, Any]:
     """Return the facts about a job."""
     from kant.live.answers import job_facts
     from kant.live.sentences import public_id, size_sentence
@@ -256,7 +256,7 @@ longer to load than to run; and the same for a question about the future, which 
 
 def stand(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM, futures: bool = False
-) -> Live | LeaderWords | OwnPods:
+) -> LiveCluster | LeaderWords | OwnPods:
     """Return what answers about a cluster: its leader, if the caller may ask it; else its present state, read from the
     API server; or the caller's own pods, if they may see no others.
 
@@ -284,7 +284,7 @@ def stand(
     return alone()
 
 
-def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures: bool) -> Live:
+def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures: bool) -> LiveCluster:
     """Return the present state of a cluster, read from its API server. `profile` "": the one that was seen."""
     import asyncio
     import os
@@ -304,4 +304,4 @@ def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures
     own = parse_profile(seen.profile, where) if from_leader else load_profile(profile or "kant")
     found = asyncio.run(rebuilt(config, own, namespace=system))
     count_from(found.zero)
-    return Live(found, config.namespace)
+    return LiveCluster(found, config.namespace)

@@ -13,13 +13,15 @@ from rich.table import Table
 from kant.cli.output import Reply
 from kant.cli.show import console
 from kant.model.errors import InputError
-from kant.ops.bench.agents import Agent, Oracle, Random, Replay, Scripted
-from kant.ops.bench.run import Row, Score, bench, read_rows, traces
-from kant.ops.bench.task import HERE, Task, read_tasks
+from kant.ops.bench.agents import BenchAgent, Oracle, RandomAgent, ReplayAgent, Scripted
+from kant.ops.bench.run import AttemptRow, Score, bench, read_rows, traces
+from kant.ops.bench.task import HERE, BenchTask, read_tasks
 from kant.ops.bench.tools import Kind
 
 
-def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | None, model: str | None) -> Agent:
+def agent_of(
+    name: str, tasks: Sequence[BenchTask], traced: Path | None, url: str | None, model: str | None
+) -> BenchAgent:
     """Return the agent of a name. Raises InputError for a missing or superfluous option."""
     if traced is not None and name != "replay":
         raise InputError("--traces", "results of --out, with --agent replay and only there", traced)
@@ -34,15 +36,15 @@ def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | N
             raise InputError("--agent llm", "--url of an OpenAI-compatible endpoint, and --model")
         return Model(url, model, os.environ.get("KANT_LLM_KEY", ""))
     if name == "replay" and traced is not None:
-        return Replay(traces(read_rows(traced)))
+        return ReplayAgent(traces(read_rows(traced)))
     if name == "replay":
         from kant.ops.bench.remembering import Remembering
         from kant.ops.memory.runbooks import Runbooks
 
         return Remembering(Oracle(tasks), Runbooks())
-    made: dict[str, Agent] = {
+    made: dict[str, BenchAgent] = {
         "oracle": Oracle(tasks), "rules": Scripted("rules", looks=True), "greedy": Scripted("greedy"),
-        "naive": Scripted("naive", naive=True), "random": Random(),
+        "naive": Scripted("naive", naive=True), "random": RandomAgent(),
     }  # fmt: skip
     return made[name]
 
@@ -81,11 +83,11 @@ def list_tasks(chosen: str, folder: Path | None, json: bool) -> int:
     return Reply({"tasks": rows}, shown).print(json)
 
 
-def _rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _rows(rows: Sequence[AttemptRow]) -> list[dict[str, Any]]:
     return [{key: value for key, value in msgspec.to_builtins(row).items() if key != "calls"} for row in rows]
 
 
-def _show(tasks: Sequence[Task], rows: Sequence[Row], score: Score, agent: str, k: int) -> None:
+def _show(tasks: Sequence[BenchTask], rows: Sequence[AttemptRow], score: Score, agent: str, k: int) -> None:
     table = Table("task", "category", "passed", "turns", "what was wrong", box=None)
     for task in tasks:
         own = [row for row in rows if row.task == task.name]

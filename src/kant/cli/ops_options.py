@@ -13,7 +13,7 @@ from kant.cli.inputs import Home, parse_at
 from kant.cli.kube_options import Kube
 
 if TYPE_CHECKING:
-    from kant.ops.opening import Cluster, Opening
+    from kant.ops.opening import KubeCluster, Opening
 
 GROUP = Group("Which cluster")
 
@@ -52,9 +52,9 @@ class Where(Kube):
         given = (self.home, self.journal, parse_at(self.at), self.scenario, Role(self.role), self.limits, self.folder)
         return Opening(*given, tokens, self._cluster() if self else None)
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> KubeCluster:
         with needs("kube"):
             from kant.kube.connect.config import load
-        from kant.ops.opening import Cluster
+        from kant.ops.opening import KubeCluster
 
-        return Cluster(load(self.kubeconfig, self.context), self.system, self.namespace)
+        return KubeCluster(load(self.kubeconfig, self.context), self.system, self.namespace)

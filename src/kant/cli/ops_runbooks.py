@@ -13,7 +13,7 @@ from kant.cli.output import Reply
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.ops.memory.replay import Run
+    from kant.ops.memory.replay import RunbookRun
     from kant.ops.memory.runbooks import Runbook, Runbooks
 
 runbooks_app = App(name="runbooks", help="Compile solved tasks into runbooks, review them, and repeat them.")
@@ -96,7 +96,7 @@ def run(
     """Do tasks as their runbooks say, as far as the conditions of each step hold. Where they do not it stops."""
     from kant.cli.ops import asked
     from kant.cli.ops_show import show_runs
-    from kant.ops.memory.replay import Run
+    from kant.ops.memory.replay import RunbookRun
     from kant.ops.memory.together import run_together
     from kant.ops.memory.traces import DeskTools
 
@@ -104,13 +104,13 @@ def run(
         raise InputError("ops runbooks run", "at least one task, such as 'drain node-00003'")
     books, desk = _load(folder), where.opening().desk("runbook")
     tools = DeskTools(desk, lambda question: desk.who.user if yes or asked(question) else "")
-    runs = run_together(tasks, tools, lambda task, own: Run(task, own, books, lambda trace: None, traces))
+    runs = run_together(tasks, tools, lambda task, own: RunbookRun(task, own, books, lambda trace: None, traces))
     found = {"tasks": [_row(each) for each in runs]}
     Reply(found, lambda: show_runs(found["tasks"])).print(json)
     return 0 if all(each.trace.ended for each in runs) else STOPPED
 
 
-def _row(run: Run) -> dict[str, Any]:
+def _row(run: RunbookRun) -> dict[str, Any]:
     """Return the result of a task."""
     steps = [
         {"tool": step.call.tool, "args": step.call.args, "answer": _short(step.answer or {})}

@@ -76,7 +76,7 @@ class TrialReply(NamedTuple):
         return int(self.never)
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """A place that answers questions. Each answer raises InputError for an unknown job."""
 
     def why(self, job: str) -> Printable:
@@ -96,7 +96,7 @@ class Source(Protocol):
         ...
 
 
-class Place(Source, Protocol):
+class Place(AnswerSource, Protocol):
     """A running Kant."""
 
     def submit(self, wanted: Wanted) -> Submitted:

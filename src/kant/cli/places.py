@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kant.cli.kube_options import Kube
-    from kant.cli.place import Place, Source
+    from kant.cli.place import AnswerSource, Place
 
 
 def place_of(home: Path | None, there: Kube | None) -> Place:
@@ -30,7 +30,7 @@ def place_of(home: Path | None, there: Kube | None) -> Place:
 
 def questions_of(
     home: Path | None, there: Kube | None, journal: Path | None, at: str | None, learn: bool = True
-) -> Source:
+) -> AnswerSource:
     """Return a journal as of a time if one is given, else the Kant to use."""
     if journal is not None:
         from kant.cli.journal_place import JournalPlace

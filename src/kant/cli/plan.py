@@ -103,13 +103,13 @@ def capacity(
     """Say how much of each resource must be reserved so that all pipelines meet their deadlines, and when each task
     starts."""
     from kant.optimize.capacity.file import read_instance, read_plan
-    from kant.optimize.capacity.learned import Learned
+    from kant.optimize.capacity.learned import LearnedInsertion
     from kant.optimize.capacity.solve import plan as make_plan
     from kant.optimize.capacity.solve import replan
 
     if (before is None) != (plan is None):
         raise InputError("--before and --plan", "both or none")
-    order = Learned() if search == "learned" else None
+    order = LearnedInsertion() if search == "learned" else None
     seconds = effort(limit)
     asked, node_gpus, left_out = _asked(instance, format, deadline, wait, tick, node)
     if before is not None and plan is not None:

@@ -12,7 +12,7 @@ from kant.cli.output import Reply
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.optimize.dispatch.tasks import Tasks
+    from kant.optimize.dispatch.tasks import TaskStream
 
 
 def dispatch(
@@ -57,7 +57,7 @@ def dispatch(
     if not load:
         raise InputError("--load", "one load or more")
 
-    def drawn(number: int) -> Tasks:
+    def drawn(number: int) -> TaskStream:
         if file is not None:
             return read_tasks(file)
         if mix == "functions":

@@ -29,7 +29,7 @@ def residency(
     """Say at each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
     from where it lives."""
     from kant.optimize.residency.exact import shortest
-    from kant.optimize.residency.file import read_program
+    from kant.optimize.residency.generate import read_program
     from kant.optimize.residency.program import duration
     from kant.optimize.residency.search import beam, greedy
 

@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.metrics.paired import Interval
-    from kant.optimize.workflow.load import Load
+    from kant.optimize.workflow.load import WorkflowStream
 
 Files = Annotated[Path, Parameter(help="More workflows on the same processors: each arrival is one of them.")]
 Every = Annotated[str, Parameter(help="The mean time between two arrivals, such as 30m (or a whole number).")]
@@ -106,10 +106,10 @@ def train(
     return Reply(answer, lambda: console.print(f"weights written to {out}", soft_wrap=True)).print(json)
 
 
-def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str | None, most: int) -> Load:
+def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str | None, most: int) -> WorkflowStream:
     """Return the stream that the options describe. Times are durations, or whole numbers, as in the files."""
     from kant.model.units import parse_duration
-    from kant.optimize.workflow.load import Load
+    from kant.optimize.workflow.load import WorkflowStream
 
     graphs = tuple(load_graph(path, cluster) for path in files)
     if any(graph.timed != graphs[0].timed for graph in graphs):
@@ -125,10 +125,10 @@ def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str
     if not 0 <= most <= 1_000_000:
         raise InputError("--most", "a number of workflows from 0 on", most)
     mean = ticks(every, "--every")
-    return Load(graphs, mean, ticks(until, "--until") if until is not None else 200 * mean, most, most)
+    return WorkflowStream(graphs, mean, ticks(until, "--until") if until is not None else 200 * mean, most, most)
 
 
-def _stream_json(load: Load, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _stream_json(load: WorkflowStream, rows: list[dict[str, Any]]) -> dict[str, Any]:
     from math import isfinite
 
     from kant.model.units import SECOND
@@ -149,7 +149,7 @@ def _stream_json(load: Load, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _show_stream(load: Load, rows: list[dict[str, Any]], first: str, seeds: int) -> None:
+def _show_stream(load: WorkflowStream, rows: list[dict[str, Any]], first: str, seeds: int) -> None:
     from kant.cli.plan_workflow import shown_by
     from kant.cli.show import console, print_table
 

@@ -13,8 +13,8 @@ from kant.cli.output import Reply
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.optimize.workflow.graph import Graph, Run
-    from kant.optimize.workflow.policy import Policy
+    from kant.optimize.workflow.graph import Graph, StageRun
+    from kant.optimize.workflow.policy import WorkflowRule
 
 OPTIMAL = "optimal"
 WIDTH = 72
@@ -72,7 +72,7 @@ def load_graph(path: Path, cluster: str | None) -> Graph:
     return graph_of(read, [Processor(node.name, node.model, node.gpus) for node in nodes])
 
 
-def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...], int]:
+def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[StageRun, ...], int]:
     """Return the plan of a policy, and a time before which no plan ends."""
     from kant.optimize.workflow.bounds import lower_bound
     from kant.optimize.workflow.exact import shortest
@@ -87,7 +87,7 @@ def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...],
     return plan(graph, policy_named(policy, [*POLICIES, OPTIMAL])), lower_bound(graph)
 
 
-def policy_named(name: str, known: Sequence[str]) -> Policy:
+def policy_named(name: str, known: Sequence[str]) -> WorkflowRule:
     """Return the policy of a name, or the learned order of a file; raises InputError for neither."""
     from kant.optimize.workflow.policies import POLICIES
     from kant.optimize.workflow.weights import read_weights
@@ -139,7 +139,7 @@ def _row_json(graph: Graph, name: str, end: int, bound: int) -> dict[str, Any]:
     return {"policy": name, "makespan": _ticks(graph, end), "bound": _ticks(graph, bound), "proven": end == bound}
 
 
-def plan_json(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> dict[str, Any]:
+def plan_json(graph: Graph, policy: str, runs: Sequence[StageRun], bound: int) -> dict[str, Any]:
     """Return the plan as `--json` prints it."""
     from kant.optimize.workflow.bounds import slack
     from kant.optimize.workflow.graph import makespan
@@ -169,7 +169,7 @@ def _proof(graph: Graph, end: int, bound: int) -> str:
     return "no plan ends earlier" if end == bound else f"no plan ends before {show(bound)}"
 
 
-def _show_plan(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> None:
+def _show_plan(graph: Graph, policy: str, runs: Sequence[StageRun], bound: int) -> None:
     from kant.cli.show import console, print_table
     from kant.optimize.workflow.bounds import slack
     from kant.optimize.workflow.graph import makespan
@@ -206,7 +206,7 @@ def _show_compared(graph: Graph, rows: Sequence[tuple[str, int, int]]) -> None:
     print_table(("policy", "ends after", "above the bound"), cells)
 
 
-def picture(graph: Graph, runs: Sequence[Run], width: int = WIDTH) -> list[str]:
+def picture(graph: Graph, runs: Sequence[StageRun], width: int = WIDTH) -> list[str]:
     """Return a line for each used processor, with each run from its start to its end, and a line of times."""
     end = max((run.end for run in runs), default=0)
     busy = sorted({run.processor for run in runs})

@@ -44,7 +44,7 @@ class Track:
         return f"{self.label}: day {self.day:.1f} of {self.days:.1f}, {self.done:,} of {self.jobs:,} jobs done{rest}"
 
 
-class Shown(Protocol):
+class ProgressDisplay(Protocol):
     """A display of the progress of runs."""
 
     def begin(self, label: str) -> None:
@@ -124,7 +124,7 @@ class Nothing:
 
 
 @contextmanager
-def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[Shown]:
+def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[ProgressDisplay]:
     """Show the progress of runs of `jobs` jobs over a span of simulated time."""
     if quiet:
         yield Nothing()

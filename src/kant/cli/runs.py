@@ -31,8 +31,8 @@ from kant.experiments.pool import cores
 from kant.model.node import ClusterSpec
 
 if TYPE_CHECKING:
-    from kant.cli.inputs import Setting
-    from kant.cli.progress import Shown
+    from kant.cli.inputs import SimulationSetting
+    from kant.cli.progress import ProgressDisplay
     from kant.metrics.result import RunResult
     from kant.model.event import GpusBooked
     from kant.model.tenant import QueueConfig
@@ -66,7 +66,7 @@ def one_interrupt() -> Iterator[list[bool]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RunBatch:
     """The common settings of the runs of one command. `runs` is their number.
 
     With `out`, journals are written and the intervals kept that pictures need.
@@ -109,15 +109,15 @@ class Batch:
 
 
 def batch_of(
-    file: Path, setting: Setting, window: str | None, profiles: Sequence[Profile], seed: int, until: int,
+    file: Path, setting: SimulationSetting, window: str | None, profiles: Sequence[Profile], seed: int, until: int,
     out: Path | None, ledger: bool, reservations: Path | None = None,
-) -> Batch:  # fmt: skip
+) -> RunBatch:  # fmt: skip
     """Read all files of the options, and check them against each other. Raises InputError."""
     check_out(out)
     jobs = load_workload(file, setting.format, setting.slice, window)
     cluster = load_cluster(setting.cluster, jobs)
     queue_config = load_queues(setting.queues, jobs, profiles)
-    return Batch(
+    return RunBatch(
         jobs, cluster, seed, until, out, len(profiles), queue_config, ledger,
         faults=load_faults(setting.faults, cluster, profiles),
         services=load_services(setting.services, jobs, queue_config, profiles, seed),
@@ -126,7 +126,7 @@ def batch_of(
 
 
 def run_all(
-    batch: Batch, profiles: Sequence[Profile], at_once: int | None = None, quiet: bool = False
+    batch: RunBatch, profiles: Sequence[Profile], at_once: int | None = None, quiet: bool = False
 ) -> list[RunResult]:
     """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
     from kant.sim.options import read_options
@@ -149,7 +149,9 @@ def run_all(
     return results
 
 
-def _run_in_turn(batch: Batch, runs: Sequence[tuple[str, Profile]], asked: list[bool], sight: Shown) -> list[RunResult]:
+def _run_in_turn(
+    batch: RunBatch, runs: Sequence[tuple[str, Profile]], asked: list[bool], sight: ProgressDisplay
+) -> list[RunResult]:
     results: list[RunResult] = []
     for label, profile in runs:
         sight.begin(label)

@@ -44,7 +44,7 @@ LEFT_OUT = frozenset({
 SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 10: "USR1", 12: "USR2", 15: "TERM", 18: "CONT", 28: "WINCH"}
 
 
-class Said(NamedTuple):
+class SbatchOption(NamedTuple):
     """An sbatch option: its long name, its value, and its place."""
 
     name: str
@@ -52,15 +52,15 @@ class Said(NamedTuple):
     place: str
 
 
-class Translation:
+class SbatchTranslation:
     """The translation of sbatch options: `options` of `kant submit`, those without a meaning here (`left_out`), and the
     errors of the others (`faults`)."""
 
-    def __init__(self, said: list[Said]) -> None:
+    def __init__(self, said: list[SbatchOption]) -> None:
         self.left_out: list[str] = []
         self.faults: list[InputError] = []
         self.options: list[list[str]] = []
-        self.sizes: dict[str, Said] = {}
+        self.sizes: dict[str, SbatchOption] = {}
         for each in {one.name: one for one in said}.values():  # the last counts, as in Slurm
             try:
                 self.options += self._of(each)
@@ -71,7 +71,7 @@ class Translation:
         except InputError as error:
             self.faults.append(error)
 
-    def _of(self, said: Said) -> list[list[str]]:
+    def _of(self, said: SbatchOption) -> list[list[str]]:
         name, value, place = said
         if name == "--nice" and value is None:
             said = said._replace(value="100")
@@ -174,7 +174,7 @@ class Translation:
 # --- the forms of values ----------------------------------------------------------------------------------------------
 
 
-def _needed(said: Said) -> str:
+def _needed(said: SbatchOption) -> str:
     if not said.value:
         raise InputError(said.place, f"a value after {said.name}")
     return said.value

@@ -108,11 +108,11 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
     """Return the options in the head of a script, except those that are given."""
     if "#KANT" not in text and "#SBATCH" not in text:
         return []
-    from kant.cli.sbatch import SHORT, Said, Translation
+    from kant.cli.sbatch import SHORT, SbatchOption, SbatchTranslation
 
     said = {_long(word.partition("=")[0]) for word in given if word.startswith("-")}
     found: list[list[str]] = []
-    of_slurm: list[Said] | None = None
+    of_slurm: list[SbatchOption] | None = None
     faults: list[InputError] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
@@ -125,13 +125,13 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
         try:
             pairs = _pairs(_words(rest, place), place)
             if kind == "#SBATCH" and of_slurm is not None:
-                of_slurm += [Said(SHORT.get(name, name), value, place) for name, value in pairs]
+                of_slurm += [SbatchOption(SHORT.get(name, name), value, place) for name, value in pairs]
             else:
                 found += [_checked(name, value, place) for name, value in pairs]
         except InputError as error:
             faults.append(error)
     if of_slurm is not None:
-        made = Translation(of_slurm)
+        made = SbatchTranslation(of_slurm)
         faults += made.faults
         found = made.options + found
         if made.left_out and not faults:

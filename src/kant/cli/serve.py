@@ -46,7 +46,7 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Setup(EngineOptions):
+class ServeSetup(EngineOptions):
     """The engines, what comes, and what they promise."""
 
     engines: Annotated[int, Parameter(help="The number of engines.", converter=whole)] = 4
@@ -58,7 +58,7 @@ class Setup(EngineOptions):
     tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
 
 
-DEFAULT = Setup()
+DEFAULT = ServeSetup()
 
 
 @serve_app.command
@@ -71,7 +71,7 @@ def simulate(
         str, Parameter(help="The policy that orders requests on an engine (see `kant serve policies`).")
     ] = "fcfs",
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
-    setup: Setup = DEFAULT,
+    setup: ServeSetup = DEFAULT,
     seed: Seed = 0,
     out: ServeOut = None,
     json: Json = False,
@@ -105,7 +105,7 @@ def compare(
     router: Annotated[
         list[str] | None, Parameter(help="A router; repeat for each. Default: least-tokens.", negative="")
     ] = None,
-    setup: Setup = DEFAULT,
+    setup: ServeSetup = DEFAULT,
     seed: Seed = 0,
     out: ServeOut = None,
     json: Json = False,
@@ -211,15 +211,17 @@ def verify(
     json: Json = False,
 ) -> int:
     """Run recorded runs of vLLM's own scheduler through the engine and count what agrees to the bit."""
-    from kant.cli.show import console
+    from kant.cli.show import console, print_table
     from kant.serving.recording import read_recording, verify
 
     found = verify(read_recording(file))
     if json:
         print_json(found.json())
     else:
-        console.print(f"{found.cells_exact:,} of {found.cells:,} runs exact; {found.steps:,} engine steps")
-        console.print(f"{found.exact:,} of {found.requests:,} requests exact; {found.preemptions:,} preemptions")
+        columns = ["mode", "runs", "exact", "requests", "exact", "preemptions", "steps"]
+        rows = [[mode, *(f"{count:,}" for count in counts.json().values())] for mode, counts in found.modes.items()]
+        print_table(columns, rows, left=columns[:1])
+        console.print(f"{found.exact:,} of {found.requests:,} requests exact")
         if (odd := found.first_difference) is not None:
             console.print(
                 f"first difference: cell {odd.cell}, request {odd.request}: {odd.field} is {odd.ours!r},"
@@ -245,7 +247,9 @@ def _known(pairs: list[tuple[str, str]]) -> None:
         router_named(router)
 
 
-def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[EngineSettings, Requests, dict[str, Any]]:
+def _prepared(
+    path: Path, form: str | None, setup: ServeSetup, seed: int
+) -> tuple[EngineSettings, Requests, dict[str, Any]]:
     """Return the engines' settings, the requests, and the facts of both for a summary."""
     from kant.model.errors import InputError
     from kant.serving.read import read_requests
@@ -266,14 +270,17 @@ def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[En
 
 
 def _run(
-    coming: Requests, settings: EngineSettings, setup: Setup, policy: str, router: str, seed: int
+    coming: Requests, settings: EngineSettings, setup: ServeSetup, policy: str, router: str, seed: int
 ) -> tuple[dict[str, Any], Served]:
     """Run once; return the summary, and the result of each request."""
+    from kant.serving.fleet import settings_under
     from kant.serving.fleet import simulate as run
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
     from kant.serving.summary import Objectives, summarise
 
-    served = run(coming, settings, setup.engines, policy_named(policy), router_named(router), seed)
+    rule = policy_named(policy)
+    served = run(coming, settings, setup.engines, rule, router_named(router), seed)
     summary = summarise(served, Objectives(setup.ttft, setup.tpot))
-    return {"policy": policy, "router": router, **summary}, served
+    ahead = settings_under(settings, rule).async_scheduling
+    return {"policy": policy, "router": router, "async_scheduling": ahead, **summary}, served

@@ -36,6 +36,10 @@ class EngineOptions:
     ] = 128
     max_tokens: Annotated[int, Parameter(help="The largest number of tokens in a step.", converter=whole)] = 2048
     prefix_cache: Annotated[bool, Parameter(help="Cache blocks of common prefixes of prompts.")] = True
+    async_scheduling: Annotated[
+        bool,
+        Parameter(help="Plan a step while the one before it is computed, which is vLLM's default; else after it."),
+    ] = True
     swap: Annotated[
         bool,
         Parameter(help="Swap the KV of preempted requests to host memory, instead of computing it again.", negative=""),
@@ -70,6 +74,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         options.max_tokens,
         options.prefix_cache,
         swap=options.swap,
+        async_scheduling=options.async_scheduling,
     )
 
 

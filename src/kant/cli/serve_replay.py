@@ -15,7 +15,7 @@ from kant.cli.serve_show import milliseconds
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.experiments.gate import Verdict
+    from kant.experiments.gate import GateVerdict
 
 FEWEST = 20
 """The fewest requests of a slice: the P99 of fewer means nothing."""
@@ -25,7 +25,7 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Change(EngineOptions):
+class ReplayChange(EngineOptions):
     """What is as it was, what would be, and what is promised."""
 
     router: Annotated[
@@ -34,6 +34,16 @@ class Change(EngineOptions):
     replicas: Annotated[int | None, Parameter(help="The new number of engines. Default: as now.", converter=whole)] = (
         None
     )
+    split: Annotated[
+        str | None,
+        Parameter(
+            help="PREFILL:DECODE, instead of --replicas: so many engines for prompts and for outputs. Default: each"
+            " engine does both."
+        ),
+    ] = None
+    kv_gb_s: Annotated[
+        float, Parameter(help="With --split, GB a second at which the KV of a prompt moves to its decode engine.")
+    ] = 25.0
     policy: Annotated[
         str | None, Parameter(help="The new policy, which orders requests on an engine. Default: as now.")
     ] = None
@@ -48,10 +58,10 @@ class Change(EngineOptions):
     slices: Annotated[int, Parameter(help="Parts of the day that are compared one by one.", converter=whole)] = 12
 
 
-CHANGE = Change()
+CHANGE = ReplayChange()
 
 
-def whatif(day: DayFile, /, *, change: Change = CHANGE, seed: Seed = 0, json: Json = False) -> None:
+def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> None:
     """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
     about, judged = _judged(day, change, 0.0, 0.95, seed)
     if json:
@@ -64,7 +74,7 @@ def gate(
     day: DayFile,
     /,
     *,
-    change: Change = CHANGE,
+    change: ReplayChange = CHANGE,
     max_regret: Annotated[str, Parameter(help="The allowed regression, as a share of the current value.")] = "2%",
     confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all figures together.")] = "95%",
     strict: Annotated[bool, Parameter(help="Also refuse a change that is not proven harmless.", negative="")] = False,
@@ -85,11 +95,13 @@ def gate(
     return 1 if judged.refuses(strict) else 0
 
 
-def _judged(path: Path, change: Change, allowed: float, confidence: float, seed: int) -> tuple[dict[str, Any], Verdict]:
+def _judged(
+    path: Path, change: ReplayChange, allowed: float, confidence: float, seed: int
+) -> tuple[dict[str, Any], GateVerdict]:
     """Return the facts of both, and each figure before and after."""
     import numpy as np
 
-    from kant.experiments.gate import Verdict, judge
+    from kant.experiments.gate import GateVerdict, judge
     from kant.serving.replay import FIGURES, FLOOR, Setup, by_slice, read_day, replay, whole
     from kant.serving.summary import Objectives
 
@@ -101,7 +113,9 @@ def _judged(path: Path, change: Change, allowed: float, confidence: float, seed:
     if not 1 <= change.slices <= max(count // FEWEST, 1):
         raise InputError("--slices", f"1 to {max(count // FEWEST, 1)}, for {FEWEST} requests in each", change.slices)
     now = Setup(change.now_router or day.router, change.now_replicas or day.engines, change.now_policy or day.policy)
-    then = Setup(change.router or now.router, change.replicas or now.engines, change.policy or now.policy)
+    prefill, decode = _split(change)
+    engines = prefill + decode or change.replicas or now.engines
+    then = Setup(change.router or now.router, engines, change.policy or now.policy, prefill, change.kv_gb_s)
     promise = Objectives(change.ttft, change.tpot)
     old, new = (replay(day, setup, settings, seed) for setup in (now, then))
     found = []
@@ -126,10 +140,24 @@ def _judged(path: Path, change: Change, allowed: float, confidence: float, seed:
         },
         "shadow": day.shadow,
     } | engine_about(change)
-    return about, Verdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
+    return about, GateVerdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
 
 
-def _rows(judged: Verdict) -> list[dict[str, Any]]:
+def _split(change: ReplayChange) -> tuple[int, int]:
+    """Return the engines for prompts and for outputs, both 0 where each does both. Raises InputError."""
+    if not change.kv_gb_s > 0:
+        raise InputError("--kv-gb-s", "a number of GB a second above 0", change.kv_gb_s)
+    if change.split is None:
+        return 0, 0
+    if change.replicas is not None:
+        raise InputError("--replicas", "none with --split, which says how many engines there are", change.replicas)
+    parts = change.split.split(":")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 5000 for part in parts):
+        raise InputError("--split", "PREFILL:DECODE, two numbers of engines from 1 to 5000", change.split)
+    return int(parts[0]), int(parts[1])
+
+
+def _rows(judged: GateVerdict) -> list[dict[str, Any]]:
     from kant.cli.gate import ends
 
     return [
@@ -145,7 +173,7 @@ def _rows(judged: Verdict) -> list[dict[str, Any]]:
     ]
 
 
-def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> None:
+def _show(about: dict[str, Any], judged: GateVerdict, verdicts: bool = False) -> None:
     from kant.cli.show import console, print_table
     from kant.experiments.gate import ends_text
 

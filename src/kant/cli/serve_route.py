@@ -16,6 +16,7 @@ from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.gateway.backend import Limits
+    from kant.gateway.gossip import Address
     from kant.gateway.outliers import Ejection
     from kant.gateway.spans import RequestSpans
     from kant.kube.user.endpoints import ServiceEndpoints
@@ -51,11 +52,9 @@ EventsPort = Annotated[
     ),
 ]  # fmt: skip
 GossipAt = Annotated[
-    str | None, Parameter("--gossip", help="Where other pickers of the same engines are heard, HOST:PORT, over UDP.")
+    str | None, Parameter("--gossip", help="Where others before the same engines are heard, HOST:PORT, over UDP.")
 ]
-Peers = Annotated[
-    str, Parameter(help="The other pickers, HOST:PORT,…, or one name of all, such as a headless Service.")
-]
+Peers = Annotated[str, Parameter(help="The others, HOST:PORT,…, or one name of all, such as a headless Service.")]
 Certificate = Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")]
 CertificateKey = Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")]
 Otlp = Annotated[
@@ -142,6 +141,17 @@ def _spans(url: str | None, service: str) -> RequestSpans | None:
     return RequestSpans(traces_url(url, "--otlp"), service)
 
 
+def _heard(gossip_at: str | None, peers: str) -> tuple[Address, list[Address]] | None:
+    """Return where others are heard, and their addresses; raises InputError for only one of the two options."""
+    from kant.gateway.server import address
+
+    if (gossip_at is None) != (not peers):
+        raise InputError("--gossip and --peers", "both, or none")
+    if gossip_at is None:
+        return None
+    return address(gossip_at, "--gossip"), [address(peer, "--peers") for peer in peers.split(",") if peer]
+
+
 def _log() -> logging.Logger:
     """Return a log on standard error of the events of backends."""
     from kant.live.logs import set_up
@@ -199,6 +209,8 @@ def route(
     tls_cert: Certificate = None,
     tls_key: CertificateKey = None,
     otlp: Otlp = None,
+    gossip_at: GossipAt = None,
+    peers: Peers = "",
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
@@ -208,6 +220,7 @@ def route(
 
     from kant.cli.show import console
     from kant.gateway.dispatch import Dispatcher
+    from kant.gateway.gossip import Gossip
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
@@ -237,7 +250,7 @@ def route(
         _tls(tls_cert, tls_key),
     )
     address(listen, "--listen")
-    spans = _spans(otlp, "kant-router")
+    spans, heard = _spans(otlp, "kant-router"), _heard(gossip_at, peers)
     chosen, choice = policy_named(policy), router_named(router)
     other = None if shadow is None else router_named(shadow)
     settings = engine_settings(engine)
@@ -249,7 +262,8 @@ def route(
         given = urls, settings, chosen, choice, limits, seed, model, ejection
         dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
         kept = None if record is None else Record(record, router, policy, shadow or "")
-        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read, spans)
+        gossip = None if heard is None else Gossip(dispatcher, *heard)
+        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read, spans, gossip)
 
     def ready(server: RouterServer) -> None:
         host = address(listen, "--listen")[0]
@@ -312,10 +326,7 @@ def pick(
     _seconds("--scrape-s", scrape_s, 0.05)
     events, tls, spans = _events(kv_events, router), _tls(tls_cert, tls_key), _spans(otlp, "kant-picker")
     host = address(listen, "--listen")[0]
-    if (gossip_at is None) != (not peers):
-        raise InputError("--gossip and --peers", "both, or none")
-    heard_at = None if gossip_at is None else address(gossip_at, "--gossip")
-    others = [address(peer, "--peers") for peer in peers.split(",") if peer]
+    heard = _heard(gossip_at, peers)
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
     other, ejection = None if shadow is None else router_named(shadow), _ejection(eject_after, eject_s)
     if shadow is not None and otlp is None:
@@ -324,7 +335,7 @@ def pick(
     def make() -> PickerServer:
         given = urls, settings, chosen, choice, limits, seed, None, ejection
         dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
-        gossip = None if heard_at is None else Gossip(dispatcher, heard_at, others)
+        gossip = None if heard is None else Gossip(dispatcher, *heard)
         return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip, spans)
 
     def ready(server: PickerServer) -> None:

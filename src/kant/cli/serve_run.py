@@ -14,7 +14,7 @@ from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.service.follow_services import Place
+    from kant.service.follow_services import ReplicaPlace
     from kant.serving.live_services import LiveService
 
 HERE = Kube()
@@ -39,7 +39,7 @@ def run(
     from kant.service.client import home_of
 
     with needs("kube"):
-        from kant.service.follow_services import Follower, alone, follow
+        from kant.service.follow_services import ServiceFollower, alone, follow
         from kant.service.follow_services import plan as ahead
     from kant.serving.live_services import read_live_services
 
@@ -57,11 +57,11 @@ def run(
 
     set_up(log_format)
     with alone(kept, [service.name for service in found]):
-        followers = [Follower(service, _place(service, services.parent, home, kube)) for service in found]
+        followers = [ServiceFollower(service, _place(service, services.parent, home, kube)) for service in found]
         follow(followers, _stop_signal())
 
 
-def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> Place:
+def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> ReplicaPlace:
     """Return the place of a service's replicas. Raises InputError if they cannot be there."""
     from kant.service.client import ServiceClient, home_of
 

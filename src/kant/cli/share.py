@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kant.model.adaptive import AdaptiveJob
-    from kant.optimize.share.outcome import Outcome
-    from kant.optimize.share.policy import Policy
+    from kant.optimize.share.outcome import SharingOutcome
+    from kant.optimize.share.policy import RoundPolicy
 
 share_app = App(
     name="share",
@@ -117,7 +117,7 @@ def _jobs(path: Path, format: str | None, slice: str | None) -> list[AdaptiveJob
     ]
 
 
-def _policy(name: str) -> Policy:
+def _policy(name: str) -> RoundPolicy:
     from kant.optimize.share.policies import ALSO, POLICIES
 
     found = POLICIES.get(ALSO.get(name, name))
@@ -127,8 +127,8 @@ def _policy(name: str) -> Policy:
 
 
 def _outcome(
-    jobs: list[AdaptiveJob], policy: Policy, gpus: int, length: str, preemption: str, weights: str | None
-) -> Outcome:
+    jobs: list[AdaptiveJob], policy: RoundPolicy, gpus: int, length: str, preemption: str, weights: str | None
+) -> SharingOutcome:
     from kant.optimize.share.rounds import simulate as run
 
     if not 1 <= gpus <= MOST_GPUS:
@@ -151,7 +151,7 @@ def _weights(text: str) -> Iterable[tuple[str, float]]:
         yield name.strip(), weight
 
 
-def _json(found: Outcome, each: bool = True) -> dict[str, Any]:
+def _json(found: SharingOutcome, each: bool = True) -> dict[str, Any]:
     import msgspec
 
     answer: dict[str, Any] = msgspec.to_builtins(found)
@@ -159,7 +159,7 @@ def _json(found: Outcome, each: bool = True) -> dict[str, Any]:
     return answer | ({"each": jobs} if each else {})
 
 
-def _show(found: list[tuple[str, Outcome]]) -> None:
+def _show(found: list[tuple[str, SharingOutcome]]) -> None:
     """Print the runs in the terminal."""
     from kant.cli.show import console, percent
     from kant.cli.show_answers import table

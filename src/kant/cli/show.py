@@ -25,7 +25,7 @@ WIDEST = 10_000
 """The width of the widest table, in characters."""
 
 
-class Terminal(Console):
+class StandardOutput(Console):
     """Standard output. Names come from files and users, so no text is interpreted as markup or terminal commands."""
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -67,7 +67,7 @@ class Terminal(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-console = Terminal(highlight=False, markup=False, emoji=False)
+console = StandardOutput(highlight=False, markup=False, emoji=False)
 
 
 def print_table(

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from kant.experiments.pool import LOOK_S, forked
 
 if TYPE_CHECKING:
-    from kant.cli.progress import Shown
-    from kant.cli.runs import Batch
+    from kant.cli.progress import ProgressDisplay
+    from kant.cli.runs import RunBatch
     from kant.metrics.result import RunResult
     from kant.scheduler.profile import Profile
 
 
 def run_side_by_side(
-    batch: Batch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: Shown
+    batch: RunBatch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: ProgressDisplay
 ) -> list[RunResult]:
     """Run each profile, `at_once` at a time. When `asked`, running ones end early and no other begins."""
     import kant.sim.run  # noqa: F401 - once for all: the processes have what this one has loaded
@@ -82,7 +82,7 @@ def _receive(line: Connection) -> tuple[str, Any]:
     return kind, value
 
 
-def _run(batch: Batch, label: str, profile: Profile, line: Connection) -> None:
+def _run(batch: RunBatch, label: str, profile: Profile, line: Connection) -> None:
     """Run one profile in a process of its own."""
     try:
         result = batch.run(label, profile, lambda done, now: line.send(("progress", (done, now))), line.poll)

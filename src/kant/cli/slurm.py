@@ -27,7 +27,7 @@ from kant.cli.slurm_common import (
     rows,
 )
 from kant.cli.slurm_lists import sacct, sinfo, squeue
-from kant.cli.srun import UsageError, hostnames, named
+from kant.cli.srun import SrunUsageError, hostnames, named
 
 
 def main(words: list[str]) -> int:
@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
 
     try:
         return _COMMANDS[name](arguments)
-    except (UsageError, app.UsageError, InputError) as error:
+    except (SrunUsageError, app.UsageError, InputError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
@@ -79,9 +79,9 @@ def _asked(words: list[str]) -> list[str]:
 
 def _said(words: list[str]) -> list[Any]:
     """Parse options of sbatch or a similar command, without what follows them."""
-    from kant.cli.sbatch import ALONE, SHORT, Said
+    from kant.cli.sbatch import ALONE, SHORT, SbatchOption
 
-    found, at = list[Said](), 0
+    found, at = list[SbatchOption](), 0
     while at < len(words):
         word = words[at]
         at += 1
@@ -90,21 +90,21 @@ def _said(words: list[str]) -> list[Any]:
             name, equals, value = word[:2], "=", word[2:]
         name = SHORT.get(name, name)
         if equals or name in ALONE or name in ("--pty", "--label", "--unbuffered", "--nice"):
-            found.append(Said(name, value if equals else None, "command line"))
+            found.append(SbatchOption(name, value if equals else None, "command line"))
             continue
         if at == len(words):
-            raise UsageError(f"{name}: expected a value after it")
-        found.append(Said(name, words[at], "command line"))
+            raise SrunUsageError(f"{name}: expected a value after it")
+        found.append(SbatchOption(name, words[at], "command line"))
         at += 1
     return found
 
 
 def _translated(said: list[Any]) -> list[list[str]]:
-    from kant.cli.sbatch import Translation
+    from kant.cli.sbatch import SbatchTranslation
 
-    made = Translation(said)
+    made = SbatchTranslation(said)
     if made.faults:
-        raise UsageError("; ".join(str(fault) for fault in made.faults))
+        raise SrunUsageError("; ".join(str(fault) for fault in made.faults))
     if made.left_out:
         print(f"kant: left out: {', '.join(made.left_out)}", file=sys.stderr)
     return made.options
@@ -173,7 +173,7 @@ def scancel(arguments: list[str]) -> int:
     jobs = [job for word in words for job in jobs_of(word)]
     if not jobs:
         if not {"me", "user", "name", "queue"} & set(said):
-            raise UsageError("expected the ids of jobs, or --me, --user, --name or --partition")
+            raise SrunUsageError("expected the ids of jobs, or --me, --user, --name or --partition")
         states = {"PENDING": "held,blocked,waiting", "PD": "held,blocked,waiting", "RUNNING": "running", "R": "running"}
         live = states.get(said.get("state", "").upper(), LIVE)
         found = rows(live, said.get("user", me() if "me" in said else ""), said.get("queue", ""))
@@ -221,7 +221,7 @@ def scontrol(arguments: list[str]) -> int:
             found = client().get("/v1/health")
             print(f"Kant {found['version']} at {found['cluster']} is UP")
         case _:
-            raise UsageError(
+            raise SrunUsageError(
                 f"expected show hostnames, hostlist, job, node or partition, hold, release, requeue, update or ping, "
                 f"got {' '.join(words)!r}"
             )
@@ -258,7 +258,7 @@ def _update(pairs: dict[str, str]) -> None:
     if low.keys() == {"partitionname", "state"}:
         orders = {"DOWN": "pause", "INACTIVE": "pause", "UP": "resume"}
         if (order := orders.get(low["state"].upper())) is None:
-            raise UsageError(f"State: expected UP, DOWN or INACTIVE, got {low['state']!r}")
+            raise SrunUsageError(f"State: expected UP, DOWN or INACTIVE, got {low['state']!r}")
         client().post(f"/v1/queues/{order}", {"queues": [low["partitionname"]]})
         return
     jobs = jobs_of(low.pop("jobid", ""))
@@ -267,7 +267,7 @@ def _update(pairs: dict[str, str]) -> None:
         if name == "timelimit":
             found = time_of(value, "TimeLimit")
             if not found:
-                raise UsageError("TimeLimit: expected a time such as 1:30:00")
+                raise SrunUsageError("TimeLimit: expected a time such as 1:30:00")
             asked["time_s"] = parse_limit(found[0][1], "TimeLimit") / SECOND
         elif name in ("partition", "name", "jobname"):
             asked["queue" if name == "partition" else "name"] = value
@@ -276,9 +276,9 @@ def _update(pairs: dict[str, str]) -> None:
         elif name == "priority" and re.fullmatch("-?[0-9]{1,9}", value):
             asked["priority"] = int(value)
         else:
-            raise UsageError(f"{name}: expected TimeLimit, Partition, Priority, Dependency or JobName with a value")
+            raise SrunUsageError(f"{name}: expected TimeLimit, Partition, Priority, Dependency or JobName with a value")
     if not jobs:
-        raise UsageError("expected JobId=ID")
+        raise SrunUsageError("expected JobId=ID")
     kant = client()
     for job in jobs:
         kant.post(kant.job(job, "update"), asked)

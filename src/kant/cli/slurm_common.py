@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from kant.cli.srun import UsageError, hostnames
+from kant.cli.srun import SrunUsageError, hostnames
 
 Row = dict[str, Any]
 STATES = {
@@ -33,7 +33,7 @@ def options(arguments: list[str], valued: dict[str, str], alone: dict[str, str])
         elif name in valued:
             if not equals:
                 if at == len(arguments):
-                    raise UsageError(f"{name}: expected a value after it")
+                    raise SrunUsageError(f"{name}: expected a value after it")
                 value = arguments[at]
                 at += 1
             found[valued[name]] = value
@@ -44,7 +44,7 @@ def options(arguments: list[str], valued: dict[str, str], alone: dict[str, str])
         elif not word.startswith("--") and all(f"-{letter}" in alone for letter in word[1:]):  # -hl
             found |= dict.fromkeys((alone[f"-{letter}"] for letter in word[1:]), "1")
         else:
-            raise UsageError(f"{word}: expected an option that Kant knows")
+            raise SrunUsageError(f"{word}: expected an option that Kant knows")
     return found, rest
 
 
@@ -133,7 +133,7 @@ def formatted(pattern: str, row: Row, columns: dict[str, tuple[str, Callable[[Ro
         if letter == "%":
             return "%"
         if letter not in columns:
-            raise UsageError(f"%{letter}: expected a column that Kant has ({', '.join(sorted(columns))})")
+            raise SrunUsageError(f"%{letter}: expected a column that Kant has ({', '.join(sorted(columns))})")
         title, value = columns[letter]
         text = title if head else str(value(row))
         if not width:

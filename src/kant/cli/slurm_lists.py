@@ -23,7 +23,7 @@ from kant.cli.slurm_common import (
     reason,
     rows,
 )
-from kant.cli.srun import UsageError, named
+from kant.cli.srun import SrunUsageError, named
 
 
 def squeue(arguments: list[str]) -> int:
@@ -98,7 +98,7 @@ def sacct(arguments: list[str]) -> int:
     fields = [name.partition("%")[0].lower() for name in names.split(",") if name]
     for name in fields:
         if name not in _FIELDS:
-            raise UsageError(
+            raise SrunUsageError(
                 f"{name}: expected fields that Kant has ({', '.join(title for title, _ in _FIELDS.values())})"
             )
     if "jobs" in said:
@@ -125,7 +125,7 @@ def _since(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1e6)
     except ValueError:
-        raise UsageError(f"--starttime: expected a time such as 2030-01-31 or now-7days, got {text!r}") from None
+        raise SrunUsageError(f"--starttime: expected a time such as 2030-01-31 or now-7days, got {text!r}") from None
 
 
 def _state(row: Row) -> tuple[str, str]:

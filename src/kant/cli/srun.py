@@ -61,12 +61,12 @@ PART = "--kant-part"
 """What one `srun` says to another on a machine that has joined."""
 
 
-class UsageError(Exception):
+class SrunUsageError(Exception):
     """The command line of `srun` is invalid."""
 
 
 @dataclass(slots=True)
-class Step:
+class SrunRequest:
     """The request of an `srun` line: options by the names of `VALUED`, and the command."""
 
     said: dict[str, str] = field(default_factory=dict)
@@ -74,9 +74,9 @@ class Step:
     command: list[str] = field(default_factory=list)
 
 
-def parsed(arguments: list[str]) -> Step:
+def parsed(arguments: list[str]) -> SrunRequest:
     """Parse the options and the command of a line. Raises UsageError."""
-    step, at = Step(), 0
+    step, at = SrunRequest(), 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-":
         word = arguments[at]
         at += 1
@@ -89,31 +89,31 @@ def parsed(arguments: list[str]) -> Step:
             step.label |= name == "--label" or (not word.startswith("--") and "l" in word)
             continue
         if name not in VALUED and name not in OTHERS:
-            raise UsageError(f"{name}: expected an option of srun that Kant knows")
+            raise SrunUsageError(f"{name}: expected an option of srun that Kant knows")
         if not equals and name in OPTIONAL:
             value = OPTIONAL[name]
         elif not equals:
             if at == len(arguments):
-                raise UsageError(f"{name}: expected a value after it")
+                raise SrunUsageError(f"{name}: expected a value after it")
             value = arguments[at]
             at += 1
         if name in VALUED:
             step.said[VALUED[name]] = value
     step.command = arguments[at:]
     if not step.command:
-        raise UsageError("COMMAND: expected a program and its arguments")
+        raise SrunUsageError("COMMAND: expected a program and its arguments")
     return step
 
 
-def _number(step: Step, name: str, text: str | None) -> int:
+def _number(step: SrunRequest, name: str, text: str | None) -> int:
     text = step.said.get(name, text or "0").partition("-")[0]
     if not re.fullmatch("[0-9]{1,6}", text):
-        raise UsageError(f"{name}: expected a whole number, got {text!r}")
+        raise SrunUsageError(f"{name}: expected a whole number, got {text!r}")
     return int(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StepProcess:
     """A process of a step: its rank, its rank on its node, and the index of that node in the step."""
 
     rank: int
@@ -121,7 +121,7 @@ class Task:
     node: int
 
 
-def layout(step: Step, env: Mapping[str, str]) -> tuple[list[int], list[Task]]:
+def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[StepProcess]]:
     """Return the indices of the job's nodes on which a step runs, and its tasks in blocks. Raises UsageError."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     chosen = list(range(len(names)))
@@ -129,13 +129,15 @@ def layout(step: Step, env: Mapping[str, str]) -> tuple[list[int], list[Task]]:
         wanted = hostnames(step.said["nodelist"])
         chosen = [at for at, name in enumerate(names) if name in wanted]
         if not chosen:
-            raise UsageError(f"--nodelist: expected nodes of the job ({', '.join(names)}), got {', '.join(wanted)!r}")
+            raise SrunUsageError(
+                f"--nodelist: expected nodes of the job ({', '.join(names)}), got {', '.join(wanted)!r}"
+            )
     if "exclude" in step.said:
         chosen = [at for at in chosen if names[at] not in hostnames(step.said["exclude"])]
     chosen = chosen[_number(step, "relative", None) :]
     nodes, per_node = _number(step, "nodes", None), _number(step, "per_node", None)
     if nodes > len(chosen):
-        raise UsageError(f"--nodes: expected at most {len(chosen)}, as many as the job has, got {nodes}")
+        raise SrunUsageError(f"--nodes: expected at most {len(chosen)}, as many as the job has, got {nodes}")
     tasks = _number(step, "ntasks", None)
     if nodes:
         chosen = chosen[:nodes]
@@ -147,16 +149,16 @@ def layout(step: Step, env: Mapping[str, str]) -> tuple[list[int], list[Task]]:
     elif tasks < len(chosen):
         chosen = chosen[:tasks]
     if not chosen:
-        raise UsageError("--nodes: expected a node of the job")
+        raise SrunUsageError("--nodes: expected a node of the job")
     each, rest = divmod(tasks, len(chosen))
     if per_node and tasks > per_node * len(chosen):
-        raise UsageError(f"--ntasks: expected at most {per_node * len(chosen)} with --ntasks-per-node, got {tasks}")
+        raise SrunUsageError(f"--ntasks: expected at most {per_node * len(chosen)} with --ntasks-per-node, got {tasks}")
     counts = [each + (at < rest) for at in range(len(chosen))]
-    found = [Task(0, local, node) for node, count in enumerate(counts) for local in range(count)]
-    return chosen, [Task(rank, one.local, one.node) for rank, one in enumerate(found)]
+    found = [StepProcess(0, local, node) for node, count in enumerate(counts) for local in range(count)]
+    return chosen, [StepProcess(rank, one.local, one.node) for rank, one in enumerate(found)]
 
 
-def gpus_of(step: Step, env: Mapping[str, str], chosen: list[int], tasks: list[Task]) -> list[list[str]]:
+def gpus_of(step: SrunRequest, env: Mapping[str, str], chosen: list[int], tasks: list[StepProcess]) -> list[list[str]]:
     """Return the GPUs of each of the step's nodes: those of the job, or, if the step requests some, as many that no
     other step of the job has requested, waiting for them. Nothing outside a job. Raises UsageError."""
     if "KANT_SLOTS" not in env:
@@ -166,14 +168,16 @@ def gpus_of(step: Step, env: Mapping[str, str], chosen: list[int], tasks: list[T
     if not asked or not slots[0][0]:
         return slots
     if not asked[0].isdigit():
-        raise UsageError(f"--gpus: expected a whole number, got {asked[0]!r}")
+        raise SrunUsageError(f"--gpus: expected a whole number, got {asked[0]!r}")
     needed = int(asked[0])
     if "gpus" in step.said:
         needed = -(-needed // len(chosen))
     elif "node_gpus" not in step.said:
         needed *= max(sum(one.node == node for one in tasks) for node in range(len(chosen)))
     if needed > len(slots[0]):
-        raise UsageError(f"--gpus: expected at most {len(slots[0])} on a node, as many as the job has, got {needed}")
+        raise SrunUsageError(
+            f"--gpus: expected at most {len(slots[0])} on a node, as many as the job has, got {needed}"
+        )
     if needed in (0, len(slots[0])):
         return slots
     locks = Path(f"/tmp/kant-steps-{os.getuid()}-{env.get('SLURM_JOB_ID')}-{env.get('KANT_ATTEMPT')}")
@@ -201,7 +205,12 @@ def _claimed(locks: Path, node: int, gpus: list[str], needed: int) -> list[str]:
 
 
 def environment(
-    step: Step, env: Mapping[str, str], chosen: list[int], tasks: list[Task], task: Task, gpus: list[list[str]]
+    step: SrunRequest,
+    env: Mapping[str, str],
+    chosen: list[int],
+    tasks: list[StepProcess],
+    task: StepProcess,
+    gpus: list[list[str]],
 ) -> dict[str, str]:
     """Return the environment of a task, on a node with these GPUs."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
@@ -311,10 +320,10 @@ def run_part() -> int:
     for env in said["tasks"]:
         env |= own
         env["PATH"] = f"{own.get('KANT_HOME', '')}/slurm:{env.get('PATH', os.defpath)}"
-    return start(Step(said["said"], said["label"], said["command"]), said["tasks"], {})
+    return start(SrunRequest(said["said"], said["label"], said["command"]), said["tasks"], {})
 
 
-def start(step: Step, here: list[dict[str, str]], elsewhere: dict[str, list[dict[str, str]]]) -> int:
+def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, list[dict[str, str]]]) -> int:
     """Start tasks with these environments, here and on other machines, and wait for them."""
     running: list[subprocess.Popen[bytes]] = []
     there: list[subprocess.Popen[bytes]] = []
@@ -364,7 +373,7 @@ def start(step: Step, here: list[dict[str, str]], elsewhere: dict[str, list[dict
     return worst
 
 
-def _line(step: Step, env: dict[str, str]) -> list[str]:
+def _line(step: SrunRequest, env: dict[str, str]) -> list[str]:
     """The command of a task, in its container where it has one. Raises OSError where there is no runtime."""
     image, of_job = step.said.get("image", ""), os.environ.get("KANT_CONTAINER", "")  # that of this machine
     if not image and not of_job:
@@ -378,7 +387,7 @@ def _line(step: Step, env: dict[str, str]) -> list[str]:
     return step_container(image.replace("#", "/", 1), mounts, folder, env).around(step.command, env)
 
 
-def _start_there(step: Step, host: str, envs: list[dict[str, str]]) -> subprocess.Popen[bytes]:
+def _start_there(step: SrunRequest, host: str, envs: list[dict[str, str]]) -> subprocess.Popen[bytes]:
     """Let another `srun` start tasks beside the part of this job that is on another machine. Raises OSError."""
     line = [sys.executable, "-m", "kant", "shell", os.environ["KANT_JOB_ID"], "--node", host, "--", "srun", PART]
     one = subprocess.Popen(line, stdin=subprocess.PIPE)

@@ -14,10 +14,10 @@ from kant.cli.output import print_json
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.experiments.design import Experiment, Run
+    from kant.experiments.design import Experiment, PlannedRun
     from kant.experiments.pool import Runner
     from kant.experiments.results import Results
-    from kant.experiments.store import Record, Store
+    from kant.experiments.store import Record, RunStore
 
 SweepFile = Annotated[Path, Parameter(help="A TOML file (docs/experiments.md).")]
 
@@ -40,13 +40,13 @@ def sweep(
     """Simulate profiles on workloads, clusters and seeds; each run once, and a table and a page of all."""
     from kant.cli.show import console
     from kant.cli.sweep_file import read_sweep
-    from kant.experiments.store import Store
+    from kant.experiments.store import RunStore
 
     folder = out or Path(file.stem)
     check_out(folder)
     chosen = read_sweep(file)
     experiment = chosen.experiment
-    store = Store(folder / "runs")
+    store = RunStore(folder / "runs")
     if not json:
         console.print(_design(experiment, sum(store.get(key) is not None for key in _keys(experiment))))
     if dry_run:
@@ -65,7 +65,7 @@ def sweep(
 
 
 def finish(
-    experiment: Experiment, store: Store | None, at_once: int | None, quiet: bool, ray: str | None = None
+    experiment: Experiment, store: RunStore | None, at_once: int | None, quiet: bool, ray: str | None = None
 ) -> tuple[Results, bool]:
     """Do the runs that the store lacks; return the results then, and whether the user interrupted.
 
@@ -114,7 +114,7 @@ def _runner(ray: str | None) -> Iterator[tuple[Runner, int]]:
         yield partial(run_on_ray, module), cores_of(module)
 
 
-def _keep(store: Store, key: str, record: Record, count: int, total: int) -> None:
+def _keep(store: RunStore, key: str, record: Record, count: int, total: int) -> None:
     try:
         store.put(key, record)
     except OSError as error:
@@ -127,7 +127,7 @@ def _keys(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys(run.key for run in experiment.runs))
 
 
-def _missing(experiment: Experiment, store: Store) -> list[str]:
+def _missing(experiment: Experiment, store: RunStore) -> list[str]:
     return [key for key in _keys(experiment) if store.get(key) is None]
 
 
@@ -146,7 +146,7 @@ def _design(experiment: Experiment, there: int) -> str:
     return f"{runs:,} run{'s' * (runs != 1)}: {product}{rest}"
 
 
-def _failures(results: Results, command: Callable[[Run], str]) -> list[tuple[str, str, str]]:
+def _failures(results: Results, command: Callable[[PlannedRun], str]) -> list[tuple[str, str, str]]:
     """Return each failed run's name, error, and the command that repeats it."""
     runs = results.experiment.runs
     return [(str(run), results.failed[run.key], command(run)) for run in runs if run.key in results.failed]

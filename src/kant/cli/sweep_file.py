@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from kant.cli.inputs import load_faults, load_profile
-from kant.experiments.design import Drawn, DrawnAfter, Experiment, Jobs, Run, Source
+from kant.experiments.design import Drawn, DrawnAfter, Experiment, GivenJobs, JobSource, PlannedRun
 from kant.experiments.figures import SHOWN, check_figure
 from kant.model.errors import InputError
 from kant.model.units import FOREVER, parse_duration, parse_window
@@ -80,7 +80,7 @@ class Sweep:
     """By workload and part: the words that name the trace to `kant simulate`, or that generate it."""
     options: tuple[str, ...]
 
-    def command(self, run: Run) -> str:
+    def command(self, run: PlannedRun) -> str:
         """Return the command that repeats a run; `--out` can be added to look at it."""
         words = self.jobs[run.workload, run.part]
         first = ""
@@ -158,9 +158,9 @@ def _table(path: Path) -> SweepTable:
 
 def _sources(
     table: SweepTable, where: str, here: Path, queue_config: QueueConfig | None, profiles: Sequence[Profile]
-) -> tuple[dict[str, Source], dict[tuple[str, int], tuple[str, ...]]]:
+) -> tuple[dict[str, JobSource], dict[tuple[str, int], tuple[str, ...]]]:
     """Return the workloads by name, with the words for their commands, each read or drawn once."""
-    sources: dict[str, Source] = {}
+    sources: dict[str, JobSource] = {}
     words: dict[tuple[str, int], tuple[str, ...]] = {}
     names = _labels([entry.name or Path(entry.trace).name or entry.generate for entry in table.workloads])
     for number, (name, entry) in enumerate(zip(names, table.workloads, strict=True), start=1):
@@ -196,7 +196,7 @@ def _sources(
 
 def read_trace(
     name: str, entry: WorkloadTable, here: Path, where: str, words: dict[tuple[str, int], tuple[str, ...]]
-) -> Jobs:
+) -> GivenJobs:
     """Read a trace in its parts; the words that name each part to `kant simulate` are added to `words`."""
     if not 1 <= entry.parts <= 10_000:
         raise InputError(f"{where}: parts", "a number from 1 to 10000", entry.parts)
@@ -217,7 +217,7 @@ def read_trace(
     for part, (_, span) in enumerate(read):
         text = entry.window if entry.parts == 1 else f"{span[0]}us:{span[1]}us" if span else None
         words[name, part] = (str(path), *given, *(("--window", text) if text is not None else ()))
-    return Jobs.of(name, [jobs for jobs, _ in read])
+    return GivenJobs.of(name, [jobs for jobs, _ in read])
 
 
 def _found(here: Path, text: str) -> str:

@@ -11,28 +11,28 @@ from contextlib import contextmanager
 from rich.progress import Progress, TaskID
 
 from kant.cli.progress import EVERY_S, QUIET_S
-from kant.experiments.design import Run
-from kant.experiments.pool import Ended, Watch
+from kant.experiments.design import PlannedRun
+from kant.experiments.pool import EndedRun, RunObserver
 from kant.model.units import SECOND, show_duration
 
 
 class Estimate:
     """Estimates the remaining time: as long as finished runs of the same profile, workload and cluster took."""
 
-    def __init__(self, waiting: Sequence[Run], at_once: int) -> None:
+    def __init__(self, waiting: Sequence[PlannedRun], at_once: int) -> None:
         self.at_once = at_once
         self.left = dict.fromkeys(waiting, 1.0)
         self._walls: dict[tuple[str, str, str], list[float]] = defaultdict(list)
         self._all: list[float] = []
 
-    def ends(self, run: Run, wall_s: float, failed: bool) -> None:
+    def ends(self, run: PlannedRun, wall_s: float, failed: bool) -> None:
         """Note that a run has ended after `wall_s` seconds. Failed runs do not affect the estimate."""
         self.left.pop(run, None)
         if not failed:
             self._walls[_kind(run)].append(wall_s)
             self._all.append(wall_s)
 
-    def is_at(self, run: Run, part: float) -> None:
+    def is_at(self, run: PlannedRun, part: float) -> None:
         """Note the done part of a run."""
         self.left[run] = 1 - part
 
@@ -44,7 +44,7 @@ class Estimate:
         return rest / max(min(self.at_once, len(self.left)), 1)
 
 
-def _kind(run: Run) -> tuple[str, str, str]:
+def _kind(run: PlannedRun) -> tuple[str, str, str]:
     return (run.profile, run.workload, run.cluster)
 
 
@@ -52,22 +52,22 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-class Counts(Watch):
+class RunCounts(RunObserver):
     """Counts runs; prints the progress, and how many failed, every few seconds on standard error."""
 
-    def __init__(self, waiting: Sequence[Run], at_once: int) -> None:
+    def __init__(self, waiting: Sequence[PlannedRun], at_once: int) -> None:
         self.total = len(waiting)
         self.done = self.failed = self.under_way = 0
         self.estimate = Estimate(waiting, at_once)
         self._next = time.monotonic() + QUIET_S
 
-    def begins(self, run: Run) -> None:
+    def begins(self, run: PlannedRun) -> None:
         self.under_way += 1
 
-    def is_at(self, run: Run, part: float) -> None:
+    def is_at(self, run: PlannedRun, part: float) -> None:
         self.estimate.is_at(run, part)
 
-    def ends(self, ended: Ended) -> None:
+    def ends(self, ended: EndedRun) -> None:
         self.under_way -= self.under_way > 0
         self.done += 1
         self.failed += ended.summary is None
@@ -85,10 +85,10 @@ class Counts(Watch):
         return f"{self.under_way} under way" + (f", {self.failed} failed" if self.failed else "") + rest
 
 
-class Bar(Counts):
+class Bar(RunCounts):
     """A bar on the terminal, removed when all is done."""
 
-    def __init__(self, waiting: Sequence[Run], at_once: int, bars: Progress, task: TaskID) -> None:
+    def __init__(self, waiting: Sequence[PlannedRun], at_once: int, bars: Progress, task: TaskID) -> None:
         super().__init__(waiting, at_once)
         self.bars, self.task = bars, task
 
@@ -97,10 +97,10 @@ class Bar(Counts):
 
 
 @contextmanager
-def watched(waiting: Sequence[Run], at_once: int, quiet: bool) -> Iterator[Watch]:
+def watched(waiting: Sequence[PlannedRun], at_once: int, quiet: bool) -> Iterator[RunObserver]:
     """Yield a watcher: a silent one if `quiet`, else a bar or lines."""
     if quiet or not waiting:
-        yield Watch()
+        yield RunObserver()
     elif sys.stderr.isatty():
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
@@ -110,4 +110,4 @@ def watched(waiting: Sequence[Run], at_once: int, quiet: bool) -> Iterator[Watch
         with Progress(*columns, console=errors, transient=True) as bars:
             yield Bar(waiting, at_once, bars, bars.add_task("", total=len(waiting), note=""))
     else:
-        yield Counts(waiting, at_once)
+        yield RunCounts(waiting, at_once)

@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from kant.service.websocket import Line
+    from kant.service.websocket import OpenWebSocket
 
 HELP = b"\r\n~.  detach: it runs on\r\n~~  a tilde\r\n~?  this\r\n"
 MOST_OUT = 1 << 16
 AGAIN = 2.0  # seconds within which a second Ctrl-C repeats the first
 
 
-class Left(NamedTuple):
+class SessionEnd(NamedTuple):
     """How a session ended: `detached` by the user, `code` and `signal` of a shell, or `refused`, a sentence. `attempt`
     is the run of the job, 0 for none."""
 
@@ -113,24 +113,24 @@ class Conversation:
     """A session with a process over a line. `said` gets the reason why a job waits, and `interrupt` is called on Ctrl-C
     if the process has no terminal; it returns whether to go on."""
 
-    def __init__(self, line: Line, pty: bool, said: Any, interrupt: Any, escape: bytes = b"~") -> None:
+    def __init__(self, line: OpenWebSocket, pty: bool, said: Any, interrupt: Any, escape: bytes = b"~") -> None:
         self.line = line
         self.pty = pty
         self.said = said
         self.interrupt = interrupt
         self.escapes = Escapes(escape)
-        self.left: Left | None = None
+        self.left: SessionEnd | None = None
         self.begun = False
         self.attempt = 0
         self._first: list[tuple[bytes, bytes]] = []
         self._stdin = sys.stdin.fileno() if sys.stdin is not None else -1
         self._reads_input = self._stdin >= 0
 
-    def hold(self, begun: bool = False) -> Left:
+    def hold(self, begun: bool = False) -> SessionEnd:
         """Run until the session ends. A line to a shell has `begun`; one to a job begins when that runs."""
         try:
             if not begun and not self._until_begun():
-                return self.left or Left()
+                return self.left or SessionEnd()
             self.begun = True
             if not self.pty:
                 return self._speak()
@@ -147,7 +147,7 @@ class Conversation:
             self._receive()
         return self.begun
 
-    def _speak(self) -> Left:
+    def _speak(self) -> SessionEnd:
         names = ("WINCH", "HUP", "TERM") if self.pty else ("INT", "HUP", "TERM")
         with _signals(*names) as signals:
             if self.pty:
@@ -169,15 +169,15 @@ class Conversation:
                     self._receive()
             if self.left is None:  # the other end may be gone: read what it sent before
                 self._receive()
-        return self.left or Left(attempt=self.attempt)
+        return self.left or SessionEnd(attempt=self.attempt)
 
     def _signalled(self, numbers: bytes) -> None:
         if signal.SIGWINCH in numbers:
             self._tell_window()
         if signal.SIGINT in numbers and not self.interrupt():
-            self.left = Left(detached=True)
+            self.left = SessionEnd(detached=True)
         if signal.SIGHUP in numbers or signal.SIGTERM in numbers:
-            self.left = Left(detached=True)
+            self.left = SessionEnd(detached=True)
 
     def _tell_window(self) -> None:
         import json
@@ -193,7 +193,7 @@ class Conversation:
         if not keys:
             self._reads_input = False
             if self.pty:
-                self.left = Left(detached=True)
+                self.left = SessionEnd(detached=True)
             else:
                 self.line.send(b"E")
             return
@@ -205,7 +205,7 @@ class Conversation:
         if asked == "help":
             write(HELP)
         elif asked == "detach":
-            self.left = Left(detached=True)
+            self.left = SessionEnd(detached=True)
 
     def _receive(self) -> None:
         messages = [*self._first, *self.line.messages()]
@@ -220,12 +220,12 @@ class Conversation:
                 self._first = messages[at + 1 :]  # until this terminal is ready
                 return
             elif kind == b"N":
-                self.left = Left(refused=payload.decode(errors="replace"))
+                self.left = SessionEnd(refused=payload.decode(errors="replace"))
             elif kind == b"X":
                 import json
 
                 ended = json.loads(payload)
-                self.left = Left(code=ended["code"], signal=ended["signal"])
+                self.left = SessionEnd(code=ended["code"], signal=ended["signal"])
 
 
 def write(data: bytes) -> None:

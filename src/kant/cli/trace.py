@@ -215,12 +215,16 @@ def tenants(
 ) -> None:
     """Write a first file of queues for a trace: a quota for each in proportion to its GPU-hours."""
     from kant.cli.show import console
-    from kant.workload.tenants_draft import proportional, tenants_text
+    from kant.workload.tenants_draft import proportional
+    from kant.workload.tenants_text import text_of
 
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
     drafted = proportional(jobs, machines.gpus)
-    text = tenants_text(drafted, f"{jobs.name} on {machines.gpus:,} GPUs")
+    about = (
+        f"# Queues of {jobs.name} on {machines.gpus:,} GPUs: quotas in proportion to GPU-hours. Unused quota is lent"
+    )
+    text = f"{about} to the others.\n\n{text_of(drafted)}"
     write_text(text, out)
     if out is not None:
         made = f"{len(drafted.queues) - 1:,} queues with {machines.gpus:,} GPUs"

@@ -21,9 +21,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 
-import numpy as np
-
-from kant.cluster.columns import Table
 from kant.model.units import FOREVER, GPU
 
 WINDOW = 128
@@ -166,17 +163,6 @@ class RunTimes:
             if len(ordered) >= MIN_SAMPLES and len(ordered) - shorter >= FEW_LONGER:
                 return ordered[shorter + permille * (len(ordered) - shorter) // 1000]
         return -1
-
-    def quantiles(self, kinds: Table, permille: int) -> Table:
-        """Return `quantile` of every entry of `kinds`. Computes it once for each kind that occurs."""
-        distinct, which = np.unique(kinds, return_inverse=True)
-        known = [self._total(kind, -1, permille) for kind in distinct.tolist()]
-        return np.array(known, dtype=np.int64)[which]
-
-    def remainders(self, kinds: Table, elapsed: Table, permille: int) -> Table:
-        """Return `remaining` of every entry of `kinds` and `elapsed`."""
-        pairs = zip(kinds.tolist(), elapsed.tolist(), strict=True)
-        return np.array([self.remaining(kind, ran, permille) for kind, ran in pairs], dtype=np.int64)
 
     def _total(self, kind: int, elapsed: int, permille: int) -> int:
         """Return the quantile of the run times longer than `elapsed` in the narrowest group that has enough, or -1."""

@@ -74,7 +74,11 @@ def _array(kind: type, value: Any) -> Any:
         array = np.array(value)
         if array.dtype != np.int64 or array.ndim != 2:
             raise ValueError("expected a table of integers")
-        return np.pad(array, ((0, 0), (0, WIDTH - array.shape[1]))) if array.shape[1] in (GROUP, GROUP + 1) else array
+        if array.shape[1] not in (GROUP, GROUP + 1):
+            return array
+        whole = np.zeros((len(array), WIDTH), dtype=np.int64)
+        whole[:, : array.shape[1]] = array
+        return whole
     raise TypeError(kind)
 
 

@@ -47,7 +47,7 @@ class NodeRows:
         self.names = [node.name for node in nodes]
         self.index = {node.name: row for row, node in enumerate(nodes)}
         self.places = [(node.superspine, node.spine, node.leaf, node.hbd) for node in nodes]
-        self._domains: Domains | None = None  # made when a row first moves after the table has grown
+        self._domains: Domains | None = None  # numbered when a row first moves after the table has grown
         self._left: dict[str, int] = {}  # rows of nodes that have left, by name; the earliest departure first
         self._alike: dict[Node, dict[int, None]] = {}  # the same rows by the node without its name
         self._spare: dict[int, None] = {}  # rows that no node has taken yet
@@ -77,6 +77,10 @@ class NodeRows:
         self.names += [NO_NODE.name] * len(new)
         self.places += [place] * len(new)
         self._spare.update(dict.fromkeys(new))
+
+    def number(self) -> None:
+        """Number the domains now, rather than when the first row moves."""
+        self._domains = Domains(self.places)
 
     def put(self, row: int, node: Node, anew: bool = False) -> list[int]:
         """Put a node into a free row, or replace its description.

@@ -164,6 +164,41 @@ def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int
     return True
 
 
+@inlined
+def place_of_meeting(limits: Table, first: int, own: int) -> int:
+    """Return the place in a queue's path, which begins at slot `own`, where that of another meets it; -1: nowhere."""
+    while first >= 0:
+        above, place = own, 0
+        while above >= 0 and above != first:
+            above, place = limits[above, Q_UP], place + 1
+        if above == first:
+            return place
+        first = limits[first, Q_UP]
+    return -1
+
+
+@compiled
+def reach(limits: Table, used: Table, first: int, amounts: Table, parts: Table, entitled: Table) -> int:
+    """Return the highest place in a queue's path such that all below it stay in quota with `amounts` more.
+
+    -1: its own jobs would hold more than `parts` says by slot. `entitled` has what each queue may use, by slot.
+    """
+    level, slot = -1, first
+    while slot >= 0:
+        level, slot = level + 1, limits[slot, Q_UP]
+    for key in range(amounts.shape[0]):
+        rest, slot, place = amounts[key], first + key, 0
+        if rest > 0 and used[slot, U_OWN] + rest > parts[slot]:
+            return -1
+        while rest > 0 and place < level:
+            if used[slot, U_USAGE] + rest > entitled[slot]:
+                level = place
+                break
+            rest -= max(0, limits[slot, Q_GUARANTEED] - used[slot, U_USAGE])
+            slot, place = limits[slot, Q_UP], place + 1
+    return int(level)
+
+
 @compiled
 def weigh(held: Table, first: Table, runs: NDArray[np.bool_], parts: Table, borrows: NDArray[np.bool_]) -> None:
     """Write which running jobs borrow, by key. Those of one queue are counted in the order in which they started.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.cluster.quota_columns import NO_QUOTAS, Q_GUARANTEED, Q_UP, U_OWN, U_USAGE, first_short, refund_all
+from kant.cluster.quota_columns import NO_QUOTAS, first_short, reach, refund_all
 from kant.compiled import inlined
 
 
@@ -15,8 +15,8 @@ class QuotaCondition(NamedTuple):
     """What a job asks for, and what each candidate gives back.
 
     `limits` and `used` are those of the tree (`quota_columns.py`). `first` is the first slot of the job's queue; `home`
-    that of each candidate, -1 outside the tree. Without the members of its own queue the job stays within `part`, and
-    its path within `entitled` below place `level`; -1: it may borrow. With `limited` no limit is exceeded once all have
+    that of each candidate, -1 outside the tree. Without the members of its own queue the job reaches `level` of its
+    path, within `part` and `entitled` (by slot); -1: it may borrow. With `limited` no limit is exceeded once all have
     left.
     """
 
@@ -57,15 +57,4 @@ def admits(quota: QuotaCondition, which: np.ndarray) -> bool:
     for i in range(which.shape[0]):
         if which[i] == 1 and quota.home[i] == quota.first:
             refund_all(quota.limits, used, quota.home[i], quota.amounts[i])
-    for key in range(quota.asked.shape[0]):
-        rest, slot = quota.asked[key], quota.first + key
-        if rest > 0 and used[slot, U_OWN] + rest > quota.part[key]:
-            return False
-        for _ in range(quota.level):  # the nodes of the path below the level
-            if rest <= 0 or slot < 0:
-                break
-            if used[slot, U_USAGE] + rest > quota.entitled[slot]:
-                return False
-            rest -= max(0, quota.limits[slot, Q_GUARANTEED] - used[slot, U_USAGE])
-            slot = quota.limits[slot, Q_UP]
-    return True
+    return bool(reach(quota.limits, used, quota.first, quota.asked, quota.part, quota.entitled) >= quota.level)

@@ -73,10 +73,12 @@ class StateData:
             raise StateError("a cluster has nodes, and no two of one name")
         if spec.grows:
             self.node_rows.grow(len(spec.nodes) + spare_rows(len(spec.nodes)), place_of(spec.nodes[-1]))
+            self.node_rows.number()
             self.shapes.grow(len(self.nodes))
         # Every node in service and nothing taken.
         self.empty = node_table(spec.nodes, self.node_rows.places, self.shapes.pool_of)
-        self.left: Table | None = None  # `empty` with the nodes that have left, once one has
+        # `empty` with the nodes that have left, once one has or may: no change of a cluster that grows is to copy it.
+        self.left: Table | None = self.empty.copy() if spec.grows else None
         self.table = self.empty.copy()
         self.log = c.make_log(len(self.nodes))
         self.counter_tables = CounterTables(self)

@@ -19,8 +19,8 @@ import os
 from kant.compiled.work import work
 
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-    from kant.compiled.plain import as_written, compiled, inlined
+    from kant.compiled.plain import as_written, compiled, inlined, merged
 else:
-    from kant.compiled.numba_kernels import as_written, compiled, inlined
+    from kant.compiled.numba_kernels import as_written, compiled, inlined, merged
 
-__all__ = ["as_written", "compiled", "inlined", "work"]
+__all__ = ["as_written", "compiled", "inlined", "merged", "work"]

@@ -69,8 +69,17 @@ def inlined(function: F) -> F:
     A kernel made by a factory may close over such a function and is still found on disk, because a plain function has a
     stable name, and a compiled one does not.
     """
+    return _inner_function(function, forced=False)
+
+
+def merged(function: F) -> F:
+    """Copy `function` into each kernel that calls it, whatever its size: what a constant argument excludes is gone."""
+    return _inner_function(function, forced=True)
+
+
+def _inner_function(function: F, forced: bool) -> F:
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": InnerCompiler}
-    dispatcher = numba.njit(**options)(function)
+    dispatcher = numba.njit(**options, forceinline=forced)(function)
     if dispatcher is not function:
         _inner.append(dispatcher)
         cpu_target.typing_context.insert_global(function, InnerType(dispatcher))

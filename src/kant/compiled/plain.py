@@ -19,6 +19,9 @@ def inlined(function: F) -> F:
     return function
 
 
+merged = inlined
+
+
 @contextmanager
 def as_written() -> Iterator[None]:
     """Do nothing: kernels always run as plain Python here."""

@@ -21,12 +21,12 @@ from kant.model.units import FOREVER
 from kant.scheduler.profile import Profile
 from kant.workload.digest import workload_digest
 from kant.workload.faults_file import NodeHealth
-from kant.workload.fitted import Fitted, draw
+from kant.workload.fitted import FittedWorkload, draw
 from kant.workload.generate import generate
 from kant.workload.workload import Workload
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """The source of the jobs of a run. Its `parts` are samples of one population, as seeds are."""
 
     @property
@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class GivenJobs:
     """Given jobs: a workload for each part, the same under every seed."""
 
     name: str
@@ -53,7 +53,7 @@ class Jobs:
     digests: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, workloads: Sequence[Workload]) -> Jobs:
+    def of(cls, name: str, workloads: Sequence[Workload]) -> GivenJobs:
         """Create a source from workloads, with their digests."""
         return cls(name, tuple(workloads), tuple(workload_digest(workload) for workload in workloads))
 
@@ -89,7 +89,7 @@ class DrawnAfter:
     """Jobs drawn after a trace with the seed of the run. `options` are those of `kant.workload.fitted.draw`."""
 
     name: str
-    fit: Fitted
+    fit: FittedWorkload
     options: dict[str, Any]
     parts: int = 1
 
@@ -107,7 +107,7 @@ def _from_first(drawn: Workload) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PlannedRun:
     """One run. `key` is a digest of what decides it; `cluster` and `source` are the names in tables."""
 
     key: str
@@ -134,7 +134,7 @@ class Experiment:
     name: str
     profiles: dict[str, Profile]
     clusters: dict[str, ClusterSpec]
-    sources: dict[str, Source]
+    sources: dict[str, JobSource]
     seeds: tuple[int, ...] = (0,)
     until: int = FOREVER
     queue_config: QueueConfig | None = None
@@ -142,11 +142,11 @@ class Experiment:
     """Faults by cluster; a cluster that is absent has none."""
 
     @cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[PlannedRun, ...]:
         """Every run: sample by sample, with all profiles of a sample in turn, so that pairs are complete early."""
         return tuple(self._runs())
 
-    def _runs(self) -> Iterator[Run]:
+    def _runs(self) -> Iterator[PlannedRun]:
         codes = {
             name: code_digest(profile.order, profile.discipline, profile.placement, *profile.placements)
             for name, profile in self.profiles.items()
@@ -163,7 +163,7 @@ class Experiment:
                             text = profile.text or repr(profile)
                             decides = [codes[name], jobs, machines[cluster], queues, ills[cluster], text]
                             key = _digest([*decides, seed, self.until])
-                            yield Run(key, name, source_name, cluster, part, seed)
+                            yield PlannedRun(key, name, source_name, cluster, part, seed)
 
 
 def _digest(value: object) -> str:

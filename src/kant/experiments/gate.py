@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kant.experiments.design import Run
+from kant.experiments.design import PlannedRun
 from kant.experiments.figures import SHARES, figure, is_better_higher, show
 from kant.experiments.results import Results
 from kant.metrics.paired import Interval, mean_interval, middle_interval
@@ -119,7 +119,7 @@ def _expm1(value: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateVerdict:
     """The result of the gate: for each metric, and objections to the new policy that do not depend on metrics."""
 
     comparisons: tuple[Comparison, ...]
@@ -134,7 +134,7 @@ class Verdict:
         return bool(self.objections) or any(comparison.outcome in bad for comparison in self.comparisons)
 
 
-def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: float, confidence: float) -> Verdict:
+def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: float, confidence: float) -> GateVerdict:
     """Judge the second profile of each of the results against the first; results of several traces count together.
 
     Raises InputError if the old policy fails on a slice, or too few slices have a metric.
@@ -154,7 +154,7 @@ def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: flo
     if lost:
         objections.append(f"it leaves {lost:,.0f} jobs undone that the old policy completes")
     alike = not objections and all(_digests(old) == _digests(new) for old, new in pairs)
-    return Verdict(tuple(found), len(pairs), tuple(objections), alike)
+    return GateVerdict(tuple(found), len(pairs), tuple(objections), alike)
 
 
 Summaries = list[dict[str, object]]
@@ -178,7 +178,7 @@ def _paired(all_results: Sequence[Results]) -> tuple[list[Summaries], list[Summa
     return *both, objections
 
 
-def _is(run: Run, profile: str, part: tuple[str, int]) -> bool:
+def _is(run: PlannedRun, profile: str, part: tuple[str, int]) -> bool:
     return run.profile == profile and (run.workload, run.part) == part
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kant.experiments.figures import SHARES, show, show_difference
-from kant.experiments.results import Change, Results, change_of, mean_of
+from kant.experiments.results import FigureChange, Results, change_of, mean_of
 from kant.metrics.paired import Interval
 
 
@@ -76,7 +76,7 @@ def _change(results: Results, place: tuple[str, str], profile: str, name: str) -
     return "" if found is None else change_text(found, name)
 
 
-def change_text(change: Change, name: str) -> str:
+def change_text(change: FigureChange, name: str) -> str:
     """A difference as text, relative to the baseline, too, unless it is a share: `-5m ± 1m (-12.0 %) *`."""
     difference, shown = change.difference, show_difference(name)
     sign = "+" if difference.mean > 0 else ""

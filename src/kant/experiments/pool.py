@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from kant.experiments.design import Experiment, Run
+from kant.experiments.design import Experiment, PlannedRun
 from kant.model.errors import InputError
 
 LOOK_S = 0.2
@@ -32,25 +32,25 @@ Progress = Callable[[float], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A run that has ended: with its summary, or with an error sentence."""
 
-    run: Run
+    run: PlannedRun
     wall_s: float
     summary: dict[str, Any] | None
     error: str = ""
 
 
-class Watch:
+class RunObserver:
     """An observer. Each method may be overridden; they are called in the process that waits for the runs."""
 
-    def begins(self, run: Run) -> None:
+    def begins(self, run: PlannedRun) -> None:
         """A run has started."""
 
-    def is_at(self, run: Run, part: float) -> None:
+    def is_at(self, run: PlannedRun, part: float) -> None:
         """A run has finished this share of its jobs."""
 
-    def ends(self, ended: Ended) -> None:
+    def ends(self, ended: EndedRun) -> None:
         """A run has ended."""
 
     def ticks(self) -> None:
@@ -59,12 +59,14 @@ class Watch:
 
 @dataclass(slots=True)
 class _UnderWay:
-    run: Run
+    run: PlannedRun
     process: BaseProcess
     began: float
 
 
-def simulate(experiment: Experiment, run: Run, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any] | None:
+def simulate(
+    experiment: Experiment, run: PlannedRun, progress: Progress, stop: Callable[[], bool]
+) -> dict[str, Any] | None:
     """One run in this process: its summary, or None if it was stopped. Raises InputError as `simulate` does."""
     from kant.sim.run import RunHooks
     from kant.sim.run import simulate as simulated
@@ -83,13 +85,17 @@ def simulate(experiment: Experiment, run: Run, progress: Progress, stop: Callabl
     return None if result.interrupted else result.summary
 
 
-Runner = Callable[[Experiment, Sequence[Run], int | None, Callable[[], bool], Watch], Iterator[Ended]]
+Runner = Callable[[Experiment, Sequence[PlannedRun], int | None, Callable[[], bool], RunObserver], Iterator[EndedRun]]
 """Performs runs and yields each as it ends: `run_all` here, `ray_cluster.run_on_ray` on a cluster."""
 
 
 def run_all(
-    experiment: Experiment, runs: Sequence[Run], at_once: int | None, stop: Callable[[], bool], watch: Watch
-) -> Iterator[Ended]:
+    experiment: Experiment,
+    runs: Sequence[PlannedRun],
+    at_once: int | None,
+    stop: Callable[[], bool],
+    watch: RunObserver,
+) -> Iterator[EndedRun]:
     """Perform `runs`, `at_once` at a time (None: one for each core), and yield each as it ends.
 
     After `stop` the runs in progress are abandoned.
@@ -107,7 +113,7 @@ def run_all(
                 if run.profile not in warm:
                     warm[run.profile] = _warmed(experiment, run.profile)
                 if warm[run.profile]:
-                    yield _announced(watch, Ended(run, 0.0, None, warm[run.profile]))
+                    yield _announced(watch, EndedRun(run, 0.0, None, warm[run.profile]))
                     continue
                 line, process = forked(partial(_work, experiment, run), under_way)
                 under_way[line] = _UnderWay(run, process, time.monotonic())
@@ -131,7 +137,7 @@ def run_all(
             line.close()
 
 
-def _announced(watch: Watch, ended: Ended) -> Ended:
+def _announced(watch: RunObserver, ended: EndedRun) -> EndedRun:
     watch.ends(ended)
     return ended
 
@@ -147,7 +153,7 @@ def _warmed(experiment: Experiment, profile: str) -> str:
     return ""
 
 
-def _received(line: Connection, under_way: _UnderWay, watch: Watch) -> Ended | None:
+def _received(line: Connection, under_way: _UnderWay, watch: RunObserver) -> EndedRun | None:
     """Read a message of a process: progress (None), or how its run ended."""
     try:
         kind, value = line.recv()
@@ -160,9 +166,9 @@ def _received(line: Connection, under_way: _UnderWay, watch: Watch) -> Ended | N
     line.close()
     wall = time.monotonic() - under_way.began
     if kind == "gone":
-        return Ended(under_way.run, wall, None, _death(under_way.process.exitcode or 0))
+        return EndedRun(under_way.run, wall, None, _death(under_way.process.exitcode or 0))
     summary, error = (value, "") if kind == "summary" else (None, value)
-    return Ended(under_way.run, wall, summary, error)
+    return EndedRun(under_way.run, wall, summary, error)
 
 
 def _death(code: int) -> str:
@@ -194,7 +200,7 @@ def forked(work: Callable[[Connection], object], others: Collection[Connection])
     return ours, process
 
 
-def _work(experiment: Experiment, run: Run, line: Connection) -> None:
+def _work(experiment: Experiment, run: PlannedRun, line: Connection) -> None:
     """Perform a run in a process of its own."""
     try:
         line.send(("summary", simulate(experiment, run, lambda part: line.send(("at", part)), line.poll)))

@@ -19,8 +19,8 @@ from typing import Any
 
 from kant import __version__
 from kant.experiments.code import code_digest
-from kant.experiments.design import Experiment, Run
-from kant.experiments.pool import LOOK_S, Ended, Watch, sentence, simulate
+from kant.experiments.design import Experiment, PlannedRun
+from kant.experiments.pool import LOOK_S, EndedRun, RunObserver, sentence, simulate
 from kant.model.errors import InputError, missing_extra
 from kant.scheduler.profile import Profile
 
@@ -74,8 +74,13 @@ def cores_of(ray: Any) -> int:
 
 
 def run_on_ray(
-    ray: Any, experiment: Experiment, runs: Sequence[Run], at_once: int | None, stop: Callable[[], bool], watch: Watch
-) -> Iterator[Ended]:
+    ray: Any,
+    experiment: Experiment,
+    runs: Sequence[PlannedRun],
+    at_once: int | None,
+    stop: Callable[[], bool],
+    watch: RunObserver,
+) -> Iterator[EndedRun]:
     """Perform `runs` on the cluster and yield each as it ends. After `stop` the runs in progress are abandoned.
 
     At most `at_once` are submitted to the cluster at a time; None: two for each of its present cores.
@@ -92,7 +97,7 @@ def run_on_ray(
                 handed[hand(run)] = _Handed(run)
             for line in ray.wait(list(handed), timeout=LOOK_S)[0]:
                 ended = _received(ray, line, handed[line], watch)
-                if isinstance(ended, Ended):
+                if isinstance(ended, EndedRun):
                     del handed[line]
                     watch.ends(ended)
                     yield ended
@@ -102,7 +107,7 @@ def run_on_ray(
                     if lost[again.key] <= RETRIES:
                         waiting.appendleft(again)
                     else:
-                        final = Ended(again, 0.0, None, f"lost by the Ray cluster {lost[again.key]} times: {ended}")
+                        final = EndedRun(again, 0.0, None, f"lost by the Ray cluster {lost[again.key]} times: {ended}")
                         watch.ends(final)
                         yield final
             if time.monotonic() > look_at:
@@ -119,11 +124,11 @@ def run_on_ray(
 class _Handed:
     """A run submitted to the cluster; `node` is where it has begun, empty before."""
 
-    run: Run
+    run: PlannedRun
     node: str = ""
 
 
-def _hands(ray: Any, experiment: Experiment) -> Callable[[Run], Any]:
+def _hands(ray: Any, experiment: Experiment) -> Callable[[PlannedRun], Any]:
     """Return a function that submits a run to the cluster and returns its worker's stream of messages."""
     codes = {name: _code(profile) for name, profile in experiment.profiles.items()}
     # Pickled here, and not by Ray, whose arrays are read-only: runs must see the same as on one machine.
@@ -132,7 +137,7 @@ def _hands(ray: Any, experiment: Experiment) -> Callable[[Run], Any]:
     return lambda run: task.options(name=str(run)).remote(sent, run, codes[run.profile])
 
 
-def _received(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str:
+def _received(ray: Any, line: Any, handed: _Handed, watch: RunObserver) -> EndedRun | str:
     """Read a worker's message: it begins (""), how the run ended, or a sentence if the worker is lost."""
     try:
         node, summary, error, wall_s = ray.get(next(line))
@@ -143,10 +148,10 @@ def _received(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str
         handed.node = node
         watch.begins(handed.run)
         return ""
-    return Ended(handed.run, wall_s, summary, error)
+    return EndedRun(handed.run, wall_s, summary, error)
 
 
-def _taken_back(ray: Any, handed: dict[Any, _Handed], alive: set[str], some_gone: bool) -> list[Run]:
+def _taken_back(ray: Any, handed: dict[Any, _Handed], alive: set[str], some_gone: bool) -> list[PlannedRun]:
     """Remove and return the runs that have begun on a lost node, or with `some_gone` may have.
 
     Ray itself waits for minutes for an unreachable worker. If that one continues, its results are ignored.
@@ -178,7 +183,7 @@ _known: dict[str, Experiment] = {}
 Said = tuple[str, dict[str, Any] | None, str, float]
 
 
-def on_worker(sent: list[Any], run: Run, code: str) -> Iterator[Said]:
+def on_worker(sent: list[Any], run: PlannedRun, code: str) -> Iterator[Said]:
     """The task of a worker: yields the node on which it begins, and then the summary or error, and the seconds."""
     import ray
 

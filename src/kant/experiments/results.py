@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kant.experiments.design import Experiment, Run
+from kant.experiments.design import Experiment, PlannedRun
 from kant.experiments.figures import figure, figures
 from kant.experiments.store import Record
 from kant.metrics.paired import Interval, mean_interval
@@ -26,11 +26,11 @@ class Results:
     failed: Mapping[str, str]
 
     @property
-    def finished(self) -> list[Run]:
+    def finished(self) -> list[PlannedRun]:
         """The runs that have a record, in the order of the experiment."""
         return [run for run in self.experiment.runs if run.key in self.records]
 
-    def summary(self, run: Run) -> dict[str, Any]:
+    def summary(self, run: PlannedRun) -> dict[str, Any]:
         """The summary of a finished run."""
         found: dict[str, Any] = self.records[run.key]["summary"]
         return found
@@ -41,7 +41,7 @@ class Results:
             for cluster in self.experiment.clusters:
                 yield workload, cluster
 
-    def samples(self, cell: tuple[str, str], profile: str) -> dict[tuple[int, int], Run]:
+    def samples(self, cell: tuple[str, str], profile: str) -> dict[tuple[int, int], PlannedRun]:
         """The finished runs of one profile in a cell, by part and seed."""
         return {
             (run.part, run.seed): run
@@ -51,7 +51,7 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FigureChange:
     """A figure of one profile against the baseline, over the samples that both have finished."""
 
     difference: Interval
@@ -69,7 +69,7 @@ def mean_of(results: Results, cell: tuple[str, str], profile: str, name: str) ->
     return mean_interval(values) if values else None
 
 
-def change_of(results: Results, cell: tuple[str, str], profile: str, name: str) -> Change | None:
+def change_of(results: Results, cell: tuple[str, str], profile: str, name: str) -> FigureChange | None:
     """The change of a figure from the baseline on the same samples; None if no sample has both."""
     baseline = next(iter(results.experiment.profiles))
     old, new = results.samples(cell, baseline), results.samples(cell, profile)
@@ -84,7 +84,7 @@ def change_of(results: Results, cell: tuple[str, str], profile: str, name: str) 
     before_all, after_all = zip(*(pairs[digests] for digests in sorted(pairs)), strict=True)
     differences = [after - before for before, after in zip(before_all, after_all, strict=True)]
     ratio = sum(after_all) / sum(before_all) if sum(before_all) else math.nan
-    return Change(mean_interval(differences), ratio)
+    return FigureChange(mean_interval(differences), ratio)
 
 
 ABOUT_COLUMNS = ("profile", "workload", "part", "cluster", "seed", "key", "digest", "kant")

@@ -17,7 +17,7 @@ from kant.model.errors import InputError
 Record = dict[str, Any]
 
 
-class Store:
+class RunStore:
     """The folder of finished runs. A record has the `summary` of a run, and its `key`, `kant` version and wall time."""
 
     def __init__(self, folder: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from kant.gateway.ask import Ask
 from kant.gateway.outliers import Health
 from kant.gateway.scrape import Scraped
-from kant.serving.engine import EngineSettings
 from kant.serving.site import ObservedSite
 
 STATE = frozenset({"up", "draining", "leaving", "models"})
@@ -113,12 +112,7 @@ class Backend:
         """Estimate the load from other routers: the minimum of three scrapes, as some requests are always in flight."""
         self.scraped, self.measured = scraped, True
         if scraped.blocks and scraped.block_size:
-            settings = self.site.settings
-            known = EngineSettings(
-                settings.latency, scraped.blocks, scraped.block_size, settings.max_num_seqs,
-                settings.max_num_batched_tokens,
-            )  # fmt: skip
-            self.site.resize(known)
+            self.site.resize(replace(self.site.settings, num_blocks=scraped.blocks, block_size=scraped.block_size))
         peers = self._of_peers()
         used = round(scraped.usage * self.site.settings.tokens)
         self._share_out(used, scraped.waiting)

@@ -9,6 +9,7 @@ from typing import Protocol
 import aiohttp
 
 from kant.gateway.dispatch import Dispatcher
+from kant.gateway.gossip import Gossip
 from kant.gateway.kv_events import follow
 from kant.gateway.looks import look_at
 from kant.serving.prefix import PrefixAware
@@ -39,15 +40,21 @@ class Backends:
         every_s: float,
         source: Source | None,
         events_port: int | None = None,
+        gossip: Gossip | None = None,
     ) -> None:
         self.dispatcher, self.session, self.every_s, self.source = dispatcher, session, every_s, source
-        self.events_port = events_port
+        self.events_port, self.gossip = events_port, gossip
         self.looks: dict[int, asyncio.Task[None]] = {}
         self.events: dict[int, asyncio.Task[None]] = {}
         self.following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start scraping and following the source; raises InputError if it cannot be read at first."""
+        """Start scraping, following the source and the exchange with other routers.
+
+        Raises InputError if the source cannot be read at first, or the address of the exchange is taken.
+        """
+        if self.gossip is not None:
+            await self.gossip.open()
         if self.source is not None:
             self.dispatcher.have(await self.source.now())
             self.following = asyncio.create_task(self.source.follow(self.have))
@@ -76,3 +83,5 @@ class Backends:
         """Stop all tasks."""
         for task in (*self.looks.values(), *self.events.values(), *([self.following] if self.following else [])):
             task.cancel()
+        if self.gossip is not None:
+            self.gossip.close()

@@ -68,6 +68,7 @@ class Gossip(asyncio.DatagramProtocol):
         self.dispatcher, self.listen, self.peers = dispatcher, listen, peers
         self.me = random.getrandbits(63)
         self.port = 0
+        self.telling: asyncio.Task[None] | None = None
         self.addresses: frozenset[Address] = frozenset()
         self.latest: dict[int, float] = {}
         """When each peer was last heard."""
@@ -84,9 +85,10 @@ class Gossip(asyncio.DatagramProtocol):
         self.telling = asyncio.create_task(self._tell())
 
     def close(self) -> None:
-        """Stop, and forget the peers."""
-        self.telling.cancel()
-        self.transport.close()
+        """Stop, if it was opened."""
+        if self.telling is not None:
+            self.telling.cancel()
+            self.transport.close()
 
     async def _tell(self) -> None:
         while True:

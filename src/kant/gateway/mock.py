@@ -95,9 +95,9 @@ class MockEngine:
         """End the steps that end by `until`, and start those that may start before."""
         engine = self.engine
         while True:
-            under_way, began = int(engine.state[c.PLANNED]), engine.now
+            steps, began = int(engine.state[c.STEPS]), engine.now
             why = engine.run(until, steps=0)
-            if under_way and not engine.state[c.PLANNED]:
+            if engine.state[c.STEPS] > steps:
                 self.policy.after_step(engine, engine.now - began)
                 self._tell(engine)
             if why != c.STOPPED:

@@ -388,12 +388,13 @@ class PickerServer:
             raise InputError("--listen", "an address that is free", self.listen) from None
         await self.server.start()
         self.session = aiohttp.ClientSession()
-        self.backends = Backends(self.dispatcher, self.session, self.scrape_s, self.source, self.events_port)
+        self.backends = Backends(
+            self.dispatcher, self.session, self.scrape_s, self.source, self.events_port, self.gossip
+        )
         try:
             await self.backends.open()
-            if self.gossip is not None:
-                await self.gossip.open()
         except BaseException:
+            self.backends.close()
             await self.server.stop(0)
             await self.session.close()
             raise
@@ -420,8 +421,6 @@ class PickerServer:
     async def __aexit__(self, *error: object) -> None:
         self.ticking.cancel()
         self.backends.close()
-        if self.gossip is not None:
-            self.gossip.close()
         await self.server.stop(0)
         await ended(self.sending)
         await self.session.close()

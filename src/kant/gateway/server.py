@@ -22,6 +22,7 @@ from kant.gateway.ask import error_body
 from kant.gateway.backend import Backend
 from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Dispatcher
+from kant.gateway.gossip import Gossip
 from kant.gateway.meters import Meters
 from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
 from kant.gateway.record import Record
@@ -83,8 +84,9 @@ class RouterServer:
         record: Record | None = None,
         again: Callable[[], Tenants] | None = None,
         spans: RequestSpans | None = None,
+        gossip: Gossip | None = None,
     ) -> None:
-        self.spans = spans
+        self.spans, self.gossip = spans, gossip
         self.dispatcher, self.tenants, self.proxy_options, self.options = dispatcher, tenants, proxy_options, options
         self.source, self.record, self.again = source, record, again
         self.context = None if options.tls is None else tls_context(options.tls)
@@ -97,7 +99,7 @@ class RouterServer:
         self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters(), self.record, self.spans)
         self.backends = Backends(
-            self.dispatcher, self.session, self.options.scrape_s, self.source, self.options.events_port
+            self.dispatcher, self.session, self.options.scrape_s, self.source, self.options.events_port, self.gossip
         )
         try:
             await self.backends.open()

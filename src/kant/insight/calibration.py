@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from kant.insight.expected_start import ExpectedStart, StartForecast, TrackRecord
-from kant.model.units import GPU, MINUTE, SECOND
+from kant.model.units import DAY, GPU, HOUR, MINUTE, SECOND
 
 NEAR = MINUTE
 """The first horizon reaches up to twice this, each further one twice as far ahead."""
@@ -25,36 +25,44 @@ ANY = len(SIZES) + 1
 
 _CLASSES = ANY + 1
 
+HORIZONS = (10 * MINUTE, HOUR, 6 * HOUR, DAY)
+"""Upper bounds of the classes of horizons by which the P90 is calibrated; farther ones form one more class."""
+
+FAR = 3
+"""The first class of horizons whose P90 may also come out earlier than the futures say: near ones have too few jams."""
+
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Correction(Struct, frozen=True, array_like=True):
-    """The correction of the answers in one cell: ratios (permille) of P50 and P90, and the track record."""
+    """The correction of the answers in one cell: the ratio (permille) of the P50, and the track record."""
 
     p50: Count
-    p90: Count
     answers: Count
     kept: Count
     kept_p50: Count = 0
 
 
 class Calibration(Struct, frozen=True):
-    """The corrections by cell: all that answers need. It is small, so it can be sent to followers."""
+    """The corrections by cell, and the ratios (permille) of the P90 by class of horizons: all that answers need.
 
-    corrections: dict[int, Correction] = field(default_factory=dict, name="lessons")
+    It is small, so it can be sent to followers.
+    """
+
+    corrections: dict[int, Correction] = field(default_factory=dict)
+    p90: dict[int, Count] = field(default_factory=dict)
 
     def correct(self, now: int, start: ExpectedStart, gpus: int) -> ExpectedStart:
         """Return the answer at `now` about a job of `gpus` milli-GPUs for which the futures say `start`.
 
-        The P90 is only moved later: the futures' own P90 holds for about nine in ten, and few ratios give no better
-        one.
+        The P90 is that of the futures where too little is known of its class of horizons.
         """
         at = nearest(self.corrections, now, start, gpus)
         if at is None or start.p50 is None:
             return start
-        correction = self.corrections[at]
+        correction, ratio = self.corrections[at], self.p90.get(horizon(start.p50 - now), 1000)
         p50 = corrected(now, start.p50, correction.p50)
-        p90 = None if start.p90 is None else max(corrected(now, start.p90, correction.p90), start.p90, p50)
+        p90 = None if start.p90 is None else max(corrected(now, start.p90, ratio), p50)
         return replace(
             start, p50=p50, p90=p90, earlier=TrackRecord(correction.answers, correction.kept, correction.kept_p50)
         )
@@ -90,6 +98,11 @@ def reach(ahead: int) -> int:
     return (max(ahead, NEAR) // NEAR).bit_length()
 
 
+def horizon(ahead: int) -> int:
+    """Return the class of horizons of a start that is so far ahead."""
+    return sum(ahead > most for most in HORIZONS)
+
+
 def size_of(gpus: int) -> int:
     """Return the size class of a job of `gpus` milli-GPUs."""
     return sum(gpus > most * GPU for most in SIZES)
@@ -122,25 +135,27 @@ class OpenAnswer(Struct, array_like=True):
 
 
 class CellState(Struct, array_like=True):
-    """The state of one cell: the latest ratios of P50 and P90, oldest first, the levels, and how many answers held.
+    """The state of one cell: the latest ratios of the P50, oldest first, its level, and how many answers held.
 
     `held_p50`: by their P50, too.
     """
 
-    ratios: tuple[list[Count], list[Count]]
-    levels: Annotated[list[Count], Meta(min_length=2, max_length=2)]
+    ratios: list[Count]
+    level: Count
     judged: Count
     held: Count
-    held_p50: Count = 0
+    held_p50: Count
 
 
 class CalibrationState(Struct):
     """All that was learned, for use after a restart. Times are on the clock of the state.
 
-    `open` has the open answers of each waiting job; `next` is when to ask again.
+    `jams` has the ratios of the P90 by class of horizons and by jam, `open` the open answers of each waiting job;
+    `next` is when to ask again. An older Kant has its cells as `cells`, in another form: they are not read.
     """
 
-    cells: dict[int, CellState] = {}
+    cells: dict[int, CellState] = field(default_factory=dict, name="by_cell")
+    jams: dict[int, dict[int, list[Count]]] = {}
     open: dict[str, list[OpenAnswer]] = {}
     asked: int = 0
     next: int = 0

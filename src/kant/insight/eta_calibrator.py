@@ -3,12 +3,18 @@
 A forecast's quantiles (`sim/forecast_starts.py`) are right where its futures are: where the drawn run times and
 arrivals match what will happen. In a new kind of congestion they do not. So the error is measured: when a job with a
 kept forecast starts, its actual wait over its forecast P50, and over its P90, are two *ratios*. Later answers are the
-forecast waits times quantiles of the latest ratios, from jobs of similar size that were about as far ahead.
+forecast waits times quantiles of these.
 
 This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). Jobs
-of one queue are far from exchangeable, so the quantile levels follow the answers' own misses (Gibbs and Candès,
-Adaptive Conformal Inference, NeurIPS 2021), as in `cluster/history.py`. A miss counts as soon as the answered time has
-passed, not when the job finally starts; otherwise the longest waits would be learned last.
+of one queue are far from exchangeable. So the level of the P50, over jobs of similar size that were about as far ahead,
+follows the answers' own misses (Gibbs and Candès, Adaptive Conformal Inference, NeurIPS 2021), as in
+`cluster/history.py`. A miss counts as soon as the answered time has passed, not when the job finally starts; otherwise
+the longest waits would be learned last.
+
+The P90 fails for whole jams: what waits at one time starts early or late together. So jams are what is exchangeable,
+here quarters of a day: in each class of horizons all jams weigh the same, however many ratios they have (the pooling of
+distributions in Dunn, Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA
+2023).
 
 The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
 microseconds, ratios thousandths, levels millionths, all integers. `benchmarks/studies/coverage.py` measures how often
@@ -17,14 +23,17 @@ the answers hold.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from kant.cluster.columns import J_STARTED, J_STATUS
 from kant.cluster.history import Window
 from kant.cluster.state import ClusterState
 from kant.insight.calibration import (
     ANY,
+    FAR,
     Calibration,
     CalibrationState,
     CellState,
@@ -32,6 +41,7 @@ from kant.insight.calibration import (
     OpenAnswer,
     ahead_of,
     cell,
+    horizon,
     nearest,
     reach,
     size_of,
@@ -52,8 +62,20 @@ WINDOW = 128
 FEW = 20
 """A cell with fewer ratios is not used: the nearest with enough is, or else the uncorrected forecast."""
 
+JAM = 6 * HOUR
+"""Answers of one such stretch of time count as one."""
+
+FEW_JAMS = 5
+"""With fewer the P90 of a class of horizons is not calibrated."""
+
+MOST_JAMS = 64
+"""The number of the latest jams that are kept for a class of horizons."""
+
+MOST_OF_A_JAM = 64
+"""The number of ratios that are kept of one jam: the first ones."""
+
 STEP = 10
-"""Step size of levels: STEP x q millionths up after a miss at q permille, STEP x (1000 - q) down after a hit."""
+"""Step size of a level: STEP x q millionths up after a miss at q permille, STEP x (1000 - q) down after a hit."""
 
 HIGHEST_LEVEL = 1_500_000
 STATED = (500, 900)
@@ -62,36 +84,30 @@ _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
 
 
 class _Cell:
-    """The ratios and levels of answers that look about equally far ahead, about jobs of similar size."""
+    """The ratios of the P50 of answers that look about equally far ahead, about jobs of similar size; and the level."""
 
-    __slots__ = ("held", "held_p50", "judged", "levels", "ratios")
+    __slots__ = ("held", "held_p50", "judged", "level", "ratios")
 
     def __init__(self) -> None:
-        self.ratios = (Window(WINDOW), Window(WINDOW))
-        self.levels = [permille * 1000 for permille in STATED]
+        self.ratios = Window(WINDOW)
+        self.level = 1000 * STATED[0]
         self.judged = self.held = self.held_p50 = 0
 
     def is_usable(self) -> bool:
-        return all(len(window.ordered) >= FEW for window in self.ratios)
-
-    def ratio(self, which: int) -> int:
-        """Return the ratio (permille) at the level of a stated probability. There must be at least one ratio."""
-        ordered = self.ratios[which].ordered
-        rank = -(-self.levels[which] * (len(ordered) + 1) // _ONE)
-        return ordered[min(max(rank, 1), len(ordered)) - 1]
+        return len(self.ratios.ordered) >= FEW
 
     def correction(self) -> Correction:
-        return Correction(self.ratio(0), self.ratio(1), self.judged, self.held, self.held_p50)
+        return Correction(_at(self.ratios.ordered, self.level), self.judged, self.held, self.held_p50)
 
     def state(self) -> CellState:
-        first, second = (window.latest[window.at :] + window.latest[: window.at] for window in self.ratios)
-        return CellState((first, second), list(self.levels), self.judged, self.held, self.held_p50)
+        latest = self.ratios.latest[self.ratios.at :] + self.ratios.latest[: self.ratios.at]
+        return CellState(latest, self.level, self.judged, self.held, self.held_p50)
 
     def judge(self, which: int, kept: bool, kept_p50: bool) -> None:
-        permille = STATED[which]
-        step = STEP * (permille - 1000 if kept else permille)
-        self.levels[which] = min(max(self.levels[which] + step, 0), HIGHEST_LEVEL)
-        if which == len(STATED) - 1:
+        if which == 0:
+            step = STEP * (STATED[0] - 1000 if kept else STATED[0])
+            self.level = min(max(self.level + step, 0), HIGHEST_LEVEL)
+        else:
             self.judged += 1
             self.held += kept
             self.held_p50 += kept_p50
@@ -109,6 +125,7 @@ class EtaCalibrator:
         self.learned = 0  # changes whenever something is learned or kept
         self._asked = 0
         self._cells: dict[int, _Cell] = {}
+        self._jams: dict[int, dict[int, list[int]]] = {}  # sorted ratios of the P90, by class of horizons
         self._open: dict[int, list[OpenAnswer]] = {}  # by row, while it waits
         self._due: list[tuple[int, int, int, OpenAnswer]] = []  # heap: answered start, number, probability, answer
         self._number = 0
@@ -131,8 +148,10 @@ class EtaCalibrator:
         return now >= self._next and bool(self.state.pending)
 
     def calibration(self) -> Calibration:
-        """Return the corrections of the cells that have enough ratios."""
-        return Calibration({at: own.correction() for at, own in sorted(self._cells.items()) if own.is_usable()})
+        """Return the corrections of the cells, and the ratios of the P90, that have enough to go by."""
+        corrections = {at: own.correction() for at, own in sorted(self._cells.items()) if own.is_usable()}
+        ratios = {far: _of_jams(far, jams) for far, jams in sorted(self._jams.items()) if len(jams) >= FEW_JAMS}
+        return Calibration(corrections, ratios)
 
     @property
     def is_blank(self) -> bool:
@@ -185,7 +204,8 @@ class EtaCalibrator:
         """Return all that was learned, for `recall`."""
         cells = {at: own.state() for at, own in sorted(self._cells.items())}
         asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
-        return CalibrationState(cells, asked, self._asked, self._next)
+        jams = {far: {jam: list(ratios) for jam, ratios in own.items()} for far, own in sorted(self._jams.items())}
+        return CalibrationState(cells, jams, asked, self._asked, self._next)
 
     def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
         """Continue from what an earlier calibrator has learned.
@@ -197,11 +217,12 @@ class EtaCalibrator:
         self._asked, self._next = memory.asked, memory.next - later
         for at, known in memory.cells.items():
             own = self._cells[at] = _Cell()
-            for window, ratios in zip(own.ratios, known.ratios, strict=True):
-                for ratio in ratios:
-                    window.add(ratio)
-            own.levels, own.judged = list(known.levels), known.judged
-            own.held, own.held_p50 = known.held, known.held_p50
+            for ratio in known.ratios:
+                own.ratios.add(ratio)
+            own.level, own.judged, own.held, own.held_p50 = known.level, known.judged, known.held, known.held_p50
+        self._jams = {
+            far: {jam - later // JAM: list(ratios) for jam, ratios in jams.items()} for far, jams in memory.jams.items()
+        }
         for job, opened in memory.open.items():
             row = rows.get(job)
             for answer in opened if row is not None else ():
@@ -221,13 +242,21 @@ class EtaCalibrator:
                 asked.judged = (1 << len(STATED)) - 1  # the job was withdrawn before it started
                 continue
             for at in (asked.own, asked.own - asked.own % (ANY + 1) + ANY):
-                own = self._cells.setdefault(at, _Cell())
-                for window, ahead in zip(own.ratios, asked.ahead, strict=True):
-                    if ahead > 0:
-                        window.add((when - asked.at) * 1000 // ahead)
+                self._cells.setdefault(at, _Cell()).ratios.add((when - asked.at) * 1000 // asked.ahead[0])
+            if asked.ahead[1] > 0:
+                self._learn(horizon(asked.ahead[0]), asked.at // JAM, (when - asked.at) * 1000 // asked.ahead[1])
             self.learned += 1
             for which in range(len(asked.starts)):
                 self._judge(asked, which, when)
+
+    def _learn(self, far: int, jam: int, ratio: int) -> None:
+        """Note a ratio of the P90."""
+        jams = self._jams.setdefault(far, {})
+        own = jams.setdefault(jam, [])
+        if len(own) < MOST_OF_A_JAM:
+            insort(own, ratio)
+        if len(jams) > MOST_JAMS:
+            del jams[min(jams)]
 
     def _judge(self, asked: OpenAnswer, which: int, when: int) -> None:
         """Judge one of the starts of an answer about a job that starts at `when`, or after all of them (FOREVER)."""
@@ -235,6 +264,21 @@ class EtaCalibrator:
             asked.judged |= 1 << which
             self.learned += 1
             self._cells[asked.cell].judge(which, when <= asked.starts[which], when <= asked.starts[0])
+
+
+def _of_jams(far: int, jams: Mapping[int, list[int]]) -> int:
+    """Return the ratio (permille) of the P90 in a class of horizons: nine tenths of its jams and one more lie below."""
+    weighed = sorted((ratio, _ONE // len(ratios)) for ratios in jams.values() for ratio in ratios)
+    below = accumulate(weight for _, weight in weighed)
+    enough = 1000 * STATED[1] * (len(jams) + 1) - len(weighed)  # weights are rounded down
+    found = next((ratio for (ratio, _), sum_ in zip(weighed, below, strict=True) if sum_ >= enough), weighed[-1][0])
+    return found if far >= FAR else max(found, 1000)
+
+
+def _at(ordered: list[int], level: int) -> int:
+    """Return the ratio at a level (millionths) of sorted ratios, of which there must be one."""
+    rank = -(-level * (len(ordered) + 1) // _ONE)
+    return ordered[min(max(rank, 1), len(ordered)) - 1]
 
 
 def _spread(names: list[str], turn: int) -> list[str]:

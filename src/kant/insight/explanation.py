@@ -21,7 +21,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class QueueRank:
     """The `rank` of a job, from 1, among `of` waiting jobs."""
 
     rank: int
@@ -49,8 +49,8 @@ class Explanation:
     reason: Reason | None
     facts: tuple[Fact, ...]
     suggestions: tuple[Suggestion, ...]
-    among_competitors: Rank
-    in_queue: Rank
+    among_competitors: QueueRank
+    in_queue: QueueRank
     expected: ExpectedStart
     choice: WaitOrPlace | None
     as_of: int = -1
@@ -101,7 +101,7 @@ def explain(
     )
 
 
-def _ranks(diagnosis: Diagnosis, row: int) -> tuple[Rank, Rank]:
+def _ranks(diagnosis: Diagnosis, row: int) -> tuple[QueueRank, QueueRank]:
     """Return the job's rank among the waiting jobs that compete for one of its pools, and in its own queue."""
     state, cycle = diagnosis.state, diagnosis.cycle
     rows = cycle.waiting_rows()
@@ -110,5 +110,5 @@ def _ranks(diagnosis: Diagnosis, row: int) -> tuple[Rank, Rank]:
     competitors = np.array([bool(state.shape_of(other).pool_bits & bits) or other == row for other in ranked.tolist()])
     found = []
     for group in (ranked[competitors], ranked[state.jobs[ranked, J_QUEUE] == state.jobs[row, J_QUEUE]]):
-        found.append(Rank(int(np.flatnonzero(group == row)[0]) + 1, len(group)))
+        found.append(QueueRank(int(np.flatnonzero(group == row)[0]) + 1, len(group)))
     return found[0], found[1]

@@ -23,7 +23,7 @@ from kant.insight.suggestions import (
     ShorterRuntime,
     Suggestion,
 )
-from kant.insight.victims_too_large import victims_too_large
+from kant.insight.victims_too_large import UNLIMITED, victims_too_large
 from kant.model.decision import (
     BackOff,
     BaseJobWaits,
@@ -43,7 +43,7 @@ from kant.model.decision import (
 )
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.queueing.preemption.candidate import Candidate
-from kant.queueing.preemption.proof import Proof, keep_in_place
+from kant.queueing.preemption.search import choose
 
 MOST_ENDS = 4096
 """Maximum number of running jobs whose ends are tried together, the first to end first."""
@@ -98,23 +98,21 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
     if diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
         reach = list(state.running)
     ending = [pair for pair in expected_ends(diagnosis, reach) if pair[1] in state.running][:MOST_ENDS]
-    candidates = [Candidate(running, state.running[running], 0, 0, ()) for _, running in ending]
+    # Who ends later ranks behind, so the set with the earliest end is found; of equal ones that of the fewest jobs.
+    candidates = [Candidate(other, state.running[other], 0, 0, (i,)) for i, (_, other) in enumerate(ending)]
     end_of = {running: end for end, running in ending}
-    allowed = partial(admits, diagnosis, row, shape)
-    with diagnosis.rolled_back():
-        proof = Proof(placer, shape, row, candidates, allowed)
-        enough = proof.shortest_prefix()
-        if enough is None:
-            return ()
-        last = enough.bit_length() - 1
-        if last < MOST_ALONE or shape.has_affinity:  # affinity: where the others are matters, not only what is free
-            needed = proof.chosen(proof.drop_unneeded(enough, range(last - 1, -1, -1)))
-        else:
-            gone, placed = proof.carry_out(enough)
-            needed = keep_in_place(placer, shape, placed, gone, allowed)
-            proof.rollback()
-        found = _jobs_end(diagnosis, needed, end_of)
-        alone = next((who for i, who in enumerate(candidates[:MOST_ALONE]) if last and proof.suffices(1 << i)), None)
+
+    def needed_of(some: list[Candidate]) -> list[Candidate]:
+        with diagnosis.rolled_back():
+            chosen = choose(placer, shape, row, some, UNLIMITED, partial(admits, diagnosis, row, shape))
+        return chosen[0] if chosen is not None else []
+
+    needed = needed_of(candidates)
+    if not needed:
+        return ()
+    found = _jobs_end(diagnosis, needed, end_of)
+    several = candidates[:MOST_ALONE] if needed[-1] is not candidates[0] else []
+    alone = next((who for who in several if needed_of([who])), None)
     if alone is None or needed == [alone]:
         return (found,)
     return found, _jobs_end(diagnosis, [alone], end_of)

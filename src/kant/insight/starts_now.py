@@ -3,15 +3,14 @@
 Three kinds of change are tried, each on a trial or a copy, so every result has been verified: preemptible running jobs
 move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
 of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
-With more the search is greedy, and a bound says how much cheaper another set could be at best: the stopped jobs must
-free the missing GPUs (the fractional knapsack).
+With more the set found need not be, and a bound says how much cheaper another set could be at best: the stopped jobs
+must free the missing GPUs (the fractional knapsack).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,12 +23,13 @@ from kant.insight.facts import of_model
 from kant.insight.find_facts import competitors
 from kant.insight.find_suggestions import admits, grown
 from kant.insight.moment import freeze, thaw
+from kant.insight.victims_too_large import UNLIMITED
 from kant.model.decision import Booked, NoFit, OverQuota, Reserved, amount, sentence
 from kant.model.event import NodeChanged
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, HOUR, SECOND
 from kant.queueing.preemption.candidate import Candidate
-from kant.queueing.preemption.proof import Proof
+from kant.queueing.preemption.search import choose
 from kant.queueing.preemption.shrinking import lost_work
 from kant.queueing.rejection import never_starts
 from kant.scheduler.cycle import Scheduler
@@ -142,17 +142,11 @@ def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[boo
     if not candidates:
         return []
     with diagnosis.rolled_back():
-        proof = Proof(diagnosis.placer, shape, row, candidates, allowed)
-        if len(candidates) <= MOST_TRIED:
-            chosen = _cheapest(proof)
-            bound = _price(proof.chosen(chosen)) if chosen else 0
-        else:
-            chosen = _greedy(proof)
-            bound = _bound(diagnosis, shape, candidates)
-        if not chosen:
+        found = choose(diagnosis.placer, shape, row, candidates, UNLIMITED, allowed, exact=MOST_TRIED)
+        if found is None or not found[0]:
             return []
-        price = _price(proof.chosen(chosen))
-        victims, _ = proof.carry_out(chosen)
+        victims, price = found[0], sum(who.cost for who in found[0])
+        bound = price if len(candidates) <= MOST_TRIED else _bound(diagnosis, shape, candidates)
         moving = _moving(diagnosis, row, shape, victims, allowed is not None)
         names = list(diagnosis.state.queues)
         stopped = tuple(
@@ -179,28 +173,6 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
         if state.jobs[one, c.J_PREEMPTIBLE] and not state.burst_replicas.get(one)
     ]
     return sorted(found, key=lambda who: (who.cost / max(who.milli, 1), who.row))
-
-
-def _price(chosen: Sequence[Candidate]) -> int:
-    return sum(who.cost for who in chosen)
-
-
-def _cheapest(proof: Proof) -> int:
-    """Return the cheapest set that suffices, the smallest on ties; 0: none does."""
-    places = range(len(proof.ordered))
-    sets = [sum(1 << place for place in chosen) for count in places for chosen in combinations(places, count + 1)]
-    sets.sort(key=lambda which: (_price(proof.chosen(which)), which.bit_count(), which))
-    return next((which for which in sets if proof.suffices(which)), 0)
-
-
-def _greedy(proof: Proof) -> int:
-    """Return a sufficient set without unneeded jobs: the cheapest are taken first, then costly unneeded ones
-    dropped."""
-    enough = proof.shortest_prefix()
-    if enough is None:
-        return 0
-    dear = sorted(range(len(proof.ordered)), key=lambda place: (-proof.ordered[place].cost, place))
-    return proof.drop_unneeded(enough, dear)
 
 
 def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:

@@ -14,13 +14,13 @@ import msgspec
 from kant.insight.moment import Moment
 from kant.model.errors import InputError
 from kant.model.units import count_from
-from kant.optimize.answers import DefragmentOrder, Learned, Round
+from kant.optimize.answers import DefragmentOrder, LearnedShares, Round
 from kant.scheduler.cycle import Scheduler
 
 What = Literal["optimality"] | Round
 
 
-NOTHING = Learned()
+NOTHING = LearnedShares()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SolverTask:
 
     what: What
     moment: Moment
-    learned: Learned = NOTHING
+    learned: LearnedShares = NOTHING
     movable: frozenset[str] | None = None
     most_starts: int = 0
     order: DefragmentOrder | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 from kant.cluster.columns import J_STATUS, Table
 from kant.live.sentences import public_id
-from kant.metrics.wait_ledger import CAUSES, Ledger, waits_at
+from kant.metrics.wait_ledger import CAUSES, WaitLedger, waits_at
 from kant.model.event import Event, JobSubmitted
 from kant.model.status import JobStatus
 from kant.model.units import SECOND
@@ -40,7 +40,7 @@ class Waits:
         self, scheduler: Scheduler, earlier: Mapping[str, Split], ticks: Callable[[], float] = time.perf_counter
     ) -> None:
         self.state = scheduler.state
-        self.ledger = Ledger(scheduler)
+        self.ledger = WaitLedger(scheduler)
         self.ticks = ticks
         self._earlier = earlier
         self._known: dict[int, list[int]] = {}  # by row: the split of its wait before the ledger began

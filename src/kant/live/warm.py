@@ -29,7 +29,7 @@ from kant.scheduler.profile import Profile
 
 
 def warm(profile: Profile) -> None:
-    """Let a small cluster make the decisions of a large one: pods, gangs, gangs in one leaf, partial gangs.
+    """Let a small cluster make the decisions of a large one: pods, whole nodes, gangs, in one leaf too, partial gangs.
 
     Then some jobs end, nodes close and join, and the waiting jobs are laid out in time.
     """
@@ -38,6 +38,7 @@ def warm(profile: Profile) -> None:
     scheduler = Scheduler(state, profile)
     jobs = (
         Job("pod", 0, (PodGroup(1, Demand(1)),)),
+        Job("whole", 0, (PodGroup(1, Demand(8)),)),
         Job("bare", 0, (PodGroup(1, Demand(0, cpu=1000, memory=1)),)),
         Job("gang", 0, (PodGroup(2, Demand(4, cpu=1)),)),
         Job("near", 0, (PodGroup(2, Demand(2)),), within="leaf", within_required=True),
@@ -61,6 +62,8 @@ def warm(profile: Profile) -> None:
     state.apply(DevicesChanged(2, "n0", 1 << 7))
     state.apply(NodesJoined(2, (Node("n4", 8, leaf="l2", spine="s"),)))
     scheduler.cycle(3)
+    state.apply(NodeChanged(4, "n0", NodeStatus.IN_SERVICE))
+    scheduler.cycle(4)
     domain_choices(scheduler, 3)
     if profile.preemption is not None:  # the victims of a single pod
         rows, held = np.fromiter(state.running, np.int64, len(state.running)), list(state.running.values())

@@ -6,6 +6,7 @@ import logging
 
 from kant.live.logs import log_event
 from kant.local.jobs import LocalJobs
+from kant.local.output import read_output
 from kant.local.record import JobPhase, JobRecord
 from kant.local.runs import Exit
 from kant.local.submission import most_memory
@@ -17,6 +18,15 @@ CANCELLED = "cancelled"
 """The start of `stopping` for a cancelled job; if no user asked for it, a colon and a reason follow."""
 MOST_REFUSALS = 10
 """The number of failed starts after which a job fails."""
+GPU_FULL = (
+    b"CUDA out of memory",
+    b"CUDA_ERROR_OUT_OF_MEMORY",
+    b"cudaErrorMemoryAllocation",
+    b"RESOURCE_EXHAUSTED: Out of memory",
+)
+"""What PyTorch, the driver, the CUDA runtime and XLA say where a GPU has no memory left."""
+SAID = 1 << 14
+"""The last bytes of a failed run's output, in which that is looked for."""
 
 
 class Completion:
@@ -88,6 +98,8 @@ class Completion:
             reason = over_memory(record)
         else:
             reason = f"exit code {exit.code}" if exit.code is not None else f"killed by signal {exit.signal}"
+            if record.submission.gpus and self._filled_its_gpu(record):
+                reason += ": its GPU had no memory left, as its output says"
         record.failures += 1
         name = self.jobs.core_id.get(record.id)
         if name is not None:
@@ -101,6 +113,14 @@ class Completion:
             record.phase, record.reason, record.place = JobPhase.WAITING, reason, []
             self.jobs.touch(record)
             self.jobs.block(record)
+
+    def _filled_its_gpu(self, record: JobRecord) -> bool:
+        """Whether the end of its run's output says that a GPU had no memory left."""
+        try:
+            said = read_output(self.jobs.launcher.folder(record), -SAID, SAID).data
+        except OSError:
+            return False
+        return any(each in said for each in GPU_FULL)
 
     def not_begun(self, record: JobRecord, why: str) -> None:
         """Requeue a job whose run could not begin for lack of disk or processes; fail it after `MOST_REFUSALS`

@@ -156,7 +156,8 @@ class ElasticRuns:
         if record.phase is not JobPhase.RUNNING or not events:
             return ""
         now = events[-1]
-        size = f"{now.gpus:,} GPUs make a batch of {now.batch:,} in {now.rounds:,} x {now.each:,} samples each"
+        make = "GPUs make" if now.gpus > 1 else "GPU makes"
+        size = f"{now.gpus:,} {make} a batch of {now.batch:,} in {now.rounds:,} x {now.each:,} samples each"
         if now.tail is None:
             return size
         return f"it is in its tail, until {now.tail_until:,.0f} tokens, and not stopped for another job; {size}"

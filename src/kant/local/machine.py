@@ -23,11 +23,13 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What counts as one GPU for a job: a whole GPU, or a MIG device of it. `gpu` is the index of the GPU."""
+    """What counts as one GPU for a job: a whole GPU, or a MIG device of it. `gpu` is the index of the GPU, `memory` is
+    in MiB (0: unknown)."""
 
     model: str
     uuid: str
     gpu: int
+    memory: int = 0
 
 
 def this_machine(devices: Sequence[Device]) -> ClusterSpec:
@@ -37,12 +39,14 @@ def this_machine(devices: Sequence[Device]) -> ClusterSpec:
     return ClusterSpec(node.name, (node,))
 
 
-def found_here(cluster: ClusterSpec) -> str:
-    """Return in one sentence what this machine, as a cluster, has to give to jobs."""
+def found_here(cluster: ClusterSpec, devices: Sequence[Device] = ()) -> str:
+    """Return in one sentence what this machine, as a cluster of these devices, has to give to jobs."""
     node = cluster.nodes[0]
     rest = f"{node.cpu // 1000:,} cores and {node.memory / 1024:,.0f} GiB of memory"
     if node.gpus:
-        return f"this machine has {node.gpus} GPU{'s' * (node.gpus > 1)} ({node.model}), {rest}"
+        least = min((device.memory for device in devices), default=0)
+        kind = f"{node.model}, {least / 1024:,.0f} GiB" if least else node.model
+        return f"this machine has {node.gpus} GPU{'s' * (node.gpus > 1)} ({kind}), {rest}"
     return (
         f"this machine has no GPU that NVML or nvidia-smi lists, but {rest}: jobs with --gpus are refused "
         "(kant up --cluster 1x4 simulates GPUs)"
@@ -80,8 +84,8 @@ def checked(found: Sequence[Gpu]) -> list[Device]:
         if gpu.mig and not gpu.slices:
             what = "a GPU with MIG devices that NVML lists (nvidia-smi mig -cgi), since it is in MIG mode"
             raise InputError(f"GPU {index}", what)
-        parts = [Device(part.model, part.uuid, index) for part in gpu.slices]
-        devices += parts if gpu.mig else [Device(gpu.model, gpu.uuid, index)]
+        parts = [Device(part.model, part.uuid, index, part.memory) for part in gpu.slices]
+        devices += parts if gpu.mig else [Device(gpu.model, gpu.uuid, index, gpu.memory)]
     models = dict.fromkeys(device.model for device in devices)
     if len(models) > 1:
         raise InputError("this machine", "GPUs of one model (or --cluster FILE to describe them)", ", ".join(models))

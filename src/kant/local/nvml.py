@@ -48,20 +48,25 @@ class Use(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A MIG device: its name with the profile, such as `… MIG 1g.10gb`, and its UUID."""
+    """A MIG device: its name with the profile, such as `… MIG 1g.10gb`, its UUID, and its memory (MiB; 0: unknown)."""
 
     model: str
     uuid: str
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `mig`: it is divided (multi-instance) into `slices`, with models and UUIDs of their own."""
+    """One GPU. `mig`: it is divided (multi-instance) into `slices`, with models and UUIDs of their own.
+
+    `memory` is in MiB; 0: unknown.
+    """
 
     model: str
     uuid: str = ""
     mig: bool = False
     slices: tuple[Slice, ...] = ()
+    memory: int = 0
 
 
 def load() -> Any:
@@ -180,9 +185,9 @@ def _gpu(library: Any, index: int) -> Gpu:
     mode = getattr(library, "nvmlDeviceGetMigMode", None)  # a library older than MIG has none
     code = mode(device, ctypes.byref(now), ctypes.byref(later)) if mode is not None else NOT_SUPPORTED
     if code == NOT_SUPPORTED or (code == SUCCESS and not now.value):
-        return Gpu(model, uuid)
+        return Gpu(model, uuid, memory=_total(library, device))
     _check(library, where, code)
-    return Gpu(model, uuid, True, _slices(library, where, device))
+    return Gpu(model, uuid, True, _slices(library, where, device), _total(library, device))
 
 
 def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[Slice, ...]:
@@ -196,8 +201,15 @@ def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[Slice, .
             continue
         _check(library, where, code)
         name, uuid = library.nvmlDeviceGetName, library.nvmlDeviceGetUUID
-        found.append(Slice(_text(library, where, name, part), _text(library, where, uuid, part)))
+        found.append(Slice(_text(library, where, name, part), _text(library, where, uuid, part), _total(library, part)))
     return tuple(found)
+
+
+def _total(library: Any, device: ctypes.c_void_p) -> int:
+    """Return the MiB of memory of a device; 0 if it does not say it."""
+    memory = _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)
+    code = _call(library, "nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(memory))
+    return memory.total >> 20 if code == SUCCESS else 0
 
 
 def _text(library: Any, where: str, function: Any, device: ctypes.c_void_p) -> str:

@@ -31,7 +31,14 @@ def parse_watts(text: str, where: str) -> int:
 
 
 def capped(node: Node, cap: int, gpu_watts: int) -> Node:
-    """Return a node whose GPUs in use draw at most `cap` watts together, each `gpu_watts`."""
+    """Return a node whose GPUs in use draw at most `cap` watts together, each `gpu_watts`.
+
+    Raises InputError if it could never use one whole GPU.
+    """
+    if node.gpus and cap < gpu_watts:
+        raise InputError(
+            "--power-cap", f"{gpu_watts}W or more, which one GPU draws: with less none can be used", f"{cap}W"
+        )
     return replace(node, amounts=((POWER, min(cap * GPU // gpu_watts, node.gpus * GPU)),))
 
 

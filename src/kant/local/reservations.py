@@ -20,7 +20,7 @@ from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, GPU, SECOND
-from kant.optimize.calendar.choose import Choice, Held, Request, Taken, choose
+from kant.optimize.calendar.choose import Held, PlaceChoice, PlaceRequest, Taken, choose
 from kant.optimize.calendar.occupied import occupied
 
 MOST = 1000
@@ -148,8 +148,8 @@ class LocalReservations:
             found.append(Taken(name, start, end, held, self._request(one.request, start, end)))
         return found
 
-    def _request(self, asked: ReservationRequest, start: int, end: int) -> Request:
-        return Request(asked.name, asked.gpus, start, end, asked.within, asked.model)
+    def _request(self, asked: ReservationRequest, start: int, end: int) -> PlaceRequest:
+        return PlaceRequest(asked.name, asked.gpus, start, end, asked.within, asked.model)
 
     def _named(self, held: Held) -> dict[str, int]:
         return {self.cluster.nodes[node].name: bits for node, bits in sorted(held.items())}
@@ -177,7 +177,7 @@ class LocalReservations:
             raise InputError("the store", f"a disk that can be written ({error})") from None
 
 
-def _refusal(request: Request, found: Choice, zero: int) -> str:
+def _refusal(request: PlaceRequest, found: PlaceChoice, zero: int) -> str:
     """Return the sentence that says what was requested, and what is in the way."""
     window = f"from {moment(zero + request.start)} to {moment(zero + request.end)}"
     what = f"{request.gpus:,} GPUs side by side that are free {window}"

@@ -83,7 +83,10 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
         if not re.fullmatch(r"[^+]+(\+[0-9]{1,9})?", job):
             raise InputError("after_started", "a job, and seconds after its start where they are said: 12+600", job)
     if queues and submission.queue not in queues:
-        raise InputError("queue", f"one of {', '.join(queues)}", submission.queue)
+        named = f"one of {', '.join(queues)}"
+        if submission.queue == "default":  # what nobody has to name
+            raise InputError("queue", f"{named} to be named (--queue), since there is no queue default here")
+        raise InputError("queue", named, submission.queue)
     for where, text in (("output", submission.output), ("error", submission.error)):
         check_pattern(text, where, bool(submission.array))
     if submission.error and submission.terminal is not None:

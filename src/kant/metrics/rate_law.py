@@ -23,7 +23,7 @@ Losses = Mapping[Cell, Mapping[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedLaw:
     """A `law` of the rate by number of tokens, the half widths of the 95 % intervals of its exponents by Student's t,
     and in each cell the best rate and its loss. `at_edge`: cells whose best rate is the smallest or largest measured.
     """
@@ -55,7 +55,7 @@ def best_of(losses: Mapping[float, float]) -> tuple[float, float, bool]:
     return float(np.exp(x[1] + top)), float(np.polyval([a, b, c], top)), False
 
 
-def fit(losses: Losses, tail: float = 0.1) -> Fitted:
+def fit(losses: Losses, tail: float = 0.1) -> FittedLaw:
     """Fit the law of runs whose tail is this share of their tokens: the law gives the rate when the tail begins.
 
     Raises InputError for less than two batches and two lengths, or fewer than four cells.
@@ -76,7 +76,7 @@ def fit(losses: Losses, tail: float = 0.1) -> Fitted:
     peak = max(rate for rates in losses.values() for rate in rates)
     law = RateLaw(amplitude, batch_power, token_power, peak)
     edge = tuple(cell for cell, top in tops.items() if top[2])
-    return Fitted(law, float(half[1]), float(half[2]), {cell: top[:2] for cell, top in tops.items()}, edge)
+    return FittedLaw(law, float(half[1]), float(half[2]), {cell: top[:2] for cell, top in tops.items()}, edge)
 
 
 def loss_at(losses: Mapping[float, float], rate: float) -> float:
@@ -85,6 +85,6 @@ def loss_at(losses: Mapping[float, float], rate: float) -> float:
     return float(np.interp(np.log(rate), np.log(rates), [losses[each] for each in rates]))
 
 
-def regret(losses: Losses, fitted: Fitted, rate: Mapping[Cell, float]) -> dict[Cell, float]:
+def regret(losses: Losses, fitted: FittedLaw, rate: Mapping[Cell, float]) -> dict[Cell, float]:
     """Return how much the loss at each cell's rate exceeds the best loss of the cell."""
     return {cell: loss_at(losses[cell], rate[cell]) - fitted.best[cell][1] for cell in losses}

@@ -12,11 +12,11 @@ from kant.model.units import SECOND
 Values = NDArray[Any]
 
 
-def quantile(ordered: Values, p: float, kind: str) -> float:
-    """Return the p-quantile of an ascending array: `linear` interpolation at (n-1)p, or the element at index ⌊n p⌋."""
+def quantiles(ordered: Values, shares: tuple[float, ...], kind: str) -> list[float]:
+    """Return quantiles of an ascending array: `linear` interpolation at (n-1)p, or the elements at indices ⌊n p⌋."""
     if kind == "lower":
-        return float(ordered[min(int(len(ordered) * p), len(ordered) - 1)])
-    return float(np.quantile(ordered, p))
+        return [float(ordered[min(int(len(ordered) * p), len(ordered) - 1)]) for p in shares]
+    return [float(found) for found in np.quantile(ordered, shares)]
 
 
 def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
@@ -26,11 +26,12 @@ def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
     ordered = np.sort(times)
     # Half a million waits of a year exceed 64 bits in microseconds.
     total = int((ordered // SECOND).sum()) * SECOND + int((ordered % SECOND).sum())
+    p50, p90, p99 = quantiles(ordered, (0.50, 0.90, 0.99), kind)
     return {
         "mean": total / len(ordered) / SECOND,
-        "p50": quantile(ordered, 0.50, kind) / SECOND,
-        "p90": quantile(ordered, 0.90, kind) / SECOND,
-        "p99": quantile(ordered, 0.99, kind) / SECOND,
+        "p50": p50 / SECOND,
+        "p90": p90 / SECOND,
+        "p99": p99 / SECOND,
         "max": int(ordered[-1]) / SECOND,
         "sum": total / SECOND,
     }

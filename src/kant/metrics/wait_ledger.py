@@ -62,7 +62,7 @@ class WaitAccount:
         self.cause, self.since = cause, now
 
 
-class Ledger:
+class WaitLedger:
     """Follows the state of one scheduler. Call `observe` at the end of every instant, once its plan is carried out."""
 
     def __init__(self, scheduler: Scheduler) -> None:

@@ -1,10 +1,13 @@
 """The rule of two choices: which of two machines gets a task, by their last known loads.
 
-It is that of Dodoor (arXiv 2510.12889). Its simulation (`kant.optimize.dispatch`), which compiles it, and the front end
-of a live core (`kant.service.front_end`) call it.
+It is that of Dodoor (arXiv 2510.12889). Its simulation (`kant.optimize.dispatch`), which compiles it, the front ends of
+a live core (`kant.service.front_end`) and a router of requests (`kant.serving.router.Dodoor`) call it.
 """
 
 from __future__ import annotations
+
+ALPHA = 0.5
+"""The weight of durations in the score, as published; the rest is the weight of loads."""
 
 
 def anti_affinity(asked: float, held: float, total: float) -> float:

@@ -235,7 +235,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ] = ()  # fmt: skip
 
 
-class Said(NamedTuple):
+class OptionField(NamedTuple):
     """A command-line option with all its names, and the field that it sets."""
 
     field: str
@@ -249,14 +249,14 @@ class Said(NamedTuple):
         return self.option.reads in ("flag", "terminal")
 
 
-def _options() -> dict[str, Said]:
-    found: dict[str, Said] = {}
+def _options() -> dict[str, OptionField]:
+    found: dict[str, OptionField] = {}
     for field, hint in JobRequest.__annotations__.items():
         for option in getattr(hint, "__metadata__", ()):
             if isinstance(option, Option):
                 name = option.name or field
                 default = getattr(JobRequest, field) if option.default is ... else option.default
-                found[name] = Said(field, option, option.flags or (f"--{name.replace('_', '-')}",), default)
+                found[name] = OptionField(field, option, option.flags or (f"--{name.replace('_', '-')}",), default)
     return found
 
 

@@ -79,15 +79,3 @@ def usual_milli(name: str) -> int:
     """Return the thousandths of a GPU that an instance of profile `name` takes on the first geometry that has it."""
     found = (profile_on(mig, name) for mig in GEOMETRIES)
     return next(offer[0] for offer in found if offer is not None)
-
-
-@cache
-def windows(name: str, milli: int) -> tuple[int, ...]:
-    """Return the possible slices, as bits, of an instance of profile `name` that takes `milli` thousandths of a GPU."""
-    for mig in GEOMETRIES:
-        found = profile_on(mig, name)
-        if found is not None and found[0] == milli:
-            profile = found[1]
-            starts = [start for start in range(8) if profile.starts >> start & 1]
-            return tuple((1 << profile.size) - 1 << start for start in starts)
-    return ()

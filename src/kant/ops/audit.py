@@ -27,7 +27,7 @@ What = Literal["plan", "apply", "done", "applied", "failed", "interrupted", "ref
 BEGINNING = "0" * 32
 
 
-class BusyError(InputError):
+class AuditBusyError(InputError):
     """Another caller is carrying out a change at the same moment."""
 
     def __init__(self, who: str) -> None:

@@ -16,12 +16,12 @@ import msgspec
 from kant.model.errors import InputError
 from kant.model.units import DAY, HOUR, MINUTE
 from kant.ops import orders as o
-from kant.ops.audit import Audit, BusyError, OpsEntry
+from kant.ops.audit import Audit, AuditBusyError, OpsEntry
 from kant.ops.orders import Order, kind_of, parse_orders, sentence, to_json
 from kant.ops.rules import (
     Blast,
-    Limit,
-    Limits,
+    RoleLimit,
+    RoleLimits,
     Violation,
     blast_of,
     foreseen,
@@ -32,8 +32,8 @@ from kant.ops.rules import (
 from kant.ops.rules import to_json as violations_json
 from kant.ops.simulated import SimulatedWorld
 from kant.ops.text import bounded, cleaned, encoded_ids, meant, one_line, safe_id
-from kant.ops.view import View, changed, some
-from kant.ops.world import Done, Futures, World
+from kant.ops.view import WorldView, changed, some
+from kant.ops.world import Done, OrderFutures, World
 from kant.service.roles import Caller, Role
 
 UNDO_WITHIN = 15 * MINUTE
@@ -60,19 +60,24 @@ class Desk:
     """
 
     def __init__(
-        self, world: World, who: Caller, audit: Audit | None = None, limits: Limits | None = None, via: str = "process"
+        self,
+        world: World,
+        who: Caller,
+        audit: Audit | None = None,
+        limits: RoleLimits | None = None,
+        via: str = "process",
     ) -> None:
         self.world = world
         self.who = who
         self.audit = audit or Audit()
-        self.limits = limits or Limits()
+        self.limits = limits or RoleLimits()
         self.via = via
         self._facts: dict[str, dict[str, str]] = {}  # of plans of this process, so that a refusal can say what changed
         with self.alone():
             pass
 
     @property
-    def limit(self) -> Limit:
+    def limit(self) -> RoleLimit:
         return self.limits.of(self.who.role)
 
     @contextmanager
@@ -130,10 +135,10 @@ class Desk:
             self._write("plan", plan=name, orders=found, version=version, lost_gpu_s=lost, shown=shown)
         return {"plan_id": name, "version": version} | shown
 
-    def _judged(self, view: View, orders: tuple[Order, ...]) -> tuple[list[Violation], Blast, Futures]:
+    def _judged(self, view: WorldView, orders: tuple[Order, ...]) -> tuple[list[Violation], Blast, OrderFutures]:
         broken = violations(view, orders, self.who, self.world)
         if any(each.rule in ("impossible", "once") for each in broken):
-            return broken, blast_of(view, orders, Futures()), Futures()
+            return broken, blast_of(view, orders, OrderFutures()), OrderFutures()
         futures = self.world.futures(orders)
         return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
 
@@ -258,7 +263,7 @@ class Desk:
             raise RefusalError("own", f"plan {plan_id} is one of {plan.who}")
         return plan
 
-    def _check_version(self, plan: OpsEntry, view: View) -> None:
+    def _check_version(self, plan: OpsEntry, view: WorldView) -> None:
         if plan.version == view.version:
             return
         before = self._facts.get(plan.plan)
@@ -283,9 +288,9 @@ class Desk:
         try:
             for entries in self.audit.txns.values():
                 if entries[-1].what in OPEN:
-                    raise BusyError(entries[-1].who)
+                    raise AuditBusyError(entries[-1].who)
             self._write("apply", txn=txn, orders=orders, **fields)
-        except BusyError as error:
+        except AuditBusyError as error:
             raise RefusalError("busy", str(error)) from None
         done: list[Done] = []
         try:
@@ -370,7 +375,7 @@ def _how_far(entries: list[OpsEntry]) -> str:
     return f"{done} of {of} orders are known to be carried out; look at what order {min(done + 1, of)} is about"
 
 
-def _check_untouched(view: View, done: Done) -> None:
+def _check_untouched(view: WorldView, done: Done) -> None:
     """Raise RefusalError if what is to be undone has been changed since."""
     order, job = done.order, view.jobs.get(done.job)
     stands = True
@@ -386,7 +391,7 @@ def _check_untouched(view: View, done: Done) -> None:
         raise RefusalError("changed", f"what {kind_of(order)} did to {safe_id(done.job)} has been changed since")
 
 
-def _effects(futures: Futures) -> dict[str, Any]:
+def _effects(futures: OrderFutures) -> dict[str, Any]:
     """How the waiting times change, for which jobs."""
     answer = futures.answer
     if not answer:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 
-def kind_in(view: View, name: str) -> str:
+def kind_in(view: WorldView, name: str) -> str:
     """The kind of thing that a name denotes in a view: job, node, queue, reservation or user; "" if nothing."""
     if name in view.jobs:
         return "job"
@@ -25,7 +25,7 @@ def kind_in(view: View, name: str) -> str:
     return ""
 
 
-def fact_of(view: View, name: str) -> str:
+def fact_of(view: WorldView, name: str) -> str:
     """What matters about a thing, in words that are equal where the same actions are possible."""
     kind = kind_in(view, name)
     if kind == "job":
@@ -43,12 +43,12 @@ def fact_of(view: View, name: str) -> str:
     return f"{kind}: it is there" if kind else "not there"
 
 
-def facts_of(view: View, names: Iterable[str]) -> dict[str, str]:
+def facts_of(view: WorldView, names: Iterable[str]) -> dict[str, str]:
     """The facts of those names that are things of this view, or were (`names` may have any text)."""
     return {name: fact_of(view, name) for name in dict.fromkeys(names) if kind_in(view, name)}
 
 
-def about(view: View, names: list[str]) -> dict[str, str]:
+def about(view: WorldView, names: list[str]) -> dict[str, str]:
     """The facts that a plan about these things would rest on, with their dependents: jobs on a node or in a queue."""
     named = set(names)
     keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
@@ -58,7 +58,7 @@ def about(view: View, names: list[str]) -> dict[str, str]:
     return {k: v for k, v in view.facts().items() if k in keys or (k.startswith("queue ") and k.split()[1] in named)}
 
 
-def scope_of(view: View, names: list[str]) -> str:
+def scope_of(view: WorldView, names: list[str]) -> str:
     """A digest of the facts about these things: equal at two moments if none of the facts has changed."""
     text = msgspec.json.encode(sorted(about(view, names).items()))
     return hashlib.blake2b(text, digest_size=8).hexdigest()

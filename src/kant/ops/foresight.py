@@ -8,16 +8,16 @@ from kant.live.sentences import public_id
 from kant.metrics.result import RunResult
 from kant.model.errors import InputError
 from kant.model.status import JobStatus
-from kant.ops.on_run import Held, RunOrders
+from kant.ops.on_run import HeldJob, RunOrders
 from kant.ops.orders import Order
-from kant.ops.world import Futures
+from kant.ops.world import OrderFutures
 from kant.sim.fork import Fork
 from kant.sim.past import Past
 from kant.sim.whatif import what_if
 from kant.sim.whatif_changes import Changes
 
 
-def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, Held], user: str = "") -> Futures:
+def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, HeldJob], user: str = "") -> OrderFutures:
     """Try the orders on a fork of `past`, without later arrivals. An infeasible order is reported as `complaint`."""
     found: list[RunOrders] = []
 
@@ -34,7 +34,7 @@ def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, Held], use
     try:
         both = what_if(past, Changes(), arrivals=False, act=act)
     except InputError as error:
-        return Futures(complaint=str(error))
+        return OrderFutures(complaint=str(error))
     assert both is not None, "nobody stops it"
     before, after = _stops(both.before), _stops(both.after)
     stopped = tuple(sorted(job for job, count in after.items() if count > before.get(job, 0)))
@@ -43,7 +43,7 @@ def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, Held], use
     answer = both.answer
     for name in ("helped", "harmed"):
         answer[name] = [row | {"job": public_id(row["job"])} for row in answer[name]]
-    return Futures(
+    return OrderFutures(
         answer=answer, stopped=stopped, starts=tuple(sorted(starts)), rejected=tuple(sorted(rejected)),
         moves=found[0].moves,
     )  # fmt: skip

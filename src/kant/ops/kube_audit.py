@@ -15,7 +15,7 @@ from kant.kube.objects.views import Unstructured
 from kant.kube.user.operations import OPERATIONS, name_of, operation
 from kant.model.errors import InputError
 from kant.model.units import MINUTE
-from kant.ops.audit import Audit, BusyError, OpsEntry
+from kant.ops.audit import Audit, AuditBusyError, OpsEntry
 
 if TYPE_CHECKING:
     from kant.ops.kubernetes import KubeWorld
@@ -78,5 +78,5 @@ class KubeAudit(Audit):
             return True
         other = next((other for other in self.news() if other.what == "apply"), None)
         if other is not None and entry.what == "apply":
-            raise BusyError(other.who)
+            raise AuditBusyError(other.who)
         return False

@@ -36,8 +36,8 @@ from kant.ops import orders as o
 from kant.ops.orders import KINDS, Order, kind_of, to_json
 from kant.ops.rules import FINAL, job_of
 from kant.ops.running import RunningWorld
-from kant.ops.view import View
-from kant.ops.world import Done, Futures
+from kant.ops.view import WorldView
+from kant.ops.world import Done, OrderFutures
 from kant.service.roles import Caller, Role
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class KubeWorld(RunningWorld):
     def now(self) -> int:
         return int(time.time() * SECOND)
 
-    def view(self) -> View:
-        return msgspec.json.decode(self.leader("/v1/ops/view", {}), type=View)
+    def view(self) -> WorldView:
+        return msgspec.json.decode(self.leader("/v1/ops/view", {}), type=WorldView)
 
     def explain(self, job: str) -> dict[str, Any]:
         return self._past(dict[str, Any], explain=job)
@@ -174,11 +174,11 @@ class KubeWorld(RunningWorld):
         lacking = self.run(lacks)
         return f"{kind_of(order)} needs the right to {lacking}{where}" if lacking else ""
 
-    def foreseen(self, orders: tuple[Order, ...]) -> Futures:
+    def foreseen(self, orders: tuple[Order, ...]) -> OrderFutures:
         bare = tuple(
             msgspec.structs.replace(one, command=(), name="") if isinstance(one, o.Submit) else one for one in orders
         )
-        return self._past(Futures, orders=to_json(bare))
+        return self._past(OrderFutures, orders=to_json(bare))
 
     # --- orders -------------------------------------------------------------------------------------------------------
 

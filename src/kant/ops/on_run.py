@@ -35,7 +35,7 @@ from kant.workload.job_text import parse_jobs
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldJob:
     """A job that a person keeps from starting, with its remaining work."""
 
     job: Job
@@ -61,7 +61,7 @@ class RunOrders:
     `renamed` maps the former core ids of jobs to the new ones, `moves` says which have moved and where.
     """
 
-    def __init__(self, run: Run, held: dict[str, Held]) -> None:
+    def __init__(self, run: Run, held: dict[str, HeldJob]) -> None:
         self.run = run
         self.held = held
         self.renamed: dict[str, str] = {}
@@ -121,7 +121,7 @@ class RunOrders:
     def _hold(self, order: o.Hold, now: int, user: str) -> Done:
         row = self._waiting(order.job)
         job = self.state.live[row]
-        self.held[public_id(job.id)] = Held(job, self.run.execution.withdraw(row, now))
+        self.held[public_id(job.id)] = HeldJob(job, self.run.execution.withdraw(row, now))
         return Done(order, public_id(job.id), (o.Release(public_id(job.id)),))
 
     def _release(self, order: o.Release, now: int, user: str) -> Done:
@@ -136,7 +136,7 @@ class RunOrders:
         name = public_id(order.job)
         if name in self.held:
             before = self.held[name]
-            self.held[name] = Held(replace(before.job, priority=order.value), before.left)
+            self.held[name] = HeldJob(replace(before.job, priority=order.value), before.left)
             return Done(order, name, (o.Priority(name, before.job.priority),))
         row = self._waiting(order.job)
         job = self.state.live[row]
@@ -213,7 +213,7 @@ class RunOrders:
         return Done(order, undo=(o.Drain(order.node),))
 
     def _reserve(self, order: o.Reserve, now: int, user: str) -> Done:
-        from kant.optimize.calendar.choose import Request, Taken, choose
+        from kant.optimize.calendar.choose import PlaceRequest, Taken, choose
         from kant.optimize.calendar.occupied import occupied
 
         state = self.state
@@ -225,7 +225,7 @@ class RunOrders:
             raise InputError("time", "a duration that is longer than 0", order.time)
         taken = occupied(state, now, self.run.profile.preemption is not None)
         taken += [Taken(name, own.start, own.end, dict(own.devices())) for name, own in state.bookings.items()]
-        found = choose(self.run.cluster, Request(order.name, order.gpus, start, end, order.within), taken, now)
+        found = choose(self.run.cluster, PlaceRequest(order.name, order.gpus, start, end, order.within), taken, now)
         if not found.held:
             way = f" ({', '.join(found.collide[:5])} in the way)" if found.collide else ""
             later = f"; it fits in {show_duration(found.later - now)}" if found.later >= 0 else ""

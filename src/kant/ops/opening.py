@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kant.model.errors import InputError
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
-from kant.ops.rules import Limits, read_limits
+from kant.ops.rules import RoleLimits, read_limits
 from kant.ops.world import World
 from kant.service.client import home_of
 from kant.service.roles import RANK, Caller, Role
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kant.kube.connect.config import Config
 
 
-class Cluster(NamedTuple):
+class KubeCluster(NamedTuple):
     """A Kubernetes cluster: the client configuration, the namespace of its Kant, and that of submitted jobs."""
 
     config: Config
@@ -46,7 +46,7 @@ class Opening:
     limits: Path | None = None
     folder: Path | None = None
     tokens: Path | None = None
-    cluster: Cluster | None = None
+    cluster: KubeCluster | None = None
 
     def desk(self, via: str) -> Desk:
         """The desk of the user who has started this process. Raises InputError."""
@@ -137,8 +137,8 @@ class Opening:
             return Audit(self.folder or self.scenario.with_suffix(".ops"))
         return Audit(self.folder or home_of(self.home) / "ops")
 
-    def _limits(self) -> Limits:
-        return read_limits(self.limits) if self.limits is not None else Limits()
+    def _limits(self) -> RoleLimits:
+        return read_limits(self.limits) if self.limits is not None else RoleLimits()
 
     def _at_most(self, who: Caller) -> Caller:
         least = min(who.role, self.role, key=RANK.__getitem__)

@@ -11,9 +11,9 @@ from pathlib import Path
 from kant.ops.desk import Desk
 from kant.ops.facts import facts_of, scope_of
 from kant.ops.memory.slots import slots_of
-from kant.ops.memory.traces import DONE, Answer, Call, Step, TaskTrace, write_trace
+from kant.ops.memory.traces import DONE, Answer, TaskTrace, TraceCall, TraceStep, write_trace
 from kant.ops.text import one_line
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 MOST = 50
 """Calls kept of an unfinished trace; older ones are dropped."""
@@ -24,11 +24,11 @@ class TraceRecorder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._calls: dict[str, list[tuple[Call, View, Answer]]] = {}
+        self._calls: dict[str, list[tuple[TraceCall, WorldView, Answer]]] = {}
 
-    def note(self, desk: Desk, tool: str, args: Answer, before: View, answer: Answer) -> None:
+    def note(self, desk: Desk, tool: str, args: Answer, before: WorldView, answer: Answer) -> None:
         """Note an answered call on the caller's desk; `before` is the state before it."""
-        call = Call(tool, args)
+        call = TraceCall(tool, args)
         calls = self._calls.setdefault(desk.who.user, [])
         calls.append((call, before, answer))
         del calls[:-MOST]
@@ -39,11 +39,11 @@ class TraceRecorder:
             self._write(str(answer["txn"]), one_line(str(call.args["reason"])), calls, desk.world.view())
             calls.clear()
 
-    def _write(self, txn: str, task: str, calls: list[tuple[Call, View, Answer]], after: View) -> None:
+    def _write(self, txn: str, task: str, calls: list[tuple[TraceCall, WorldView, Answer]], after: WorldView) -> None:
         words, slots = slots_of(task, calls[0][1])
         trace = TaskTrace(task, slots, [], txn, words)
-        for call, before, answer in (*calls, (Call(DONE), after, {})):
+        for call, before, answer in (*calls, (TraceCall(DONE), after, {})):
             names = trace.names(call)
-            own = Step(call, facts_of(before, names), answer, scope_of(before, names), version=before.version)
+            own = TraceStep(call, facts_of(before, names), answer, scope_of(before, names), version=before.version)
             trace.steps.append(own)
         write_trace(self.folder, trace)

@@ -15,8 +15,8 @@ from msgspec import Meta, Struct, field
 from kant.model.errors import InputError
 from kant.ops import orders as o
 from kant.ops.orders import Order, kind_of
-from kant.ops.view import JobView, View
-from kant.ops.world import Futures, World
+from kant.ops.view import JobView, WorldView
+from kant.ops.world import OrderFutures, World
 from kant.service.roles import Caller, Role, owns
 
 OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
@@ -29,7 +29,7 @@ FINAL = {
 """The kinds of orders that cannot be undone, and why."""
 
 
-class Limit(Struct, frozen=True, forbid_unknown_fields=True):
+class RoleLimit(Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of a role. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn` of one plan, a person
     is asked.
 
@@ -45,22 +45,22 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     runs_withdrawn: Annotated[int, Meta(ge=0)] = 0
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+class RoleLimits(Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of each role."""
 
-    viewer: Limit = Limit(0, 0, 0, 0, 0, 0)
-    tenant: Limit = Limit(3, 16, 0, 16, 20, 32, 3)
-    operator: Limit = Limit()
+    viewer: RoleLimit = RoleLimit(0, 0, 0, 0, 0, 0)
+    tenant: RoleLimit = RoleLimit(3, 16, 0, 16, 20, 32, 3)
+    operator: RoleLimit = RoleLimit()
 
-    def of(self, role: Role) -> Limit:
-        found: Limit = getattr(self, str(role))
+    def of(self, role: Role) -> RoleLimit:
+        found: RoleLimit = getattr(self, str(role))
         return found
 
 
-def read_limits(path: Path) -> Limits:
+def read_limits(path: Path) -> RoleLimits:
     """Read the limits from a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Limits)
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), RoleLimits)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(str(path), f"a TOML file that can be read ({error})") from None
     except msgspec.ValidationError as error:
@@ -89,7 +89,7 @@ class Blast(Struct, frozen=True):
     gpu_hours_lost: float = 0.0
     runs_withdrawn: int = 0
 
-    def beyond(self, limit: Limit) -> list[str]:
+    def beyond(self, limit: RoleLimit) -> list[str]:
         """The limits that this exceeds, as texts."""
         pairs = (
             ("jobs", len(self.jobs), limit.jobs),
@@ -106,7 +106,7 @@ def job_of(order: Order) -> str:
     return str(getattr(order, "job", ""))
 
 
-def stopped_at_once(view: View, orders: tuple[Order, ...]) -> dict[str, JobView]:
+def stopped_at_once(view: WorldView, orders: tuple[Order, ...]) -> dict[str, JobView]:
     """The running jobs that the orders themselves stop."""
     found: dict[str, JobView] = {}
     for order in orders:
@@ -117,7 +117,7 @@ def stopped_at_once(view: View, orders: tuple[Order, ...]) -> dict[str, JobView]
     return found
 
 
-def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
+def blast_of(view: WorldView, orders: tuple[Order, ...], futures: OrderFutures) -> Blast:
     """Compute the blast radius of a plan."""
     touched = stopped_at_once(view, orders)
     touched |= {name: view.jobs[name] for name in futures.stopped if name in view.jobs}
@@ -135,7 +135,7 @@ def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
     return Blast(sorted(touched), round(gpus, 3), nodes, sorted(queues), later, round(lost, 3), ended)
 
 
-def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:
+def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:
     """The violations of rules by these orders in the present state, apart from those that the futures show."""
     found: list[Violation] = []
     seen: set[str] = set()
@@ -154,7 +154,7 @@ def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World)
     return found
 
 
-def foreseen(view: View, futures: Futures) -> list[Violation]:
+def foreseen(view: WorldView, futures: OrderFutures) -> list[Violation]:
     """The violations of rules that the futures show."""
     if futures.complaint:
         return [Violation("impossible", futures.complaint)]
@@ -167,7 +167,7 @@ def foreseen(view: View, futures: Futures) -> list[Violation]:
     return found
 
 
-def _of_role(view: View, order: Order, who: Caller, world: World) -> list[tuple[str, str]]:
+def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[tuple[str, str]]:
     if who.role is Role.VIEWER:
         return [("role", f"{who.user} may look and plan, and order nothing")]
     if (why := world.rights(order)) is not None:
@@ -198,7 +198,7 @@ PHASES: dict[type, tuple[str, ...]] = {
 """The phases of jobs that each order applies to."""
 
 
-def _out_of_phase(view: View, order: Order) -> list[str]:
+def _out_of_phase(view: WorldView, order: Order) -> list[str]:
     fits = PHASES.get(type(order))
     if fits is None:
         return []
@@ -208,13 +208,13 @@ def _out_of_phase(view: View, order: Order) -> list[str]:
     return [f"job {job.id} is {job.phase}, and not {' or '.join(fits)}"] if job.phase not in fits else []
 
 
-def _protected(view: View, order: Order) -> list[str]:
+def _protected(view: WorldView, order: Order) -> list[str]:
     """Protected running jobs that the order would stop."""
     stopped = stopped_at_once(view, (order,)).values()
     return [f"job {job.id} runs, and may not be stopped" for job in stopped if not job.preemptible]
 
 
-def _quota(view: View, order: o.Quota, orders: tuple[Order, ...]) -> list[str]:
+def _quota(view: WorldView, order: o.Quota, orders: tuple[Order, ...]) -> list[str]:
     """Quotas are promises: in total not more than exists, and for a queue not less than its protected jobs hold."""
     model = order.model or "any"
     given = {(each.queue, each.model or "any"): each.gpus for each in orders if isinstance(each, o.Quota)}

@@ -18,8 +18,8 @@ from kant.ops.habits import EndedJob
 from kant.ops.orders import Order, kind_of
 from kant.ops.rules import FINAL, job_of
 from kant.ops.simulated import explained_latest
-from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
-from kant.ops.world import Done, Futures
+from kant.ops.view import BookedView, JobView, NodeView, QueueView, WorldView
+from kant.ops.world import Done, OrderFutures
 from kant.service.roles import Caller, Role
 from kant.service.views import JobRow
 from kant.sim.past import read_past
@@ -61,7 +61,7 @@ class RunningWorld:
             if (before := page.next) is None:
                 return
 
-    def view(self) -> View:
+    def view(self) -> WorldView:
         now = self.now()
         jobs = {}
         for row in self._rows(ALIVE):
@@ -94,7 +94,7 @@ class RunningWorld:
             )
             for one in self.api.reservations().reservations
         ]  # fmt: skip
-        return View(now_us=now, jobs=jobs, queues=queues, nodes=nodes_now, booked=booked)
+        return WorldView(now_us=now, jobs=jobs, queues=queues, nodes=nodes_now, booked=booked)
 
     def job(self, job: str) -> dict[str, Any]:
         found = self.api.job(job)
@@ -171,7 +171,7 @@ class RunningWorld:
     def rights(self, order: Order) -> str | None:
         return None
 
-    def futures(self, orders: tuple[Order, ...]) -> Futures:
+    def futures(self, orders: tuple[Order, ...]) -> OrderFutures:
         """Use the journal if it can be read. Otherwise ask Kant, whose what-if questions cannot express some orders."""
         jobs = {row.id: row for row in self._rows(ALIVE)}
         inside: list[Order] = []
@@ -183,17 +183,17 @@ class RunningWorld:
             elif not job_of(order) or (job is not None and job.phase in INSIDE):
                 inside.append(order)
         if not inside:
-            return Futures(unknown="these jobs are not in the queue yet: no wait changes")
+            return OrderFutures(unknown="these jobs are not in the queue yet: no wait changes")
         return self.foreseen(tuple(inside))
 
-    def foreseen(self, orders: tuple[Order, ...]) -> Futures:
+    def foreseen(self, orders: tuple[Order, ...]) -> OrderFutures:
         """The effect of orders about jobs that the core knows."""
         path = self._journal()
         if path is not None:
             return foresee(read_past(path, today=self.now()), orders, {})
         return self._asked(orders)
 
-    def _asked(self, orders: tuple[Order, ...]) -> Futures:
+    def _asked(self, orders: tuple[Order, ...]) -> OrderFutures:
         submit, cancel, drain, quota, left = [], [], [], [], []
         for order in orders:
             match order:
@@ -209,7 +209,7 @@ class RunningWorld:
                     left.append(kind_of(order))
         unknown = f"what {', '.join(sorted(set(left)))} changes is not foretold from here" if left else ""
         if not (submit or cancel or drain or quota):
-            return Futures(unknown=unknown)
+            return OrderFutures(unknown=unknown)
         evict = any(isinstance(order, o.Drain) and order.evict for order in orders)
         try:
             found = self.api.whatif(
@@ -218,9 +218,9 @@ class RunningWorld:
                 )
             )
         except InputError as error:
-            return Futures(complaint=str(error))
+            return OrderFutures(complaint=str(error))
         answer = {"waits": found.waits, "helped": found.helped, "harmed": found.harmed, "run_times": found.run_times}
-        return Futures(answer=answer, unknown=unknown)
+        return OrderFutures(answer=answer, unknown=unknown)
 
     # --- orders -----------------------------------------------------------------------------------------------------
 

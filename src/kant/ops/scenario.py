@@ -23,7 +23,7 @@ from kant.service.roles import Caller, Role
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import read_options
 from kant.workload.cluster_file import parse_cluster, regular_cluster
-from kant.workload.cluster_toml import Shape
+from kant.workload.cluster_toml import FabricShape
 from kant.workload.job_text import parse_jobs
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -108,7 +108,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     def _cluster(self) -> ClusterSpec:
         count, x, gpus = self.cluster.partition("x")
         if x and count.isdecimal() and gpus.isdecimal():
-            shape = Shape(nodes_per_leaf=self.nodes_per_leaf, leaves_per_spine=8)
+            shape = FabricShape(nodes_per_leaf=self.nodes_per_leaf, leaves_per_spine=8)
             return regular_cluster(int(count), int(gpus), shape)
         return parse_cluster("cluster.toml", self.cluster.encode())
 

@@ -41,11 +41,11 @@ from kant.model.tenant import QueueConfig
 from kant.model.units import GPU, SECOND
 from kant.ops.foresight import foresee
 from kant.ops.habits import EndedJob
-from kant.ops.on_run import Held, RunOrders
+from kant.ops.on_run import HeldJob, RunOrders
 from kant.ops.orders import KINDS, Order
 from kant.ops.state_view import job_view, view_of
-from kant.ops.view import View
-from kant.ops.world import Done, Futures
+from kant.ops.view import WorldView
+from kant.ops.world import Done, OrderFutures
 from kant.scheduler.profile import Profile
 from kant.service.roles import Caller
 from kant.sim.forecast_starts import forecast_starts
@@ -109,7 +109,7 @@ class SimulatedWorld:
         self.run = run
         self._now = now
         self._coming = sorted(coming, key=lambda event: event.time)
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, HeldJob] = {}
         happen = run.execution.happen
 
         def noted(event: Event) -> None:
@@ -149,7 +149,7 @@ class SimulatedWorld:
             min(max(run.last, run.state.now), self._now), list(self.events_so_far), [],
         )  # fmt: skip
 
-    def view(self) -> View:
+    def view(self) -> WorldView:
         found = view_of(self.run.scheduler, self._now, self._runs())
         held = {
             name: replace(job_view(held.job, self._runs().get(name, 0)), phase="held", waits="a person holds it")
@@ -221,7 +221,7 @@ class SimulatedWorld:
     def rights(self, order: Order) -> str | None:
         return None
 
-    def futures(self, orders: tuple[Order, ...]) -> Futures:
+    def futures(self, orders: tuple[Order, ...]) -> OrderFutures:
         return foresee(self.past(), orders, self.held)
 
     def carry_out(self, order: Order, who: Caller) -> Done:

@@ -15,7 +15,7 @@ from kant.model.job import Job
 from kant.model.placement import MASK, MILLI, NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.units import GPU
-from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
+from kant.ops.view import BookedView, JobView, NodeView, QueueView, WorldView
 from kant.queueing.preemption.shrinking import lost_work
 from kant.scheduler.cycle import Scheduler
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_JOBS = 1 << 40
 
 
-def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int = 0) -> View:
+def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int = 0) -> WorldView:
     """The state at `now`, microseconds on its clock; times of the view are `ahead` of that clock.
 
     `runs` says how often each job has started so far.
@@ -60,13 +60,13 @@ def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int 
         for name, one in state.bookings.items()
         if one.end > now
     ]  # fmt: skip
-    return View(
+    return WorldView(
         now_us=now + ahead, jobs=dict(sorted(jobs.items())), queues=[QueueView(**row) for row in queue_rows(state)],
         nodes=nodes_now, booked=booked,
     )  # fmt: skip
 
 
-def leader_view(questions: LeaderQuestions) -> View:
+def leader_view(questions: LeaderQuestions) -> WorldView:
     """The state of a cluster's leader, including held jobs. Times are of the Unix epoch."""
     core, _ = questions.present()
     rows = questions.jobs(("waiting", "running", "held"), "", "", None, MOST_JOBS)["jobs"]

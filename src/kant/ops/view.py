@@ -74,7 +74,7 @@ class BookedView(Struct, frozen=True, kw_only=True):
     nodes: dict[str, int] = field(default_factory=dict)
 
 
-class View(Struct, frozen=True, kw_only=True):
+class WorldView(Struct, frozen=True, kw_only=True):
     """A world at `now_us`; the zero of its clock is `zero_us` of the Unix epoch (0: it has no dates)."""
 
     now_us: int

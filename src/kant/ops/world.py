@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from kant.ops.habits import EndedJob
 from kant.ops.orders import Order
-from kant.ops.view import View
+from kant.ops.view import WorldView
 from kant.service.roles import Caller
 
 
@@ -24,7 +24,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
     cannot: str = ""
 
 
-class Futures(Struct, frozen=True, kw_only=True):
+class OrderFutures(Struct, frozen=True, kw_only=True):
     """The effect of a change on all jobs, from two futures, with it and without.
 
     `answer` is what `kant whatif --json` prints. `stopped` holds the jobs that stop more often with the change,
@@ -58,7 +58,7 @@ class World(Protocol):
         """Microseconds on the clock of this world."""
         ...
 
-    def view(self) -> View:
+    def view(self) -> WorldView:
         """The present state."""
         ...
 
@@ -98,7 +98,7 @@ class World(Protocol):
         """Why the caller may not give an order, "" if they may; None if roles and queues decide that."""
         ...
 
-    def futures(self, orders: tuple[Order, ...]) -> Futures:
+    def futures(self, orders: tuple[Order, ...]) -> OrderFutures:
         """The effect of these orders on all jobs, by two simulated futures."""
         ...
 

@@ -11,7 +11,7 @@ from kant.scheduler.solvers import Defragment
 Round = Literal["fallback", "defragment", "route"]
 
 
-class Learned(Struct, frozen=True):
+class LearnedShares(Struct, frozen=True):
     """What rounds have learned: for each pool the share of time in which waiting jobs wanted more idle nodes, and the
     share in which gangs wanted more of them in one leaf."""
 

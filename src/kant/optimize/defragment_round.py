@@ -35,7 +35,7 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
     return allows
 
 
-class Round:
+class MoveRound:
     """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` takes the share of time in which a
     pool's nodes are wanted idle."""
 
@@ -105,7 +105,7 @@ def defragment_round(
     scheduler: Scheduler, now: int, order: DefragmentOrder, movable: frozenset[str] | None = None
 ) -> DefragmentPlan:
     """The changes of a requested round at `now`. Only the running jobs in `movable` move (None: all)."""
-    round_ = Round(scheduler, now, order.settings, movable, order.nodes)
+    round_ = MoveRound(scheduler, now, order.settings, movable, order.nodes)
     found = round_.moves(lambda pool: 1.0)
     state = round_.state
     names = [node.name for node in state.nodes]

@@ -10,25 +10,29 @@ import msgspec
 from msgspec import Struct
 
 from kant.model.errors import InputError, shown
+from kant.toml_file import read_text
 
 T = TypeVar("T", bound=Struct)
 
 
 def read_json(path: Path, kind: type[T]) -> T:
     """Read the instance of a file; raises InputError that names the file, the field, and the expected value."""
+    return parse_json(str(path), read_text(path), kind)
+
+
+def parse_json(where: str, text: str, kind: type[T]) -> T:
+    """Parse an instance; `where` names the text in the errors of `read_json`."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise InputError(str(path), f"a file that can be read ({error.strerror})") from None
+        return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         complaint, _, place = str(error).partition(" - at `$.")
-        where = f"{path}, {place.rstrip('`')}" if place else str(path)
+        where = f"{where}, {place.rstrip('`')}" if place else where
         expected, _, got = complaint.removeprefix("Expected ").partition(", got ")
         if complaint.startswith("Object "):  # a field that is missing or unknown
             raise InputError(where, f"the fields of its format (o{complaint[1:]})") from None
         raise InputError(where, expected + (f", got {got}" if got else "")) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"JSON ({error})") from None
+    except msgspec.DecodeError as error:
+        raise InputError(where, f"JSON ({error})") from None
 
 
 def check_names(names: Iterable[str], where: str) -> None:

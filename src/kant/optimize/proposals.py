@@ -10,10 +10,10 @@ from kant.insight.diagnosis import Diagnosis
 from kant.model.event import PlanProposed, ProposedPlace
 from kant.model.placement import NODE
 from kant.model.units import SECOND
-from kant.optimize.answers import Learned, Round
+from kant.optimize.answers import LearnedShares, Round
 from kant.optimize.defragment.leaves import leftover_leaves, moves_of
 from kant.optimize.defragment.leftovers import empty_nodes
-from kant.optimize.defragment_round import Round as DefragmentRound
+from kant.optimize.defragment_round import MoveRound as DefragmentRound
 from kant.optimize.defragment_round import allowing
 from kant.optimize.optimality import without_preemption
 from kant.optimize.packing.portfolio import solve
@@ -24,7 +24,7 @@ from kant.scheduler.proposals import may_start
 
 
 def propose(
-    what: Round, scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None = None
+    what: Round, scheduler: Scheduler, now: int, learned: LearnedShares, movable: frozenset[str] | None = None
 ) -> PlanProposed | None:
     """Propose an improvement at `now`; None if there is none. Only the running jobs in `movable` move (None: all).
 
@@ -89,7 +89,7 @@ def _proposed(places: dict[str, Counter[str]], jobs: list[str]) -> tuple[Propose
 
 
 def _defragment(
-    scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None
+    scheduler: Scheduler, now: int, learned: LearnedShares, movable: frozenset[str] | None
 ) -> PlanProposed | None:
     """Move jobs together so that partly used nodes (with `leaves` also leaves) become idle, as far as that pays."""
     settings = scheduler.profile.defragment

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kant.cluster.columns import J_SINCE
 from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER, HOUR, SECOND
-from kant.optimize.answers import Learned, Round
+from kant.optimize.answers import LearnedShares, Round
 from kant.optimize.defragment.wanted import wanted_leaves, wanted_nodes
 from kant.scheduler.profile import Profile
 
@@ -21,7 +21,7 @@ class Rounds:
 
     def __init__(self, profile: Profile, now: int = 0) -> None:
         self.profile = profile
-        self.learned = Learned()
+        self.learned = LearnedShares()
         self._next: dict[Round, int] = {}
         if profile.fallback is not None:
             self._next["fallback"] = now + profile.fallback.every_s * SECOND
@@ -53,7 +53,7 @@ class Rounds:
             self._next["defragment"] = now + defragment.every_s * SECOND
             part = min(defragment.every_s / (defragment.horizon_h * (HOUR // SECOND)), 1.0)
             leaves = _later(self.learned.leaves, wanted_leaves(state), part) if defragment.leaves else ()
-            self.learned = Learned(_later(self.learned.wanted, wanted_nodes(state), part), leaves)
+            self.learned = LearnedShares(_later(self.learned.wanted, wanted_nodes(state), part), leaves)
             if max(*self.learned.wanted, *leaves, defragment.floor) > 0:
                 found.append("defragment")
         return found

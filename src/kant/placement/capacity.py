@@ -67,10 +67,6 @@ class NodeScores(Slots):
         self._size = 1 << max(len(order) - 1, 1).bit_length()
         super().__init__(self._size, INDEX_CELLS)
 
-    def is_outdated(self, empty: Table) -> bool:
-        """Return whether the policy computes other parameters for the current nodes."""
-        return not np.array_equal(self.policy.numbers(self.typical_pods, empty), self.params)
-
     def _allot(self, slots: int, kept: int) -> None:
         index = np.zeros((slots, INDEX_WIDTH, self._size), dtype=np.int64)
         index[:, 0] = -1

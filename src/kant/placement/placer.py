@@ -101,11 +101,7 @@ class Placer:
         self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self.scores_of)
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
-        self._known = (
-            0,
-            0,
-            0,
-        )  # the versions of the fleet, of node sets and of counters for which `_never` is valid
+        self._known = 0, 0, 0  # the versions of the fleet, of node sets and of counters for which `_never` is valid
         self._fleet, self._moves = snapshot.state.fleet_version, snapshot.state.moves
 
     @cached_property
@@ -344,13 +340,15 @@ class Placer:
         self._pieces.has_gpus(state.gpus)
         if self._moves != state.moves:
             self._moves = state.moves
-            self._capacities.clear()
             self._spreadings.clear()
             self._forget_domains()
         if self._zone is not None:
             self._spreadings.clear()
-        outdated = any(one.is_outdated(state.empty) for one in self._scores.values())
-        if self._zone is not None or outdated or any(one.is_outdated(state.empty) for one in self._domains.values()):
+        known = {policy: scores.params for policy, scores in self._scores.items()}
+        for domains in self._domains.values():
+            known |= domains.params
+        numbers = ((policy.numbers(self._typical_pods, state.empty), params) for policy, params in known.items())
+        if self._zone is not None or any(not np.array_equal(now, params) for now, params in numbers):
             self._forget_scores()
 
     def _forget_scores(self) -> None:
@@ -377,9 +375,11 @@ class Placer:
         """Return the domain policy for a policy; with `outside` for the nodes outside the inference zone."""
         if (policy, outside) not in self._domains:
             topology = self._order(policy)[1]
-            if (policy.ties, outside) not in self._capacities:
-                self._capacities[policy.ties, outside] = DomainCapacity(topology)
-            capacity = self._capacities[policy.ties, outside]
+            capacity = self._capacities.get((policy.ties, outside))
+            if capacity is None:
+                capacity = self._capacities[policy.ties, outside] = DomainCapacity(topology)
+            elif capacity.fabric is not topology.fabric:
+                capacity.move(topology)
             preferring = None if self._is_empty else self._preferring
             self._domains[policy, outside] = DomainPolicy(
                 self.snapshot, policy, topology, capacity, self.seed, self._typical_pods, preferring

@@ -13,6 +13,7 @@ from kant.cluster.columns import Table
 from kant.cluster.quota_columns import would_borrow
 from kant.compiled import compiled, inlined
 from kant.model.status import NodeStatus
+from kant.model.units import FOREVER
 
 IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
@@ -30,6 +31,19 @@ def may_evict(
     more than its nominal quota, from which a job in its own nominal quota may reclaim.
     """
     return bool(priority > lowest or (reclaims and beyond and not would_borrow(limits, used, first, amounts)))
+
+
+@inlined
+def may_evict_later(
+    priority: int, lowest: int, started: int, reclaims: bool, limits: Table, used: Table, first: int, amounts: Table
+) -> bool:
+    """Return whether counts allow that a waiting job evicts one that the plan starts, once that runs.
+
+    `started` is the lowest priority of the preemptible jobs that the plan starts, FOREVER if there is none. A job that
+    reclaims may be in quota once jobs of lower priority have left: `lowest` is the lowest of all.
+    """
+    lowest = min(lowest, started) if reclaims else started
+    return bool(started < FOREVER and may_evict(priority, lowest, reclaims, limits, used, first, amounts, True))
 
 
 @inlined

@@ -110,7 +110,7 @@ class CyclePlan:
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
         self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
-        self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks
+        self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks; FOREVER for none
         self.reserved: set[int] = set()  # jobs for which it makes or changes a reservation
         self.newly_reserved = 0  # how many of them had no reservation
         self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is released
@@ -347,6 +347,8 @@ class CyclePlan:
 
     def reject(self, row: int, reason: Reason) -> None:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
+        if self.pending.fair:  # the fair shares of the others grow
+            self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
         """Stop a running job. The caller gives back on the trial what it holds."""

@@ -111,7 +111,7 @@ class PendingQueue:
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
         self.numbered = 0
-        """How often buckets and keys have been renumbered."""
+        """How often what decides the buckets and keys of jobs has changed."""
         self._numbers: dict[BucketKey, int] = {}
         self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
         self._reaches: dict[object, int] = {}
@@ -191,7 +191,7 @@ class PendingQueue:
         if state.booking_version == self._booking_version and not any(since < edge <= now for edge in edges):
             return False
         self._booking_version = state.booking_version
-        self._where.clear()
+        self._rekey()
         return True
 
     def _follow(self, moved: list[int] | None) -> int:
@@ -229,7 +229,7 @@ class PendingQueue:
         otherwise = moved is None or mixes or self._by_user != state.quota_usage.limits_users
         if otherwise:
             self._by_user = state.quota_usage.limits_users
-            self._where.clear()
+            self._rekey()
         if max(len(self.keys), len(self._known)) > 4 * len(pending) + MOST_UNUSED:
             self._renumber()
             otherwise = True
@@ -313,9 +313,14 @@ class PendingQueue:
         self.buckets[0] = 0
         self.verdicts[:] = 0
         self.keys = [()]
-        self.numbered += 1
-        for numbers in (self._numbers, self._known, self._reaches, self._where):
+        self._rekey()
+        for numbers in (self._numbers, self._known, self._reaches):
             numbers.clear()
+
+    def _rekey(self) -> None:
+        """Ask for the buckets and keys of jobs anew: what decides them has changed."""
+        self._where.clear()
+        self.numbered += 1
 
     def _push(self, rows: list[int]) -> None:
         """Put rows in their buckets; a bucket with a new first job may be tried."""
@@ -475,12 +480,13 @@ class PendingQueue:
         first = self.entries.item(top, w.E_ROW)
         return first if top and first != row else None
 
-    def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, by_quota: bool) -> None:
+    def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, retry_until: int, by_quota: bool) -> None:
         """Record that compiled code has followed the state up to `now` and walked the buckets (`sim/advance.py`).
 
         `by_quota`: jobs may wait for their quotas.
         """
         self.now, self.may_try, self.doubts, self.wakes_on = now, may_try > 0, doubts > 0, wakes_on
+        self.retry_until = retry_until
         self._kept = self._kept or by_quota
         self._heads.clear()
 

@@ -19,8 +19,9 @@ from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
 from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, competes, take_pods
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.evictable import BORROWING
 from kant.queueing.pending import Head
-from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
+from kant.queueing.preemption.entitlement import Entitlements, Mask
 
 
 class Blocked(NamedTuple):

@@ -3,7 +3,7 @@
 Sources: D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY: only the head has a reservation); A. W.
 Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001 (conservative: every job has one). Here reservations are real devices
 on real nodes, so a job that uses part of a node leaves the rest to others. On nodes of one GPU each the start times are
-those of the sources (`kant.testing.textbook`).
+those of the sources (`tests/core/textbook.py`).
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ _TABS = """
 """
 
 
-def page(title: str, data: str, *, connect: bool = False, parts: Mapping[str, str] = MappingProxyType({})) -> str:
+def page(title: str, data: str, *, parts: Mapping[str, str] = MappingProxyType({})) -> str:
     """The whole page. `data` is JSON that is safe in a script element (`as_json`).
 
-    The page may run its one script and style itself. It may fetch nothing, or with `connect` only from its own server.
+    The page may run its one script and style itself. It may fetch nothing.
     `parts` are further pages by name, complete HTML documents, each with a tab next to the cluster's.
     """
     script = _read("page.js")
@@ -54,7 +54,7 @@ def page(title: str, data: str, *, connect: bool = False, parts: Mapping[str, st
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {sources}"
     slots = {
         "title": escape(title),
-        "policy": policy + ("; connect-src 'self'" if connect else ""),
+        "policy": policy,
         "licences": _read("LICENSES").replace("--", "- -"),
         "style": _read("page.css") + (_TABS + _shown(len(parts)) if parts else ""),
         "tabs": _tabs(list(parts)) if parts else "",
@@ -93,11 +93,6 @@ def _shown(parts: int) -> str:
 def _part(number: int, name: str, text: str) -> str:
     """A separate document, under the policy of this page and its own."""
     return f'<iframe class="part" id="part-{number}" title="{escape(name)}" srcdoc="{escape(text)}"></iframe>\n'
-
-
-def live_page(title: str = "Kant") -> str:
-    """The page that a live Kant serves: it fetches its data from that server."""
-    return page(title, '{"live": true}', connect=True)
 
 
 def _read(name: str) -> str:

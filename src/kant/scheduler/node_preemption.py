@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -24,11 +25,11 @@ from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Plan
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
+from kant.placement.victims import ASKING, as_bits
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.candidate import Admits, Candidate, members
 from kant.queueing.preemption.policy import Preemption, allowed_victims, candidate, evict_victims
-from kant.queueing.preemption.proof import drop_unneeded
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
 from kant.scheduler.cycle import Scheduler
@@ -143,7 +144,9 @@ class _Search:
         everyone = (1 << len(near)) - 1
         if not suffices(everyone):
             return None
-        victims = chosen(drop_unneeded(everyone, list(reversed(range(len(near)))), suffices))
+        needed = np.ones(len(near), dtype=np.int64)
+        ASKING.without_unneeded(SimpleNamespace(suffices=suffices), needed, np.arange(len(near))[::-1], False)
+        victims = chosen(as_bits(needed))
         charged = self.cycle.state.quota_usage.charged
         held = sum(charged[who.row][2][0] for who in victims if not who.passed)
         return victims if victims and held <= self.cap else None

@@ -43,7 +43,7 @@ TAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class KnownPolicy:
     """The public description of a policy, and the package that it comes from."""
 
     kind: str
@@ -56,7 +56,7 @@ class Policy:
 
 
 @cache
-def policies(kind: str) -> dict[str, Policy]:
+def policies(kind: str) -> dict[str, KnownPolicy]:
     """Return the policies of a kind (a key of KINDS), by name. Raises InputError if a package's policy is unusable."""
     for point in entry_points(group=GROUP):
         if point.name.partition(".")[0] not in KINDS or not TAG.fullmatch(point.name.partition(".")[2]):
@@ -77,7 +77,7 @@ def is_offered(kind: str, tag: str) -> bool:
 
 
 @cache
-def _policy(kind: str, tag: str) -> Policy:
+def _policy(kind: str, tag: str) -> KnownPolicy:
     """Return the policy that one package offers. Raises InputError if several packages do, or its class is unusable."""
     own, points = _own(kind, tag), _offers().get((kind, tag), ())
     packages = [OWN] * (own is not None) + [_package(point) for point in points]
@@ -138,7 +138,7 @@ def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "?"
 
 
-def _load(kind: str, tag: str, point: EntryPoint) -> Policy:
+def _load(kind: str, tag: str, point: EntryPoint) -> KnownPolicy:
     """Import a policy of another package. Raises InputError if it cannot be imported or does not conform."""
     base, package = KINDS[kind][0], _package(point)
     where = f"{kind} {tag} of package {package}"
@@ -164,10 +164,10 @@ def _tag(policy: type) -> str:
     return str(policy.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
-def _describe(kind: str, policy: type, package: str) -> Policy:
+def _describe(kind: str, policy: type, package: str) -> KnownPolicy:
     about = " ".join((policy.__doc__ or "").split("\n\n")[0].split())
     source: str = policy.source  # type: ignore[attr-defined]
-    return Policy(kind, _tag(policy), policy, about, source, fields(policy), package)
+    return KnownPolicy(kind, _tag(policy), policy, about, source, fields(policy), package)
 
 
 def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
     from http.client import HTTPResponse
 
-    from kant.service.websocket import Line
+    from kant.service.websocket import OpenWebSocket
 
 SOCKET = "kant.sock"
 FRONT_SOCKET = "front.sock"
@@ -150,9 +150,9 @@ class ServiceClient:
         response = self._ask("GET", path, query)
         return dict(response.getheaders()), self._parts(response)
 
-    def line(self, path: str, **query: Any) -> Line:
+    def line(self, path: str, **query: Any) -> OpenWebSocket:
         """Open a WebSocket. Raises InputError with Kant's message if Kant refuses."""
-        from kant.service.websocket import Line, open_line
+        from kant.service.websocket import OpenWebSocket, open_line
 
         given = {name: value for name, value in query.items() if value not in (None, "", ())}
         target = f"{path}?{urlencode(given, doseq=True)}" if given else path
@@ -164,7 +164,7 @@ class ServiceClient:
             except BaseException:
                 own.close()
                 raise
-        if isinstance(found, Line):
+        if isinstance(found, OpenWebSocket):
             return found
         own.close()
         raise RefusedError(_said(found, f"GET {path}"))

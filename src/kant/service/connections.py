@@ -27,19 +27,19 @@ class Connections:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._silent: dict[Connection, None] = {}  # no request yet; the oldest first
-        self._idle: dict[Connection, None] = {}  # the longest idle first
-        self._busy: set[Connection] = set()
+        self._silent: dict[CountedConnection, None] = {}  # no request yet; the oldest first
+        self._idle: dict[CountedConnection, None] = {}  # the longest idle first
+        self._busy: set[CountedConnection] = set()
         self._callers: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._silent) + len(self._idle) + len(self._busy)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: CountedConnection) -> None:
         """Add a new connection."""
         self._silent[connection] = None
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: CountedConnection) -> None:
         """Remove a closed connection."""
         self._silent.pop(connection, None)
         self._idle.pop(connection, None)
@@ -59,7 +59,7 @@ class Connections:
             pass
 
     @contextmanager
-    def busy(self, connection: Connection, caller: str) -> Iterator[None]:
+    def busy(self, connection: CountedConnection, caller: str) -> Iterator[None]:
         """Keep a connection busy while a request is answered. `caller`: "" for an operator. Raises TooManyError."""
         if caller and self._callers[caller] >= max(self.most // SHARE, 1):
             raise TooManyError
@@ -76,14 +76,14 @@ class Connections:
                 self._busy.remove(connection)
                 self._idle[connection] = None
 
-    def asked(self, connection: Connection) -> None:
+    def asked(self, connection: CountedConnection) -> None:
         """Note that the head of a request has arrived; its caller may be unknown."""
         if connection in self._silent:
             del self._silent[connection]
             self._idle[connection] = None
 
 
-class Connection(asyncio.Protocol):
+class CountedConnection(asyncio.Protocol):
     """One connection; passes its bytes to the protocol `inner`. It is closed if no request arrives within `head_s`."""
 
     def __init__(self, of: Connections, inner: asyncio.Protocol, head_s: float) -> None:

@@ -9,9 +9,10 @@ import os
 import signal
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from kant.local.gpu_use import GpuUse
 from kant.local.joined.keys import address as join_address
 from kant.local.joined.keys import make_keys
 from kant.local.joined.machines import LEASE_S, Machines
-from kant.local.power import capped
+from kant.local.power import capped, powered
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.slurm_commands import write_shims
@@ -42,7 +43,7 @@ from kant.local.telemetry import LocalTelemetry
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
 from kant.model.tenant import QueueConfig
-from kant.model.units import DAY
+from kant.model.units import DAY, GPU
 from kant.scheduler.profile import Profile
 from kant.service.callers import Callers, page_token
 from kant.service.client import SOCKET
@@ -50,9 +51,9 @@ from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
 from kant.service.front_ends import FrontEnds
 from kant.service.guard import Guard, address, is_loopback
-from kant.service.http import Service
+from kant.service.http import RouteHandlers
 from kant.service.notices import NONE as NO_NOTICES
-from kant.service.notices import NoticeFile, Notifier
+from kant.service.notices import NoticeFile, NoticeSender
 from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
@@ -62,7 +63,7 @@ from kant.service.server import HttpServer
 from kant.service.slot_keeper import SlotKeeper
 from kant.service.socket_access import check_users
 from kant.service.solver_process import SolverProcess
-from kant.service.store import Store
+from kant.service.store import JobStore
 from kant.service.traces import Traces
 from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
@@ -74,6 +75,8 @@ NO_FILES = Files()
 JOIN = "join"
 """The folder of the home with the certificates for machines that join."""
 COMPILING = "its kernels compile: until then it uses slower ones"
+COMPILER = "kernels"
+"""The name of the thread that compiles."""
 REMEMBERED = 2_000
 """The number of finished jobs from whose run times start forecasts begin to learn."""
 
@@ -131,17 +134,20 @@ def serve(options: DaemonOptions) -> int:
     mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
         with locked(options.home):
-            store = Store(options.home / "kant.db")
+            store = JobStore(options.home / "kant.db")
             try:
                 asyncio.run(_serve(options, store, callers, tls))
             finally:
                 store.close()
     finally:
         os.umask(mask)
+    if any(thread.name == COMPILER for thread in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(0)  # LLVM cannot be interrupted, and nothing is left to do
     return 0
 
 
-async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ssl.SSLContext | None) -> None:
+async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls: ssl.SSLContext | None) -> None:
     began = time.monotonic()
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
@@ -153,13 +159,15 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     devices = machine.devices() if options.cluster is None else []
     cluster = options.cluster or machine.this_machine(devices)
-    here = machine.found_here(cluster) if options.cluster is None else ""
-    if here:
-        log_event(log, here)
+    here = machine.found_here(cluster, devices) if options.cluster is None else ""
     if options.power_cap:
         watts = options.gpu_watts or machine.gpu_watts(devices)
         nodes = tuple(capped(node, options.power_cap, watts) for node in cluster.nodes)
         cluster = msgspec.structs.replace(cluster, nodes=nodes)
+        most = powered(nodes[0]) // GPU
+        here += f"; its power cap lets {most} of its GPUs be in use, each at up to {watts} W" if here else ""
+    if here:
+        log_event(log, here)
     machines = Machines(len(cluster.nodes), store.kept("machines"), partial(store.keep, "machines"), options.lease_s)
     cluster = machines.added_to(cluster)
     if options.join_listen and group is not None:
@@ -186,7 +194,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.build()
     events, stop = Events(), asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
-    notifier = Notifier(options.notices, settings.as_users)
+    notifier = NoticeSender(options.notices, settings.as_users)
     for record in driver.jobs.records.values():
         notifier.know(record)
     followers: list[Callable[[JobRecord], None]] = [events.changed, telemetry.changed, notifier.changed]
@@ -227,7 +235,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else reload_now  # closing the terminal stops Kant
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
-    service = Service(questions, events, stop, guard)
+    service = RouteHandlers(questions, events, stop, guard)
     socket = options.home / SOCKET
     keeper = SlotKeeper(driver, service.orders, Caller(callers.owner, Role.OPERATOR, origin="front ends"))
     driver.on_change = _each(*followers, keeper.changed)
@@ -260,7 +268,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         async def prepare() -> None:
             """Compile the kernels in a thread, while jobs start and requests are answered without them."""
             try:
-                await asyncio.to_thread(warm, options.profile)
+                await _compiled(options.profile)
             except BaseException:
                 stop.set()
                 raise
@@ -300,6 +308,28 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     log_event(log, "down", running=len(driver.launcher.runs))
 
 
+async def _compiled(profile: Profile) -> None:
+    """Compile the kernels in a thread for which nobody waits at the end. Raises what it raises."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def end(error: BaseException | None) -> None:
+        if not done.cancelled():
+            done.set_result(None) if error is None else done.set_exception(error)
+
+    def work() -> None:
+        error: BaseException | None = None
+        try:
+            warm(profile)
+        except BaseException as found:
+            error = found
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, error)
+
+    threading.Thread(target=work, name=COMPILER, daemon=True).start()
+    await done
+
+
 def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None]:
     def changed(record: JobRecord) -> None:
         for follower in followers:
@@ -308,7 +338,7 @@ def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None
     return changed
 
 
-def trace_key(store: Store) -> bytes:
+def trace_key(store: JobStore) -> bytes:
     """Return the key from which the ids of this Kant's traces are derived."""
     if (key := store.kept("traces")) is None:
         store.keep("traces", key := os.urandom(16))

@@ -25,7 +25,7 @@ from kant.model.event import QueuesChanged
 from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, builtin_profile
 from kant.service.daemon import locked
-from kant.service.store import Store
+from kant.service.store import JobStore
 from kant.service.waits_store import LEARNED
 from kant.workload.tenants_text import text_of
 
@@ -84,7 +84,7 @@ def _export(home: Path, folder: Path) -> ExportHeader:
         with suppress(InputError):  # a Kant runs
             stack.enter_context(locked(home))
             is_live = False
-        with closing(Store(home / STORE)) as store:
+        with closing(JobStore(home / STORE)) as store:
             store.copy_to(folder / STORE)
         journals = sorted((home / JOURNALS).glob("*.jsonl"))
         (folder / JOURNALS).mkdir()
@@ -136,11 +136,11 @@ def read_export(folder: Path) -> ExportHeader:
 
 def jobs_of(folder: Path) -> Iterator[JobRecord]:
     """Yield all jobs of an export in order of submission. Raises InputError."""
-    with closing(Store(folder / STORE)) as store:
+    with closing(JobStore(folder / STORE)) as store:
         yield from _every(store)
 
 
-def _every(store: Store) -> Iterator[JobRecord]:
+def _every(store: JobStore) -> Iterator[JobRecord]:
     after = -1
     while records := store.every(after, PART):
         yield from records
@@ -149,7 +149,7 @@ def _every(store: Store) -> Iterator[JobRecord]:
 
 def learned_of(folder: Path) -> bytes | None:
     """Return the saved start-forecast calibration, as the store keeps it."""
-    with closing(Store(folder / STORE)) as store:
+    with closing(JobStore(folder / STORE)) as store:
         return store.kept(LEARNED)
 
 
@@ -160,14 +160,14 @@ def import_home(folder: Path, home: Path) -> Brought:
     was made keep running where they are and are not imported; a job that depends on one of them is held.
     """
     header = read_export(folder)
-    with locked(home), closing(Store(home / STORE)) as store:
+    with locked(home), closing(JobStore(home / STORE)) as store:
         key = f"imported {header.source}"
         if store.kept(key) is not None:
             raise InputError(str(folder), "an export that this home has not imported yet")
         later, _ = store.last()
         brought = _merge(folder, store, later, key)
         if later == 0:
-            with closing(Store(folder / STORE)) as old:
+            with closing(JobStore(folder / STORE)) as old:
                 learned = old.kept(LEARNED)
             if learned is not None:
                 store.keep(LEARNED, learned)
@@ -176,7 +176,7 @@ def import_home(folder: Path, home: Path) -> Brought:
     return brought
 
 
-def _merge(folder: Path, store: Store, later: int, key: str) -> Brought:
+def _merge(folder: Path, store: JobStore, later: int, key: str) -> Brought:
     counts, held, ids = {"over": 0, "waiting": 0}, list[str](), dict[str, str]()
     known, staying, part = set[str](), set[str](), list[JobRecord]()
     try:

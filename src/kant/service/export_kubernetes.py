@@ -49,7 +49,7 @@ class KubernetesOptions(Struct, frozen=True):
     workdir: bool = False
 
 
-class Written(Struct, frozen=True):
+class ExportedObjects(Struct, frozen=True):
     """The number of objects written, and by id the jobs that are held there or were left out, each with the reason."""
 
     objects: int
@@ -58,7 +58,7 @@ class Written(Struct, frozen=True):
     left_out: dict[str, str]
 
 
-def write_objects(folder: Path, options: KubernetesOptions) -> Written:
+def write_objects(folder: Path, options: KubernetesOptions) -> ExportedObjects:
     """Write the objects of an export into its folder, as one list for `kubectl apply -f`. Raises InputError."""
     header = read_export(folder)
     source = header.source
@@ -83,7 +83,7 @@ def write_objects(folder: Path, options: KubernetesOptions) -> Written:
     ]
     text = msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": objects})
     (folder / OBJECTS).write_bytes(msgspec.json.format(text, indent=1) + b"\n")
-    return Written(len(objects), len(jobs), held, left_out)
+    return ExportedObjects(len(objects), len(jobs), held, left_out)
 
 
 def _row(record: JobRecord) -> dict[str, Any]:

@@ -30,7 +30,7 @@ TICK_S = 5.0
 """Seconds between two checks of a service: ended replicas are restarted, and drained ones are ended."""
 
 
-class Place(Protocol):
+class ReplicaPlace(Protocol):
     """The place where the replicas of a service run."""
 
     def count(self) -> int:
@@ -56,13 +56,13 @@ class ScaledReplicas:
         asyncio.run(self.workload.have(wanted - self.core))
 
 
-class Follower:
+class ServiceFollower:
     """Follows one service: counts its requests, computes its number of replicas, and scales it."""
 
-    def __init__(self, service: LiveService, place: Place) -> None:
+    def __init__(self, service: LiveService, place: ReplicaPlace) -> None:
         self.service, self.place = service, place
         self.wanted = service.table.core
-        self.due = 0.0
+        self.due = self.looked = 0.0  # when it is next asked in any case, and whether it has to be asked before
         self.trouble = ""
 
     def turn(self, now: float) -> None:
@@ -71,12 +71,17 @@ class Follower:
         try:
             if service.counts_requests:
                 trouble = self._count(now)
-            if now >= self.due:
+            if now >= self.looked:
                 had = self.place.count()
-                self.wanted = service.wanted(now, had)
-                every = service.table.every_s
-                self.due = (now // every + 1) * every
-                log_event(log, "replicas", service=service.name, had=had, wanted=self.wanted, gpus=service.gpus)
+                if now >= self.due or service.overrun(now, had):
+                    self.wanted = service.wanted(now, had)
+                    every = service.table.every_s
+                    self.due = (now // every + 1) * every
+                    log_event(
+                        log, "replicas", logging.INFO, service=service.name, had=had, wanted=self.wanted,
+                        gpus=service.gpus, **service.rates(now),
+                    )  # fmt: skip
+                self.looked = (now // 60 + 1) * 60
             self.place.have(self.wanted, now)
         except (InputError, OSError) as error:
             trouble = str(error)
@@ -95,7 +100,7 @@ class Follower:
         return ""
 
 
-def follow(followers: Sequence[Follower], stop: Event, tick_s: float = TICK_S) -> None:
+def follow(followers: Sequence[ServiceFollower], stop: Event, tick_s: float = TICK_S) -> None:
     """Run rounds until `stop` is set. The replicas then stay as they are."""
     while not stop.is_set():
         for follower in followers:

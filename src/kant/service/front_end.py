@@ -28,7 +28,7 @@ from kant.local.submission import checked
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.client import SOCKET
-from kant.service.loads import LOADS, LONGEST_WAIT_S, NodeLoad, Report, Slot, read_loads, short_fault, wait_s
+from kant.service.loads import LOADS, LONGEST_WAIT_S, NodeLoad, OfferedSlot, Report, read_loads, short_fault, wait_s
 from kant.service.received import received
 from kant.service.replies import answer, failure
 from kant.service.store import digest_of
@@ -58,7 +58,7 @@ class FrontEnd:
         self.waiting: list[Waiting] = []
         self.some = asyncio.Event()
         self.nodes: list[NodeLoad] = []
-        self.slots: dict[bytes, list[Slot]] = {}
+        self.slots: dict[bytes, list[OfferedSlot]] = {}
         self.news = asyncio.Event()
         self._written = 0
         self._used: set[str] = set()
@@ -122,7 +122,7 @@ class FrontEnd:
 
     def take(self, line: bytes) -> None:
         """Replace the list of free slots by the one that Kant sent."""
-        slots = msgspec.json.decode(line, type=tuple[Slot, ...])
+        slots = msgspec.json.decode(line, type=tuple[OfferedSlot, ...])
         self._used &= {slot.job for slot in slots}
         self.slots = {}
         for slot in slots:

@@ -19,7 +19,7 @@ import msgspec
 from kant.live.logs import log_event
 from kant.local.driver import LocalDriver
 from kant.service.client import FRONT_SOCKET
-from kant.service.loads import LOADS, Report, Slot, loads_of, write_loads
+from kant.service.loads import LOADS, OfferedSlot, Report, loads_of, write_loads
 from kant.service.slot_keeper import SlotKeeper
 
 log = logging.getLogger("kant.service")
@@ -74,7 +74,7 @@ class FrontEnds:
             assert child.stdin is not None and child.stdout is not None
             into = child.stdin
 
-            def tell(slots: tuple[Slot, ...], into: asyncio.StreamWriter = into) -> None:
+            def tell(slots: tuple[OfferedSlot, ...], into: asyncio.StreamWriter = into) -> None:
                 into.write(msgspec.json.encode(slots) + b"\n")
 
             share = self.keeper.join(tell)

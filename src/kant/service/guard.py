@@ -18,7 +18,7 @@ from kant.service.callers import Callers
 from kant.service.replies import failure
 from kant.service.roles import RIGHTS, VIEWER, Caller, ForbiddenError, check_role
 from kant.service.routes import ROUTES
-from kant.service.store import Store, StoreFullError
+from kant.service.store import JobStore, StoreFullError
 
 log = logging.getLogger("kant.service")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -55,7 +55,9 @@ class Guard:
     `names` are the host names of a proxy on this machine. Paths outside `GUARDED` (the page) need no token.
     """
 
-    def __init__(self, callers: Callers, store: Store, clock: Callable[[], int], names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, callers: Callers, store: JobStore, clock: Callable[[], int], names: tuple[str, ...] = ()
+    ) -> None:
         self.callers = callers
         self.store = store
         self.clock = clock

@@ -34,10 +34,10 @@ from kant.local.record import (
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.scheduler.profile import builtin_abouts
-from kant.service.connections import Connection, TooManyError
+from kant.service.connections import CountedConnection, TooManyError
 from kant.service.events import Events
 from kant.service.guard import Guard
-from kant.service.orders import Orders
+from kant.service.orders import LocalOrders
 from kant.service.page import routes as page_routes
 from kant.service.questions import LocalQuestions
 from kant.service.received import received
@@ -47,7 +47,7 @@ from kant.service.routes import ROUTES
 from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
 from kant.service.views import ProfileName, Profiles, Whoami
-from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
+from kant.service.whatif import TooLongError, WhatIfBusyError, WhatIfDesk
 from kant.sim.question import Question
 
 log = logging.getLogger("kant.service")
@@ -60,12 +60,12 @@ BEAT = 15.0  # seconds after which a quiet stream sends a keep-alive
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Service:
+class RouteHandlers:
     """The handlers of the routes, named as the routes are."""
 
     def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.questions = questions
-        self.orders = Orders(questions)
+        self.orders = LocalOrders(questions)
         self.feed = events
         self.stopping = stop
         self.guard = guard
@@ -283,8 +283,8 @@ class Service:
 
         try:
             found = await self.desk.ask(stands["journal"], stands["now_us"], question, gone)
-        except (BusyError, TooLongError) as error:
-            return failure(str(error), 503 if isinstance(error, BusyError) else 504)
+        except (WhatIfBusyError, TooLongError) as error:
+            return failure(str(error), 503 if isinstance(error, WhatIfBusyError) else 504)
         return web.Response(body=found, content_type="application/json")
 
     async def history(self, request: web.Request) -> web.Response:
@@ -389,10 +389,10 @@ async def body(request: web.Request) -> bytes:
         raise web.HTTPRequestTimeout(reason=f"a body that arrives within {BODY_S:g} s") from None
 
 
-def _connection(request: web.Request) -> Connection:
+def _connection(request: web.Request) -> CountedConnection:
     """Return the connection of a request. Raises ConnectionError if it is closed."""
     found = request.transport.get_protocol() if request.transport is not None else None
-    if not isinstance(found, Connection):
+    if not isinstance(found, CountedConnection):
         raise ConnectionResetError
     return found
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from kant.live.logs import log_event
 from kant.local.descriptors import is_scarce
-from kant.service.connections import Connection, Connections
+from kant.service.connections import Connections, CountedConnection
 
 log = logging.getLogger("kant.service")
 AT_ONCE = 16
@@ -101,7 +101,7 @@ class Listener:
         return any(each.close_one() for each in self.all)
 
     def _open(self, found: socket.socket) -> None:
-        connection, begun = Connection(self.all[0], self.make(), self.head_s), False
+        connection, begun = CountedConnection(self.all[0], self.make(), self.head_s), False
 
         async def opened() -> None:
             nonlocal begun

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from kant.local.record import JobPhase, JobRecord
-from kant.model.choice import anti_affinity, second_is_lighter
+from kant.model.choice import ALPHA, anti_affinity, second_is_lighter
 from kant.model.node import ClusterSpec
 from kant.model.placement import NODE
 from kant.model.submission import Submission
@@ -26,8 +26,6 @@ LONGEST_WAIT_S = 600.0
 """A short job whose expected wait is longer than this, in seconds, is not admitted."""
 UNLIMITED_S = 3600.0
 """The assumed run time of a job without a limit, in seconds."""
-ALPHA = 0.5
-"""The weight of pending durations in the score, as published; the rest is the weight of loads."""
 
 
 class NodeLoad(Struct):
@@ -41,7 +39,7 @@ class NodeLoad(Struct):
     pending_s: float = 0.0
 
 
-class Slot(Struct, frozen=True):
+class OfferedSlot(Struct, frozen=True):
     """A slot that a front end may give to a job: the folder of its run, and the resources it holds (`slot_for`)."""
 
     job: str

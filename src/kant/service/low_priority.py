@@ -1,4 +1,4 @@
-"""Low-priority child processes that exit with their parent."""
+"""Low-priority child processes that exit with their parent, and the memory that a container leaves them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,25 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from kant.service.memory_left import memory_left
+FILES = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+"""For cgroups 2 and 1: the files of limit, use and statistics, and the name of the reclaimable file cache."""
+UNLIMITED = 1 << 60
+
+
+def memory_left(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the bytes up to the memory limit of the container; None if there is no limit, or none can be read."""
+    for limit, use, stat, cached in FILES:
+        with suppress(OSError, ValueError, KeyError):
+            most = int((cgroups / limit).read_text())  # "max": no number
+            lines = (line.split() for line in (cgroups / stat).read_text().splitlines())
+            files = int({line[0]: line[1] for line in lines if len(line) == 2}[cached])
+            used = int((cgroups / use).read_text()) - files
+            return None if most >= UNLIMITED else max(most - used, 0)
+    return None
+
 
 NICE = 10
 MOST_MEMORY = 8 << 30

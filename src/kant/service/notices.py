@@ -116,7 +116,7 @@ class DeliveryError(Exception):
         self.again = again
 
 
-class Notifier:
+class NoticeSender:
     """Delivers notices. `changed` queues those of a change and returns at once; `run` delivers them. With `as_users`
     the commands of a job run as the job's user."""
 

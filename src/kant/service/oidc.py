@@ -49,7 +49,7 @@ MOST = 1 << 20
 """The most bytes read of an answer of the issuer."""
 
 
-class Group(Struct, frozen=True, forbid_unknown_fields=True):
+class ProviderGroup(Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of the members of a group of the provider."""
 
     name: str
@@ -62,7 +62,7 @@ class OidcFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     issuer: str
     audience: str
-    group: tuple[Group, ...]
+    group: tuple[ProviderGroup, ...]
     user: str = "sub"
     groups: str = "groups"
 

@@ -50,7 +50,7 @@ MOST_WAITING = 100_000
 """The most jobs that may exist without having ended."""
 
 
-class Orders:
+class LocalOrders:
     """Submits, cancels, holds and releases jobs. Each order returns once it is safe on disk.
 
     `who` is the caller; `roles` defines what a role may order. Raises ForbiddenError for anything else.

@@ -20,7 +20,7 @@ from kant.live.journals import Journals, name_at
 from kant.live.logs import log_event
 from kant.local.driver import LocalDriver
 from kant.model.units import DAY
-from kant.service.store import Store, StoreFullError
+from kant.service.store import JobStore, StoreFullError
 
 log = logging.getLogger("kant.service")
 BATCH = 50  # jobs of one step
@@ -44,7 +44,7 @@ class Pruner:
 
     def __init__(
         self,
-        store: Store,
+        store: JobStore,
         places: Places,
         keep: int,
         clock: Callable[[], int],

@@ -31,7 +31,7 @@ from kant.service.forecaster import ForecastProcess
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.solver_process import SolverProcess
-from kant.service.store import Store, shown
+from kant.service.store import JobStore, shown
 from kant.service.usage import STORE_BY
 from kant.service.views import (
     Attempt,
@@ -75,7 +75,7 @@ class LocalQuestions(Questions):
     def __init__(
         self,
         driver: LocalDriver,
-        store: Store,
+        store: JobStore,
         recorded: Recorded,
         forecaster: Forecaster | None = None,
         solver: Solver | None = None,

@@ -19,7 +19,7 @@ from kant.local.driver import LocalDriver
 from kant.model.errors import InputError
 from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, parse_profile
-from kant.service.notices import Notifier, read_notices
+from kant.service.notices import NoticeSender, read_notices
 from kant.service.socket_access import Certificate
 from kant.workload.tenants_file import read_tenants
 
@@ -53,7 +53,7 @@ class Reloader:
     """
 
     def __init__(
-        self, driver: LocalDriver, notifier: Notifier, files: Files, tls: ssl.SSLContext | None = None
+        self, driver: LocalDriver, notifier: NoticeSender, files: Files, tls: ssl.SSLContext | None = None
     ) -> None:
         self.driver = driver
         self.notifier = notifier

@@ -24,7 +24,7 @@ PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ServiceReplica:
     """A replica: its number, its job, and the job's phase. Later jobs have a higher `seq`."""
 
     number: int
@@ -33,14 +33,14 @@ class Replica:
     phase: str
 
 
-def surplus(replicas: Sequence[Replica], core: int, wanted: int) -> list[Replica]:
+def surplus(replicas: Sequence[ServiceReplica], core: int, wanted: int) -> list[ServiceReplica]:
     """Return the replicas to remove to get down to `wanted`: never the core; waiting ones first, then the newest."""
     bursts = [replica for replica in replicas if replica.number >= core]
     bursts.sort(key=lambda replica: (replica.phase == "running", -replica.seq))
     return bursts[: max(len(replicas) - wanted, 0)]
 
 
-def missing(replicas: Sequence[Replica], taken: Sequence[int], core: int, wanted: int) -> list[int]:
+def missing(replicas: Sequence[ServiceReplica], taken: Sequence[int], core: int, wanted: int) -> list[int]:
     """Return the numbers of replicas to start: all missing ones of the core, then the lowest that are not `taken`."""
     there = {replica.number for replica in replicas}
     found = [number for number in range(core) if number not in there and number not in taken]
@@ -111,7 +111,7 @@ class LocalReplicas:
                 self.tried[number] = now
                 self._submit(number)
 
-    def _end_drained(self, there: Sequence[Replica], now: float) -> None:
+    def _end_drained(self, there: Sequence[ServiceReplica], now: float) -> None:
         """Send leaving replicas no new requests, and end each that is empty or whose drain time has passed."""
         leaving = [replica for replica in there if replica.job in self.leaving and replica.phase == "running"]
         running = self._urls([replica.number for replica in there if replica.phase == "running"])
@@ -124,15 +124,15 @@ class LocalReplicas:
             if is_empty or not self.operators.addresses or now >= self.leaving[replica.job]:
                 self._cancel(replica)
 
-    def _look(self) -> list[Replica]:
+    def _look(self) -> list[ServiceReplica]:
         """Return all replicas whose jobs have not ended."""
-        found: list[Replica] = []
+        found: list[ServiceReplica] = []
         before: int | None = None
         user = self.client.get("/v1/whoami")["user"]
         while True:
             page: dict[str, Any] = self.client.get("/v1/jobs", state=LIVE, user=user, limit=PAGE, before=before)
             found += [
-                Replica(row["array_index"], row["id"], row["seq"], row["phase"])
+                ServiceReplica(row["array_index"], row["id"], row["seq"], row["phase"])
                 for row in page["jobs"]
                 if row["name"] == self.name and row["array_index"] >= 0
             ]
@@ -142,7 +142,7 @@ class LocalReplicas:
         self.leaving = {job: end for job, end in self.leaving.items() if any(job == r.job for r in found)}
         return sorted(found, key=lambda replica: replica.seq)
 
-    def _staying(self, there: Sequence[Replica]) -> list[Replica]:
+    def _staying(self, there: Sequence[ServiceReplica]) -> list[ServiceReplica]:
         return [replica for replica in there if replica.phase != "stopping" and replica.job not in self.leaving]
 
     def _submit(self, number: int) -> None:
@@ -165,7 +165,7 @@ class LocalReplicas:
         }
         self.client.post("/v1/jobs", job)
 
-    def _cancel(self, replica: Replica) -> None:
+    def _cancel(self, replica: ServiceReplica) -> None:
         self.client.post(self.client.job(replica.job, "cancel"))
 
     def _urls(self, numbers: Sequence[int] | range) -> frozenset[str]:

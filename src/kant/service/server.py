@@ -16,7 +16,7 @@ from kant.local import descriptors
 from kant.model.errors import InputError
 from kant.service.connections import Connections
 from kant.service.guard import address
-from kant.service.http import Service
+from kant.service.http import RouteHandlers
 from kant.service.listener import Listener
 from kant.service.socket_access import open_to, peer
 
@@ -58,7 +58,7 @@ class HttpServer:
 
     def __init__(
         self,
-        service: Service,
+        service: RouteHandlers,
         path: Path,
         listen: str = "",
         any_port: bool = False,

@@ -19,8 +19,8 @@ from kant.local.record import JobPhase, JobRecord
 from kant.local.slots import is_slot
 from kant.model.errors import InputError
 from kant.model.submission import Submission
-from kant.service.loads import Report, Slot, loads_of, part_of
-from kant.service.orders import Orders
+from kant.service.loads import OfferedSlot, Report, loads_of, part_of
+from kant.service.orders import LocalOrders
 from kant.service.prune import remove
 from kant.service.roles import Caller
 
@@ -36,16 +36,16 @@ AGAIN_S = 1.0
 class Share:
     """The slots of one front end: `slots` have no job, by id; `announced` are those that the front end knows."""
 
-    send: Callable[[tuple[Slot, ...]], None]
+    send: Callable[[tuple[OfferedSlot, ...]], None]
     slots: dict[str, JobRecord] = field(default_factory=dict)
-    announced: tuple[Slot, ...] = ()
+    announced: tuple[OfferedSlot, ...] = ()
     arrivals: list[tuple[float, bytes, int]] = field(default_factory=list)
 
 
 class SlotKeeper:
     """The slots of all front ends of a driver. `look` is called every few milliseconds."""
 
-    def __init__(self, driver: LocalDriver, orders: Orders, who: Caller) -> None:
+    def __init__(self, driver: LocalDriver, orders: LocalOrders, who: Caller) -> None:
         self.driver = driver
         self.orders = orders
         self.who = who
@@ -53,7 +53,7 @@ class SlotKeeper:
         self._over: list[str] = []
         self._not_before = 0.0
 
-    def join(self, send: Callable[[tuple[Slot, ...]], None]) -> Share:
+    def join(self, send: Callable[[tuple[OfferedSlot, ...]], None]) -> Share:
         """Add a front end; `send` sends it its slots."""
         share = Share(send)
         self.shares.append(share)
@@ -113,12 +113,12 @@ class SlotKeeper:
 
     def _hand_out(self, share: Share) -> None:
         """Tell the front end which slots have started; release a slot that was not placed at once."""
-        driver, begun, late = self.driver, list[Slot](), list[str]()
+        driver, begun, late = self.driver, list[OfferedSlot](), list[str]()
         for job, record in list(share.slots.items()):
             if record.is_over or not is_slot(record):
                 del share.slots[job]
             elif job in driver.launcher.runs and record.phase is JobPhase.RUNNING:
-                begun.append(Slot(job, str(driver.launcher.folder(record)), record.submission))
+                begun.append(OfferedSlot(job, str(driver.launcher.folder(record)), record.submission))
             elif record.phase is JobPhase.WAITING and not driver.launcher.is_planned(record):
                 late.append(job)
                 self._not_before = time.monotonic() + AGAIN_S

@@ -62,7 +62,7 @@ def digest_of(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
-class Store:
+class JobStore:
     """All jobs of one machine, ended or not. Raises InputError for a file that is not a valid store."""
 
     def __init__(self, path: Path) -> None:

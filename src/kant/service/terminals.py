@@ -40,14 +40,14 @@ AWAIT_SOCKET = 5.0  # timeout in seconds for the socket of a new run
 Send = Callable[[bytes, bytes], Coroutine[Any, Any, None]]
 
 
-class Wire:
+class SupervisorWire:
     """A connection to the supervisor of a run, over which frames are exchanged (local/terminals.py)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def to(cls, folder: Path) -> Wire:
+    async def to(cls, folder: Path) -> SupervisorWire:
         """Connect to the supervisor of a run. Raises OSError if there is none, or it has no socket."""
         inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # the path itself may be too long for a socket
@@ -122,7 +122,7 @@ class Sessions:
         return socket
 
 
-class Follower:
+class OutputFollower:
     """Sends the output of a run to one client, from `offset` on; a negative offset counts from the end."""
 
     def __init__(self, folder: Path, offset: int, send: Send) -> None:
@@ -190,7 +190,7 @@ async def attach(
     folder, attempt = folder_of(record), record.attempt
     wire = await _connect(folder, lambda: record_of().is_over or record_of().attempt != attempt)
     await send(b"R", str(attempt).encode())
-    follower = Follower(folder, offset, send)
+    follower = OutputFollower(folder, offset, send)
     if wire is None:
         await follower.catch_up()
         return
@@ -235,7 +235,7 @@ async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.W
     if any("\0" in word for word in command):
         raise InputError("the command", "texts without a zero byte")
     try:
-        wire = await Wire.to(folder)
+        wire = await SupervisorWire.to(folder)
     except OSError:
         raise InputError("the run", "one that accepts terminals (it is ending, or an older Kant started it)") from None
 
@@ -247,19 +247,19 @@ async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.W
     await _both_ways(wire, socket, output())
 
 
-async def _connect(folder: Path, is_over: Callable[[], bool]) -> Wire | None:
+async def _connect(folder: Path, is_over: Callable[[], bool]) -> SupervisorWire | None:
     """Connect to the supervisor of a new run; return None if the run has ended or its socket does not appear."""
     end = asyncio.get_running_loop().time() + AWAIT_SOCKET
     while True:
         try:
-            return await Wire.to(folder)
+            return await SupervisorWire.to(folder)
         except OSError:
             if is_over() or asyncio.get_running_loop().time() > end:
                 return None
         await asyncio.sleep(0.02)
 
 
-async def _both_ways(wire: Wire, socket: web.WebSocketResponse, output: Coroutine[Any, Any, None]) -> None:
+async def _both_ways(wire: SupervisorWire, socket: web.WebSocketResponse, output: Coroutine[Any, Any, None]) -> None:
     """Relay between a client and a supervisor in both directions, until one of them disconnects."""
 
     async def relay_input() -> None:

@@ -16,7 +16,7 @@ from kant.local.trace_ids import run_name, span_of, trace_of
 RUNS = (JobPhase.RUNNING, JobPhase.STOPPING)
 
 
-class Stage(NamedTuple):
+class JobStage(NamedTuple):
     """The current stage of a job: the name of the span that ends with it, and its start in Unix microseconds."""
 
     name: str
@@ -32,20 +32,20 @@ class Traces(Exporter):
     def __init__(self, url: str, key: bytes, now: Callable[[], int]) -> None:
         super().__init__(url, "kant")
         self.key, self.now = key, now
-        self.stages: dict[str, Stage] = {}
+        self.stages: dict[str, JobStage] = {}
 
     def know(self, record: JobRecord) -> None:
         """Note the stage of a job that existed before."""
-        self.stages[record.id] = Stage(_stage(record), record.started if record.phase in RUNS else record.submitted)
+        self.stages[record.id] = JobStage(_stage(record), record.started if record.phase in RUNS else record.submitted)
 
     def changed(self, record: JobRecord) -> None:
         """Queue the spans that end with a job's change."""
         name = _stage(record)
-        first = Stage("waiting" if record.attempt or record.is_over else name, record.submitted)
+        first = JobStage("waiting" if record.attempt or record.is_over else name, record.submitted)
         stage = self.stages.pop(record.id, first)
         if record.attempt and record.started >= stage.since and not stage.name.startswith("run"):
             self._add(record, stage.name, stage.since, record.started)
-            stage = Stage(run_name(record), record.started)
+            stage = JobStage(run_name(record), record.started)
         if record.is_over:
             self._add(record, stage.name, stage.since, record.ended)
             self._add(record, "", record.submitted, record.ended)
@@ -53,7 +53,7 @@ class Traces(Exporter):
         if stage.name != name:
             now = self.now()
             self._add(record, stage.name, stage.since, now)
-            stage = Stage(name, now)
+            stage = JobStage(name, now)
         self.stages[record.id] = stage
 
     def _add(self, record: JobRecord, name: str, start: int, end: int) -> None:

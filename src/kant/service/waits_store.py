@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kant.live.learned import NO_RUNS, SavedCalibration, learned_version, saved_calibration
 from kant.live.waits import Split
 from kant.local.driver import LocalDriver
-from kant.service.store import Store, StoreFullError
+from kant.service.store import JobStore, StoreFullError
 
 KEY = "waits"
 LEARNED = "learned"
@@ -24,7 +24,7 @@ PART = 100
 """Writing takes at most 1/`PART` of the process's time."""
 
 
-def read_waits(store: Store) -> dict[str, Split]:
+def read_waits(store: JobStore) -> dict[str, Split]:
     """Read the saved waits, by job and cause; empty if there are none."""
     try:
         found: dict[str, Split] = msgspec.json.decode(store.kept(KEY) or b"{}", type=dict[str, dict[str, int]])
@@ -33,7 +33,7 @@ def read_waits(store: Store) -> dict[str, Split]:
     return found
 
 
-def read_learned(store: Store) -> SavedCalibration | None:
+def read_learned(store: JobStore) -> SavedCalibration | None:
     """Read the saved start-forecast calibration; None if it cannot be read."""
     try:
         return msgspec.json.decode(store.kept(LEARNED) or b"", type=SavedCalibration)
@@ -44,7 +44,7 @@ def read_learned(store: Store) -> SavedCalibration | None:
 class WaitsWriter:
     """Writes waits and calibration periodically and at the end. If the disk is full, the old values stay."""
 
-    def __init__(self, store: Store, driver: LocalDriver) -> None:
+    def __init__(self, store: JobStore, driver: LocalDriver) -> None:
         self.store = store
         self.driver = driver
         self._written = b""

@@ -1,6 +1,6 @@
 """A WebSocket client (RFC 6455) for Kant, with only the standard library. A message is a letter and bytes.
 
-Sending and receiving never block: the owner of a `Line` waits for its descriptor.
+Sending and receiving never block: the owner of a `OpenWebSocket` waits for its descriptor.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Packets:
                 yield BINARY, whole
 
 
-class Line:
+class OpenWebSocket:
     """An open WebSocket. `closed`: the other end has sent a close frame or disconnected."""
 
     def __init__(self, own: socket.socket, left: bytes = b"") -> None:
@@ -134,7 +134,7 @@ def _again(error: OSError) -> bool:
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
-def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str]) -> Line | HttpResponse:
+def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str]) -> OpenWebSocket | HttpResponse:
     """Request a WebSocket; return the line, or the response that refuses it. Raises OSError and BrokenAnswerError."""
     key = b64encode(os.urandom(16))
     rows = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
@@ -152,7 +152,7 @@ def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str
     if answer.status == 101:
         if answer.getheader("Sec-WebSocket-Accept") != b64encode(sha1(key + GUID).digest()).decode():
             raise BrokenAnswerError("a WebSocket with another key")
-        return Line(own, left)
+        return OpenWebSocket(own, left)
     length = int(answer.getheader("Content-Length") or 0)
     while len(left) < length and (data := own.recv(PIECE)):
         left += data

@@ -32,7 +32,7 @@ MOST_ANSWER = 64 << 20
 PROCESS = (sys.executable, "-m", "kant.service.whatif_process")
 
 
-class Task(Struct, frozen=True):
+class WhatIfInput(Struct, frozen=True):
     """The input of the process: the journal, the present (microseconds since the Unix epoch), and the question."""
 
     journal: str
@@ -47,7 +47,7 @@ class WhatIfRequest(Protocol):
         """Raise InputError if the question is invalid."""
 
 
-class BusyError(InputError):
+class WhatIfBusyError(InputError):
     """Too many what-ifs are being simulated."""
 
 
@@ -77,10 +77,10 @@ class WhatIfDesk:
         if not journal:
             raise InputError("the journal", "a disk on which it can be written: futures are made of it")
         if self.working >= self.at_once:
-            raise BusyError("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
+            raise WhatIfBusyError("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
         self.working += 1
         try:
-            task = Task(journal, now_us, msgspec.Raw(msgspec.json.encode(question)))
+            task = WhatIfInput(journal, now_us, msgspec.Raw(msgspec.json.encode(question)))
             return await self._answer(msgspec.json.encode(task), gone)
         finally:
             self.working -= 1
@@ -89,8 +89,8 @@ class WhatIfDesk:
         """Answer a question for an HTTP server: return the status code, and the answer or an error as JSON."""
         try:
             return 200, await self.ask(journal, now_us, msgspec.json.decode(asked, type=self.form), gone)
-        except (BusyError, TooLongError) as error:
-            code, sentence = 503 if isinstance(error, BusyError) else 504, str(error)
+        except (WhatIfBusyError, TooLongError) as error:
+            code, sentence = 503 if isinstance(error, WhatIfBusyError) else 504, str(error)
         except InputError as error:
             code, sentence = 400, str(error)
         except msgspec.ValidationError as error:

@@ -16,7 +16,7 @@ import msgspec
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.low_priority import lower_priority
-from kant.service.whatif import Task
+from kant.service.whatif import WhatIfInput
 from kant.sim.past import Past, read_past
 from kant.sim.question import Question
 from kant.sim.whatif import what_if
@@ -27,7 +27,7 @@ def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
     """Answer one question of the type `form` about the past."""
     lower_priority()
     try:
-        task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+        task = msgspec.json.decode(sys.stdin.buffer.read(), type=WhatIfInput)
         past = read_past(Path(task.journal), today=task.now_us)
         answer = answer_of(past, msgspec.json.decode(task.question, type=form))
     except InputError as error:

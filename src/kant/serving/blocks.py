@@ -143,13 +143,26 @@ def take_hits(
 
 
 @inlined
+def know(
+    requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, r: int, tokens: int
+) -> None:  # fmt: skip
+    """Add the blocks that the first `tokens` tokens of request `r` fill to the prefix cache."""
+    row = requests[r, BLOCK_ROW]
+    full = tokens // limits[BLOCK]
+    for k in range(requests[r, HASHED], full):
+        remember(blocks, buckets, held[row, k], content_of(requests, shared, r, k))
+    requests[r, HASHED] = max(full, requests[r, HASHED])
+
+
+@inlined
 def grow(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table,
     r: int, tokens: int,
 ) -> None:  # fmt: skip
     """Allocate blocks to request `r` for `tokens` tokens; the caller has checked that they are free.
 
-    As in vLLM, blocks that this step fills are in the cache from now on, before the step has run.
+    As in vLLM, blocks that this step fills are in the cache from now on, before the step has run; where a token of
+    theirs is still to be output, only once it is.
     """
     wanted = (tokens + limits[BLOCK] - 1) // limits[BLOCK]
     if limits[CACHING] == 0:
@@ -166,10 +179,7 @@ def grow(
             blocks[b, USERS] = 1
             held[row, k] = b
         requests[r, HELD] = max(wanted, requests[r, HELD])
-        full = tokens // limits[BLOCK]
-        for k in range(requests[r, HASHED], full):
-            remember(blocks, buckets, held[row, k], content_of(requests, shared, r, k))
-        requests[r, HASHED] = max(full, requests[r, HASHED])
+        know(requests, shared, blocks, buckets, held, limits, r, min(tokens, requests[r, PROMPT] + requests[r, DONE]))
     state[MOST_HELD] = max(state[MOST_HELD], limits[USABLE] - state[FREE])
 
 

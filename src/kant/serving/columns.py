@@ -27,7 +27,9 @@ SHARED = 11  # how many leading blocks have such contents
 OWN = 12  # the contents of its other blocks are OWN, OWN - 1, … (negative, so never shared)
 TIE = 13  # last criterion of every order
 STATE = 14
-REQUEST_WIDTH = 15
+AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will output; negative once it is preempted
+MOST = 16  # tokens after which it ends even without a stop token: all that a scheduler knows of OUTPUT
+REQUEST_WIDTH = 17
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
 WAITING, RUNNING, FINISHED, WITHDRAWN = range(4)
@@ -54,7 +56,7 @@ LONG = 8  # tokens a step of a request that is not alone; 0: as many as fit
 CHUNKED = 9  # 1: a prompt may be computed in parts; 0: a request is admitted with all its tokens
 WATERMARK = 10  # blocks that an admission leaves free while any request runs
 WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if those of this step do
-LIMITS_WIDTH = 12
+ASYNC = 12  # 1: a step is planned while the one before it is computed
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free
@@ -73,18 +75,28 @@ HEAD = 12  # first and last free block, in order of eviction; -1 where there is 
 TAIL = 13
 MOST_HELD = 14  # most blocks held at once
 RAN = 15  # requests in the latest step that was completed: the first rows of the plan
-STATE_WIDTH = 16
+NEXT_PLANNED = 16  # requests in the step that follows the current one; 0: none is planned
+LOOKED = 17  # 1: the step that follows the current one has been planned, even if it has no request
+TURN = 18  # the first row of the plan of the current step
+STATE_WIDTH = 19
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------
 CLOCK = 0  # when the latest step ended
 END = 1  # when the step under way ends
 BUSY = 2  # seconds of steps
 KV_SECONDS = 3  # sum over steps of blocks held x seconds
-CLOCK_WIDTH = 4
+NEXT_MS = 4  # how long the step after the current one takes
+CLOCK_WIDTH = 5
 
 # --- the latency of a step, in ms: max(FLOOR + EXPERTS (1 - MISSED ** tokens), SLOPE tokens + FIXED) + KV decode
 # + CONTEXT chunks + OVERHEAD + SWAP ---
 FLOOR, SLOPE, FIXED, KV, CONTEXT, OVERHEAD, SWAP_MS, EXPERTS, MISSED = range(9)
+
+# --- a row of a plan ------------------------------------------------------------------------------------------------
+WHO = 0  # the request
+COUNT = 1  # the tokens computed
+SAMPLES = 2  # with asynchronous scheduling: the tokens that it outputs, 0 for a part of a prompt, -1 if it had ended
+PLAN_WIDTH = 3
 
 # --- a block of the KV --------------------------------------------------------------------------------------------
 USERS = 0  # requests that hold it

@@ -44,6 +44,7 @@ class EngineSettings:
     enable_chunked_prefill: bool = True
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -85,6 +86,7 @@ class Engine:
                 settings.prefix_cache, by_priority, settings.preemptive, settings.swap,
                 settings.long_prefill_token_threshold, settings.enable_chunked_prefill,
                 int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
+                settings.async_scheduling,
             ],
             dtype=np.int64,
         )  # fmt: skip
@@ -102,7 +104,7 @@ class Engine:
         self.shared_count = 0
         seqs = settings.max_num_seqs
         self.running: Table = np.zeros(seqs, dtype=np.int64)
-        self.plan: Table = np.zeros((seqs, 2), dtype=np.int64)
+        self.plans: Table = np.zeros(((1 + settings.async_scheduling) * seqs, c.PLAN_WIDTH), dtype=np.int64)
         self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
 
@@ -129,11 +131,13 @@ class Engine:
         priority: float = 0.0,
         contents: Sequence[int] | Table = (),
         tie: int | None = None,
+        most: int = NO_LIMIT,
     ) -> int:
         """Add a waiting request; return its number. The engine must have run until `arrival`.
 
         `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
-        equal tokens. Raises InputError if it can never fit.
+        equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
+        asynchronous scheduling learns a step later. Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
         r = self.count
@@ -143,13 +147,14 @@ class Engine:
         row = self.requests[r]
         row[:] = 0
         row[c.PROMPT], row[c.OUTPUT], row[c.BLOCK_ROW], row[c.CACHED] = prompt, output, -1, -1
+        row[c.MOST] = max(most, output)
         row[c.TIE] = r if tie is None else tie
         row[c.OWN] = -(r + 1) * SPAN
         if self.settings.prefix_cache:
             self._share(row, contents, prompt, output)
         nan = float("nan")
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan)
-        if self.state[c.RUNS] + self.state[c.WAITS] == 0 and arrival > self.clock[c.CLOCK]:
+        if self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] == 0 and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
         kernel.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
         return r
@@ -177,9 +182,9 @@ class Engine:
 
     def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
         """Run until a time, a number of steps, or a finished request; return why it stopped (`columns.REACHED` …)."""
-        why = kernel.run(
+        why = (kernel.run_ahead if self.settings.async_scheduling else kernel.run)(
             self.requests, self.times, self.shared, self.blocks, self.buckets, self.held, self.limits, self.latency,
-            self.state, self.clock, self.waiting, self.running, self.free_rows, self.plan, self.ended, until, steps,
+            self.state, self.clock, self.waiting, self.running, self.free_rows, self.plans, self.ended, until, steps,
             stop_at_finish,
         )  # fmt: skip
         if why == c.STUCK:
@@ -203,15 +208,29 @@ class Engine:
         yield from self.waiting[: self.state[c.WAITS]].tolist()
 
     @property
-    def next_event(self) -> float:
-        """The end of the current step; now if one can start at once; infinity if there is nothing to do."""
+    def plan(self) -> Table:
+        """The plan of the current step."""
+        return self.plans[self.state[c.TURN] :]
+
+    @property
+    def may_plan(self) -> bool:
+        """Whether a step can be planned now: with asynchronous scheduling also once while another is computed."""
         if self.state[c.PLANNED]:
-            return float(self.clock[c.END])
-        return self.now if self.state[c.RUNS] + self.state[c.WAITS] else FOREVER
+            return bool(self.limits[c.ASYNC] and not self.state[c.LOOKED])
+        return bool(self.state[c.RUNS] + self.state[c.WAITS])
+
+    @property
+    def next_event(self) -> float:
+        """The end of the current step; now if one can be planned at once; infinity if there is nothing to do."""
+        if self.may_plan:
+            return self.now
+        return float(self.clock[c.END]) if self.state[c.PLANNED] else FOREVER
 
     def ran(self) -> Table:
-        """Return the requests of the latest completed step."""
-        return self.plan[: self.state[c.RAN], 0]
+        """Return the requests of the latest completed step, without those that had ended before it."""
+        first = int(self.limits[c.MAX_SEQS] - self.state[c.TURN] if self.limits[c.ASYNC] else 0)
+        rows: Table = self.plans[first : first + self.state[c.RAN]]
+        return rows[:, c.WHO][rows[:, c.SAMPLES] >= 0]
 
     def reorder(self) -> None:
         """Reorder waiting requests after their priorities have changed."""
@@ -229,10 +248,13 @@ class Engine:
         return order
 
     def withdraw(self, r: int) -> bool:
-        """Remove a live request whose client has disconnected. Return False while the current step computes it."""
+        """Remove a live request whose client has disconnected. Return False while the current step computes it.
+
+        With asynchronous scheduling that is until the next step is planned; what is under way is then in vain.
+        """
         if self.requests[r, c.STATE] not in (c.WAITING, c.RUNNING):
             return True
-        if r in self.plan[: self.state[c.PLANNED], 0]:
+        if r in self.plan[: self.state[c.PLANNED], c.WHO] and not self.may_plan:
             return False
         if self.requests[r, c.STATE] == c.RUNNING:
             at = int(np.flatnonzero(self.running[: self.state[c.RUNS]] == r)[0])
@@ -276,8 +298,9 @@ class Engine:
         twin.count = len(live)
         twin.waiting = np.zeros(len(live) + 1, dtype=np.int64)
         twin.waiting[: self.state[c.WAITS]] = place[self.waiting[: self.state[c.WAITS]]]
-        twin.running, twin.plan = place[self.running], self.plan.copy()
-        twin.plan[:, 0] = place[self.plan[:, 0]]
+        twin.running, twin.plans = place[self.running], self.plans.copy()
+        twin.plans[:, c.SAMPLES] *= np.isin(self.plans[:, c.WHO], live)  # the others have ended
+        twin.plans[:, c.WHO] = place[self.plans[:, c.WHO]]
         twin.ended, twin.free_rows = np.zeros(len(live) + 1, dtype=np.int64), self.free_rows.copy()
         twin.shared, twin.shared_count = self.shared[:1], 0
         twin.blocks, twin.buckets, twin.held = self.blocks[:1], self.buckets[:1], self.held[:1]

@@ -141,9 +141,12 @@ class Fleet:
         self.predicted[k][len(self.origin[k]) - 1] = predicted
         self.cached[k][len(self.origin[k]) - 1] = cached
         self.where[i] = k
-        self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
+        self.number[i] = engine.add(
+            now, prompt, int(requests.output[i]), priority, contents, most=int(requests.most[i])
+        )
+        engine.requests[self.number[i], c.SWAPPED] = requests.brought[i]
         if self.observed:
-            self.observed[k].send(i, prompt, predicted, cached)
+            self.observed[k].send(i, prompt, predicted, max(cached, int(requests.brought[i])))
         if self.policy.layers and engine.state[c.PLANNED]:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
@@ -160,13 +163,23 @@ class Fleet:
 
     def end_step(self, engine: Engine, until: float) -> int:
         """End the current step if it ends by `until`, and tell the policy; return STOPPED if another may start."""
-        under_way, began = int(engine.state[c.PLANNED]), engine.now
+        steps, began = int(engine.state[c.STEPS]), engine.now
         why = engine.run(until, steps=0)
-        if self.policy.by_step and under_way and not engine.state[c.PLANNED]:
+        if self.policy.by_step and engine.state[c.STEPS] > steps:
             self.policy.after_step(engine, engine.now - began)
             for r in engine.take_ended():
                 self.policy.finished(engine, r)
         return why
+
+
+def settings_under(settings: EngineSettings, policy: Policy) -> EngineSettings:
+    """Return the settings of an engine with this policy; one that acts within a step has steps planned one by one."""
+    return replace(
+        settings,
+        policy="priority" if policy.by_priority else settings.policy,
+        preemptive=settings.preemptive or policy.preemptive,
+        async_scheduling=settings.async_scheduling and not policy.layers,
+    )
 
 
 def new_fleet(
@@ -183,11 +196,7 @@ def new_fleet(
         raise InputError("--engines", "a number of engines from 1 to 10000", engines)
     requests.check(settings.block_size, settings.tokens, settings.prefix_cache)
     policy = policy or Policy()
-    settings = replace(
-        settings,
-        policy="priority" if policy.by_priority else settings.policy,
-        preemptive=settings.preemptive or policy.preemptive,
-    )
+    settings = settings_under(settings, policy)
     count = len(requests)
     requests = replace(requests, arrival=requests.arrival.copy())  # a released request gets its arrival time then
     return Fleet(
@@ -303,7 +312,7 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Pati
                 fleet.ask_again(clock, sites)
             continue
         clock = max(clock, min(event, due))
-        if event > due or (event == due and not engine.state[c.PLANNED]):
+        if event > due or (event == due and engine.may_plan):
             now, i = heapq.heappop(coming)
             fleet.requests.arrival[i] = now
             fleet.come(i, now, sites)
@@ -311,7 +320,7 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Pati
         if event >= look:
             series += _sample(fleet, event)
             look = event + max((event + 1) / SAMPLES, 1e-3)
-        if not engine.state[c.PLANNED]:
+        if engine.may_plan:
             fleet.policy.before_step(engine)
             engine.run(np.nextafter(engine.now, FOREVER), steps=1)
             continue

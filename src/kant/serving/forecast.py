@@ -82,6 +82,10 @@ class Seen:
         then = self.forecast.most(now, now - len(latest), now)
         return max(said, float(latest.max()) * max(said / max(then, QUIET), 1.0) * self._margin(known))
 
+    def latest(self, now: int) -> float:
+        """Return the requests a second of the minute before `now`; 0 if nothing was seen."""
+        return float(self.seen[now - self.first - 1]) if 0 < now - self.first <= len(self.seen) else 0.0
+
     def _margin(self, known: Times) -> float:
         """Return the margin: a quantile of the ratio of each minute to the recent maximum `lead` minutes before."""
         if len(known) < AHEAD:

@@ -1,24 +1,28 @@
 """The steps of an engine: which requests a step computes, how long it takes, and which tokens it produces.
 
-The rules are those of vLLM V1's scheduler, version 0.32 (vllm/v1/core/sched/scheduler.py, Apache-2.0), with synchronous
-scheduling and chunked prefill; `kant serve verify` checks them against recorded runs of it. In short:
+The rules are those of vLLM V1's scheduler, version 0.32 (vllm/v1/core/sched/scheduler.py, Apache-2.0), and of its
+engine core's queue of batches; `kant serve verify` checks them against recorded runs of both. In short:
 
 - running requests go first, in order of admission, then waiting ones by (priority,) arrival; all within the token
   budget;
 - when blocks run out, the last admitted request is preempted, with priorities the worst running one, and waits again; a
   request that preempts itself ends the planning of running ones, and a step that has preempted admits nothing;
 - a waiting request is admitted only if all its tokens so far fit in free blocks; the first that does not ends the plan;
-- a threshold for long prompts, unchunked prompts, a watermark and admission by a step's tokens are settings.
+- a threshold for long prompts, unchunked prompts, a watermark and admission by a step's tokens are settings;
+- with asynchronous scheduling, vLLM's default, a step is planned when the one before it begins: a request goes on
+  before its last token is known, and keeps seat and blocks for a step after its end; one that is preempted meanwhile
+  still gets the token that is under way, and may end while it waits.
 
 Features that vLLM lacks are marked: preemption for seats by priority, swapping, and an external limit on admissions.
 """
 
 from __future__ import annotations
 
-from kant.compiled import compiled, inlined
-from kant.serving.blocks import give_back, grow, hits_of, idle_among, take_hits
+from kant.compiled import compiled, inlined, merged
+from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, take_hits
 from kant.serving.columns import (
     ADMIT,
+    AHEAD,
     ARRIVAL,
     BLOCK,
     BLOCK_ROW,
@@ -30,6 +34,7 @@ from kant.serving.columns import (
     CLOCK,
     COMPUTED,
     CONTEXT,
+    COUNT,
     DONE,
     END,
     ENDED,
@@ -49,10 +54,14 @@ from kant.serving.columns import (
     KV_SECONDS,
     LAST,
     LONG,
+    LOOKED,
     LOOKED_UP,
     MAX_SEQS,
     MISSED,
+    MOST,
     MOVED,
+    NEXT_MS,
+    NEXT_PLANNED,
     OUTPUT,
     OVERHEAD,
     PLANNED,
@@ -65,6 +74,7 @@ from kant.serving.columns import (
     REACHED,
     RUNNING,
     RUNS,
+    SAMPLES,
     SLOPE,
     STATE,
     STEPS,
@@ -76,10 +86,12 @@ from kant.serving.columns import (
     TIE,
     TOKENS,
     TOKENS_DONE,
+    TURN,
     USABLE,
     WAITING,
     WAITS,
     WATERMARK,
+    WHO,
     WHOLE,
     Table,
     Times,
@@ -134,6 +146,18 @@ def pop(requests: Table, times: Times, limits: Table, state: Table, waiting: Tab
 
 
 @inlined
+def leave(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int) -> None:
+    """Remove request `r` from the heap of waiting requests."""
+    i = 0
+    while waiting[i] != r:
+        i += 1
+    state[WAITS] -= 1
+    waiting[i] = waiting[state[WAITS]]
+    for k in range(state[WAITS] // 2 - 1, -1, -1):
+        sink(requests, times, limits, state, waiting, waiting[k], k)
+
+
+@inlined
 def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
     """Return the position of the next running request to preempt: the last; by priority the first of the worst."""
     worst = state[RUNS] - 1
@@ -164,6 +188,7 @@ def preempt(
     give_back(requests, blocks, held, limits, state, r)
     free_rows[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, BLOCK_ROW]
     requests[r, BLOCK_ROW] = -1
+    requests[r, AHEAD] *= -1
     requests[r, PREEMPTED] += 1
     state[PREEMPTIONS] += 1
     wait(requests, times, limits, state, waiting, r)
@@ -178,7 +203,7 @@ def blocks_for(tokens: int, limits: Table) -> int:
 @inlined
 def make_room(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
-    running: Table, free_rows: Table, plan: Table,
+    running: Table, free_rows: Table, plan: Table, base: int,
 ) -> None:  # fmt: skip
     """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
     taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
@@ -200,42 +225,51 @@ def make_room(
             preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
         if state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
             break
-        plan[taken, 0] = pop(requests, times, limits, state, waiting)
+        plan[base + taken, WHO] = pop(requests, times, limits, state, waiting)
         taken += 1
         claimed = need
     for k in range(taken):
-        wait(requests, times, limits, state, waiting, plan[k, 0])
+        wait(requests, times, limits, state, waiting, plan[base + k, WHO])
 
 
 @inlined
-def unplan(plan: Table, planned: int, r: int) -> int:
-    """Remove request `r` from the plan; return its tokens."""
-    k = 0
-    while plan[k, 0] != r:
+def unplan(plan: Table, base: int, planned: int, r: int) -> int:
+    """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
+    k = base
+    while k < base + planned and plan[k, WHO] != r:
         k += 1
-    tokens = plan[k, 1]
-    for j in range(k + 1, planned):
-        plan[j - 1, 0], plan[j - 1, 1] = plan[j, 0], plan[j, 1]
+    if k == base + planned:
+        return 0
+    tokens = plan[k, COUNT]
+    for j in range(k + 1, base + planned):
+        plan[j - 1, WHO], plan[j - 1, COUNT] = plan[j, WHO], plan[j, COUNT]
     return int(tokens)
 
 
-@inlined
+@merged
 def schedule(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table,
-) -> None:  # fmt: skip
-    """Plan a step: rows of `plan` are (request, tokens), `state[PLANNED]` of them."""
+    state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
+    ahead: bool,
+) -> int:  # fmt: skip
+    """Plan a step: rows of `plan` are requests and their tokens; return how many."""
     budget = limits[TOKENS]
     planned = 0
     state[MOVED] = 0
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
-        make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan)
+        make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan, base)
     most = limits[LONG] if state[RUNS] + state[WAITS] > 1 and limits[LONG] > 0 else limits[TOKENS]
     i, preempted = 0, False
     size, caching = limits[BLOCK], limits[CACHING] == 1
     while i < state[RUNS] and budget > 0:
         r = running[i]
-        count = min(requests[r, PROMPT] + requests[r, DONE] - requests[r, COMPUTED], most, budget)
+        known = requests[r, PROMPT] + requests[r, DONE]
+        if ahead:
+            if requests[r, AHEAD] > 0 and requests[r, DONE] + requests[r, AHEAD] >= requests[r, MOST]:
+                i += 1  # the step under way outputs its last token
+                continue
+            known += requests[r, AHEAD]
+        count = min(known - requests[r, COMPUTED], most, budget)
         tokens = requests[r, COMPUTED] + count
         room = requests[r, HELD] * size
         lost = False
@@ -245,10 +279,11 @@ def schedule(
                 at = victim(times, limits, state, running)
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
                 preempted = True
-                if at < i:  # it was already planned
+                if at < i:  # it was already planned, or ends with the step under way
                     i -= 1
-                    budget += unplan(plan, planned, v)
-                    planned -= 1
+                    freed = unplan(plan, base, planned, v)
+                    budget += freed
+                    planned -= freed > 0
                 if v == r:
                     lost = True
                     break
@@ -256,13 +291,15 @@ def schedule(
             break
         if tokens > room or (caching and tokens >= (requests[r, HASHED] + 1) * size):
             grow(requests, shared, blocks, buckets, held, limits, state, r, tokens)
-        plan[planned, 0], plan[planned, 1] = r, count
+        plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
         planned += 1
         budget -= count
         i += 1
 
     while not preempted and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
         r = waiting[0]
+        if ahead and requests[r, AHEAD] < 0:
+            break  # a token of it is under way; vLLM, which admits nobody after a preemption, never comes here
         known = requests[r, PROMPT] + requests[r, DONE]
         hits, idle = 0, 0  # blocks found in the cache, and how many of them are unused
         swapped = requests[r, SWAPPED]
@@ -296,21 +333,28 @@ def schedule(
             take_hits(requests, shared, blocks, buckets, held, state, r, hits)
         requests[r, COMPUTED] = computed
         grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count)
-        plan[planned, 0], plan[planned, 1] = r, count
+        plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
         planned += 1
         budget -= count
-    state[PLANNED] = planned
+    return int(planned)
 
 
-@inlined
-def begin(requests: Table, times: Times, latency: Times, state: Table, clock: Times, plan: Table) -> None:
-    """Count the planned tokens as computed, and set when the step ends: the arithmetic of the recorded runs."""
+@merged
+def begin(
+    requests: Table, latency: Times, state: Table, plan: Table, base: int, planned: int, ahead: bool
+) -> float:  # fmt: skip
+    """Count the planned tokens as computed; return the step's ms, by the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
-    for k in range(state[PLANNED]):
-        r, count = plan[k, 0], plan[k, 1]
+    for k in range(base, base + planned):
+        r, count = plan[k, WHO], plan[k, COUNT]
         requests[r, COMPUTED] += count
         tokens += count
-        if count == 1 and requests[r, DONE] > 0:
+        output = requests[r, DONE]
+        if ahead:
+            output += requests[r, AHEAD]
+            plan[k, SAMPLES] = requests[r, COMPUTED] >= requests[r, PROMPT] + output
+            requests[r, AHEAD] += plan[k, SAMPLES]
+        if count == 1 and output > 0:
             decode += requests[r, COMPUTED]
         else:
             chunks += count * ((requests[r, COMPUTED] - count) + count / 2)
@@ -321,13 +365,14 @@ def begin(requests: Table, times: Times, latency: Times, state: Table, clock: Ti
     ms = ms + chunks * latency[CONTEXT] + latency[OVERHEAD]
     if state[MOVED] > 0:
         ms += state[MOVED] * latency[SWAP_MS]
-    clock[END] = clock[CLOCK] + ms / 1e3
+    return float(ms)
 
 
-@inlined
+@merged
 def complete(
-    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, clock: Times,
-    running: Table, free_rows: Table, plan: Table, ended: Table,
+    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+    state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
+    ended: Table, ahead: bool,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
@@ -336,12 +381,24 @@ def complete(
     clock[KV_SECONDS] += took * (limits[USABLE] - state[FREE])
     clock[CLOCK] = now
     left = 0
-    for k in range(state[PLANNED]):
-        r = plan[k, 0]
-        state[TOKENS_DONE] += plan[k, 1]
-        if requests[r, COMPUTED] < requests[r, PROMPT] + requests[r, DONE]:
+    for k in range(base, base + state[PLANNED]):
+        r = plan[k, WHO]
+        state[TOKENS_DONE] += plan[k, COUNT]
+        if ahead:
+            if requests[r, STATE] >= FINISHED:
+                plan[k, SAMPLES] = -1
+            if plan[k, SAMPLES] <= 0:
+                continue
+        elif requests[r, COMPUTED] < requests[r, PROMPT] + requests[r, DONE]:
             continue
         requests[r, DONE] += 1
+        if ahead:
+            runs = requests[r, STATE] == RUNNING  # else it was preempted meanwhile
+            requests[r, AHEAD] -= 1 if runs else -1
+            if runs and limits[CACHING] == 1:
+                known = requests[r, COMPUTED] - requests[r, AHEAD]
+                if known >= (requests[r, HASHED] + 1) * limits[BLOCK]:
+                    know(requests, shared, blocks, buckets, held, limits, r, known)
         if requests[r, DONE] == 1:
             times[r, FIRST] = now
         else:
@@ -349,11 +406,14 @@ def complete(
         times[r, LAST] = now
         if requests[r, DONE] == requests[r, OUTPUT]:
             times[r, FINISH] = now
-            give_back(requests, blocks, held, limits, state, r)
+            if requests[r, STATE] == RUNNING:
+                give_back(requests, blocks, held, limits, state, r)
+                left += 1
+            else:
+                leave(requests, times, limits, state, waiting, r)
             requests[r, STATE] = FINISHED
             ended[state[ENDED]] = r
             state[ENDED] += 1
-            left += 1
     if left > 0:
         kept = 0
         for i in range(state[RUNS]):
@@ -370,38 +430,84 @@ def complete(
     state[STEPS] += 1
 
 
-@compiled
-def run(
+@merged
+def drive(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool,
+    ahead: bool,
 ) -> int:  # fmt: skip
     """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
 
     Returns REACHED; IDLE if no request waits or runs; STOPPED after `steps` steps or, if asked, at a step in which a
     request finished; STUCK if the waiting requests can never be admitted. Finished requests are in `ended`.
+
+    With asynchronous scheduling a second step is begun, in the other half of `plan`, as soon as one is computed.
     """
     begun = 0
     while True:
-        if state[PLANNED] > 0:
+        if state[PLANNED] > 0 and (not ahead or state[LOOKED] == 1):
             if clock[END] > until:
                 return REACHED
             had = state[ENDED]
-            complete(requests, times, blocks, held, limits, state, clock, running, free_rows, plan, ended)
+            complete(
+                requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows,
+                plan, state[TURN] if ahead else 0, ended, ahead,
+            )  # fmt: skip
+            if ahead:
+                state[LOOKED] = 0
+                state[TURN] = limits[MAX_SEQS] - state[TURN]
+                if state[NEXT_PLANNED] > 0:
+                    state[PLANNED], state[NEXT_PLANNED] = state[NEXT_PLANNED], 0
+                    clock[END] = clock[CLOCK] + clock[NEXT_MS] / 1e3
             if stop_at_finish and state[ENDED] > had:
                 return STOPPED
-        if state[RUNS] + state[WAITS] == 0:
+        if state[RUNS] + state[WAITS] == 0 and state[PLANNED] == 0:
             return IDLE
         if clock[CLOCK] >= until:
             return REACHED
         if begun == steps:
             return STOPPED
         preemptions = state[PREEMPTIONS]
-        schedule(
-            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan
+        base = 0
+        if ahead:
+            base = state[TURN] if state[PLANNED] == 0 else limits[MAX_SEQS] - state[TURN]
+        planned = schedule(
+            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan,
+            base, ahead,
         )  # fmt: skip
-        if state[PLANNED] > 0:
-            begin(requests, times, latency, state, clock, plan)
+        ms = begin(requests, latency, state, plan, base, planned, ahead) if planned > 0 else 0.0
+        if ahead and state[PLANNED] > 0:
+            state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
+            begun += 1
+        elif planned > 0:
+            state[PLANNED], clock[END] = planned, clock[CLOCK] + ms / 1e3
             begun += 1
         elif state[PREEMPTIONS] == preemptions:
             return STUCK
+
+
+@compiled
+def run(
+    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
+    ended: Table, until: float, steps: int, stop_at_finish: bool,
+) -> int:  # fmt: skip
+    """`drive` with synchronous scheduling: a kernel of its own, so that the other costs it nothing."""
+    return drive(
+        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
+        plan, ended, until, steps, stop_at_finish, False,
+    )  # fmt: skip
+
+
+@compiled
+def run_ahead(
+    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
+    ended: Table, until: float, steps: int, stop_at_finish: bool,
+) -> int:  # fmt: skip
+    """`drive` with asynchronous scheduling."""
+    return drive(
+        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
+        plan, ended, until, steps, stop_at_finish, True,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ keys and values at 80 % of the memory's bandwidth, prefill at half of the peak r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -233,17 +233,3 @@ def kv_tokens(model: str, gpu: str, tensor_parallel: int) -> int:
     if room <= 0:
         raise InputError("--gpu", f"a GPU with memory for the weights of {model} ({shape.weight_gb} GB)", gpu)
     return int(room * 1e9 / shape.kv_bytes)
-
-
-def scaled(model: LatencyModel, factor: float) -> LatencyModel:
-    """Return the latency of the same engine, `factor` times as slow."""
-    return replace(
-        model,
-        floor=model.floor * factor,
-        slope=model.slope * factor,
-        fixed=model.fixed * factor,
-        kv=model.kv * factor,
-        context=model.context * factor,
-        overhead=model.overhead * factor,
-        experts=model.experts * factor,
-    )

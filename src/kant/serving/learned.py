@@ -2,7 +2,7 @@
 
 The policy scores each engine by a few features of its requests and of the new one, with the same weights for all
 engines, so their number does not matter; it holds a request if holding scores higher than every engine.
-`kant.serving.learning` trains it.
+`benchmarks.studies.router_training` trains it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ second set of weights applies to heavy new requests."""
 SCORES = 2 * len(FEATURES)
 WEIGHTS = SCORES + 2
 """Plus, for holding a heavy request: a constant, and the least peak of all engines. Other requests are never held."""
-
-HEURISTIC = (-2.0, 0.0, 0.0, -1.0, *[0.0] * (SCORES - 4), -2.0, 0.0)
-"""Weights with the same choices as the workload impact at equal parts: four times its score, less two."""
 
 
 def features(request: Incoming, sites: Sites) -> Times:

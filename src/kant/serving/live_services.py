@@ -50,6 +50,22 @@ class LiveService:
         scaler, minute = self._scaler(int(now // 60))
         return self._bounded(scaler.wanted(minute, count))
 
+    def overrun(self, now: float, count: int) -> bool:
+        """Whether to call `wanted` before its time: more came in the last minute than `count` replicas bear."""
+        scaler, minute = self._scaler(int(now // 60))
+        return isinstance(scaler, Foresight) and count < self.table.most and scaler.overrun(minute, count)
+
+    def rates(self, now: float) -> dict[str, float]:
+        """Return what `wanted` depends on, in requests a second; empty without a forecast.
+
+        `expected` is by the forecast alone, until replicas requested now could serve; `seen` is of the last minute.
+        """
+        if self.table.scale != "forecast":
+            return {}
+        found, at = self._forecast(int(now // 60))
+        expected, seen = found.forecast.most(at, at, at + found.lead), found.latest(at)
+        return {"expected": round(expected, 3), "seen": round(seen, 3)}
+
     def ahead(self, now: float, hours: int) -> list[dict[str, Any]]:
         """Return for each of the next hours the highest forecast rate in requests a second, and the replicas for it.
 
@@ -86,15 +102,17 @@ class LiveService:
         forecast, at = self._forecast(minute)
         return Foresight(self.curve, forecast, table.start_s, table.every_s, table.hold_s), at
 
-    def _forecast(self, minute: int) -> tuple[Forecast, int]:
-        """Return the forecast, and the present minute on its clock."""
+    def _forecast(self, minute: int) -> tuple[Seen, int]:
+        """Return the forecast, corrected by what is seen, and the present minute on its clock."""
         table = self.table
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)
+        forecast: Forecast
         if self.expected is not None:
-            written, now = Written(self.expected, table.margin, again=True), minute - self.begins
-            return (Seen(written, seen, now - len(seen), table.cover, lead) if len(seen) else written), now
-        return Rhythm(seen, len(seen), table.cover, lead, table.margin), 0
+            forecast, now = Written(self.expected, table.margin, again=True), minute - self.begins
+        else:
+            forecast, now = Rhythm(seen, len(seen), table.cover, lead, table.margin), 0
+        return Seen(forecast, seen, now - len(seen), table.cover, lead), now
 
 
 def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService, ...]:

@@ -7,7 +7,7 @@ of each request. `benchmarks/record_vllm.py` creates one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +32,8 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     """A request of a recorded run: the first seven fields are inputs, the others results.
 
     Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
-    is the number of tokens in the prefix cache when the request was first scheduled.
+    is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's `max_tokens`,
+    `output` if it is absent; a request with less output ends at a stop token.
     """
 
     id: int
@@ -46,6 +47,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     finish: float | None
     preempted: int
     cached: int | None
+    most: int | None = None
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -65,6 +67,12 @@ class Cell(msgspec.Struct, frozen=True):
     enable_chunked_prefill: bool = True
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = False
+
+    @property
+    def mode(self) -> str:
+        """How the scheduler worked: what `kant serve verify` counts by."""
+        return "asynchronous" if self.async_scheduling else "synchronous"
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -91,22 +99,29 @@ class Difference:
     ours: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The agreement of the engine with a recording: a request is exact if all its results are bit-identical."""
+@dataclass(slots=True)
+class Counts:
+    """How many runs and requests agree: a request is exact if all its results are bit-identical."""
 
-    cells: int
-    cells_exact: int
-    requests: int
-    exact: int
-    preemptions: int
-    steps: int
-    first_difference: Difference | None
+    cells: int = 0
+    cells_exact: int = 0
+    requests: int = 0
+    exact: int = 0
+    preemptions: int = 0
+    steps: int = 0
 
     def json(self) -> dict[str, Any]:
-        """Return the object that `kant serve verify --json` prints."""
+        """Return the counts by name: the object that `kant serve verify --json` prints."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
+
+
+@dataclass(slots=True)
+class Agreement(Counts):
+    """The agreement of the engine with a recording, and with the runs of each mode of the scheduler."""
+
+    modes: dict[str, Counts] = field(default_factory=dict)
+    first_difference: Difference | None = None
 
 
 def read_recording(path: Path) -> Recording:
@@ -156,7 +171,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         latency, cell.num_blocks, cell.block_size, cell.max_num_seqs, cell.max_num_batched_tokens, cell.prefix_cache,
         cell.policy, long_prefill_token_threshold=cell.long_prefill_token_threshold,
         enable_chunked_prefill=cell.enable_chunked_prefill, watermark=cell.watermark,
-        scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl,
+        scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
     )  # fmt: skip
     engine = Engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
@@ -172,8 +187,9 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
             contents = block_contents(text, cell.block_size, known)
         engine.run(request.arrival)
         numbers[request.id] = engine.add(
-            request.arrival, request.prompt, request.output, request.priority, contents, tie.get(str(request.id))
-        )
+            request.arrival, request.prompt, request.output, request.priority, contents, tie.get(str(request.id)),
+            request.output if request.most is None else request.most,
+        )  # fmt: skip
     engine.run()
     return engine, numbers
 
@@ -188,10 +204,10 @@ def _differences(cell: Cell, engine: Engine, numbers: dict[int, int]) -> Iterato
             "preempted": int(engine.requests[r, c.PREEMPTED]),
             "cached": int(engine.requests[r, c.CACHED]),
         }
-        for field, value in ours.items():
-            recorded = getattr(request, field)
+        for name, value in ours.items():
+            recorded = getattr(request, name)
             if value != recorded:
-                yield Difference(cell.cell, request.id, field, recorded, value)
+                yield Difference(cell.cell, request.id, name, recorded, value)
                 break
 
 
@@ -200,18 +216,17 @@ def verify(recording: Recording) -> Agreement:
 
     Raises InputError if a cell has settings or requests that the engine rejects.
     """
-    cells_exact = differing = preemptions = steps = 0
-    first: Difference | None = None
+    total = Agreement()
     for cell in recording.cells:
         try:
             engine, numbers = replay(recording, cell)
         except InputError as error:
             raise InputError(f"cell {cell.cell}: {error.where}", error.expected, error.got) from None
         found = list(_differences(cell, engine, numbers))
-        first = first or next(iter(found), None)
-        differing += len(found)
-        cells_exact += not found
-        preemptions += int(engine.state[c.PREEMPTIONS])
-        steps += int(engine.state[c.STEPS])
-    requests = sum(len(cell.requests) for cell in recording.cells)
-    return Agreement(len(recording.cells), cells_exact, requests, requests - differing, preemptions, steps, first)
+        total.first_difference = total.first_difference or next(iter(found), None)
+        state, count = engine.state, len(cell.requests)
+        run = Counts(1, not found, count, count - len(found), int(state[c.PREEMPTIONS]), int(state[c.STEPS]))
+        for counts in (total, total.modes.setdefault(cell.mode, Counts())):
+            for each in fields(Counts):
+                setattr(counts, each.name, getattr(counts, each.name) + getattr(run, each.name))
+    return total

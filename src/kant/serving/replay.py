@@ -49,14 +49,22 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A setup for a day: a router, a number of engines, and their policy."""
+    """A setup for a day: a router, a number of engines, and their policy.
+
+    `prefill` of the engines compute prompts alone, and the others decode; 0: each does both. KV moves between them at
+    `kv_gb_s` GB a second.
+    """
 
     router: str
     engines: int
     policy: str = "fcfs"
+    prefill: int = 0
+    kv_gb_s: float = 25.0
 
     def __str__(self) -> str:
         first = "" if self.policy == "fcfs" else f", {self.policy}"
+        if self.prefill:
+            return f"{self.router}, {self.prefill} prefill + {self.engines - self.prefill} decode engines{first}"
         return f"{self.router}, {self.engines} engine{'s' * (self.engines != 1)}{first}"
 
 
@@ -106,7 +114,42 @@ def _predicted(rows: list[MooncakeLine]) -> Times:
 def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Served:
     """Simulate the day with a setup; raises InputError if that is not possible."""
     policy, router = policy_named(setup.policy), router_named(setup.router)
-    return simulate(day.requests, settings, setup.engines, policy, router, seed, observed=True)
+    if not setup.prefill:
+        return simulate(day.requests, settings, setup.engines, policy, router, seed, observed=True)
+    one = np.ones(len(day.requests), dtype=np.int64)
+    prompts = replace(day.requests, output=one, predicted=one.astype(np.float64), most=one)
+    computed = simulate(prompts, settings, setup.prefill, policy, router, seed, observed=True)
+    return _decoded(day.requests, computed, setup, settings, seed)
+
+
+def _decoded(requests: Requests, computed: Served, setup: Setup, settings: EngineSettings, seed: int) -> Served:
+    """Serve requests whose prompts other engines have computed, each once its KV has moved.
+
+    As with vLLM's connectors, the token of the prefill engine is dropped: the decode engine computes the last token of
+    the prompt again and gives the first token. It is the engine with the fewest tokens, since decoding is short of KV.
+    """
+    moves = requests.prompt * settings.latency.kv_bytes / (setup.kv_gb_s * 1e9)
+    come = replace(requests, arrival=computed.finish + moves, brought=requests.prompt)
+    order = np.argsort(come.arrival, kind="stable")
+    back = np.argsort(order)
+    there = replace(settings, latency=replace(settings.latency, kv_bytes=0))  # it has moved before it is loaded
+    count, policy = setup.engines - setup.prefill, policy_named(setup.policy)
+    served = simulate(come.chosen(order), there, count, policy, router_named("least-tokens"), seed, observed=True)
+    return replace(
+        served,
+        requests=requests,
+        engine=served.engine[back] + setup.prefill,
+        first=served.first[back],
+        finish=served.finish[back],
+        gap=served.gap[back],
+        preempted=served.preempted[back] + computed.preempted,
+        cached=computed.cached,
+        steps=served.steps + computed.steps,
+        kv_use_max=max(served.kv_use_max, computed.kv_use_max),
+        looked_up=computed.looked_up,
+        hits=computed.hits,
+        series=np.concatenate([computed.series, served.series + np.array([0, setup.prefill, 0, 0, 0])]),
+    )
 
 
 Figure = Callable[[Served, Objectives], Times]

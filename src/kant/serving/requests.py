@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from kant.model.errors import InputError
 from kant.serving.columns import Table, Times
-from kant.serving.engine import SPAN
+from kant.serving.engine import NO_LIMIT, SPAN
 
 NO_PROGRAM = -1
 
@@ -24,7 +25,8 @@ class Requests:
     `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower first; `predicted` is the predicted output;
     `program` is the calling program (-1: none). Shared prefixes are given in one of two ways: requests of a `group`
     (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain` tokens of a prompt.
-    `where` has the place of each request in its file.
+    `brought` has the tokens whose KV comes along, as other engines have computed them. `most` is `max_tokens`, more
+    than the output where that ends at a stop token. `where` has the place of each request in its file.
     """
 
     name: str
@@ -36,6 +38,8 @@ class Requests:
     program: Table = field(default_factory=_none)
     group: Table = field(default_factory=_none)
     prefix: Table = field(default_factory=_none)
+    brought: Table = field(default_factory=_none)
+    most: Table = field(default_factory=_none)
     hashes: tuple[Table, ...] = ()
     grain: int = 0
     where: tuple[str, ...] = ()
@@ -48,6 +52,8 @@ class Requests:
             ("program", np.full(count, NO_PROGRAM)),
             ("group", np.full(count, NO_PROGRAM)),
             ("prefix", np.zeros(count, dtype=np.int64)),
+            ("brought", np.zeros(count, dtype=np.int64)),
+            ("most", np.full(count, NO_LIMIT)),
         ):
             if len(getattr(self, name)) != count:
                 object.__setattr__(self, name, default)
@@ -95,10 +101,16 @@ class Requests:
 
     def first(self, count: int) -> Requests:
         """Return the first `count` requests."""
-        cut = {
-            name: getattr(self, name)[:count]
-            for name in (
-                "arrival", "prompt", "output", "priority", "predicted", "program", "group", "prefix", "hashes", "where",
-            )
-        }  # fmt: skip
-        return replace(self, **cut)
+        return self.chosen(np.arange(min(count, len(self))))
+
+    def chosen(self, which: Table) -> Requests:
+        """Return the requests of these numbers, in that order."""
+        found: dict[str, Any] = {}
+        for name in (
+            "arrival", "prompt", "output", "priority", "predicted", "program", "group", "prefix", "brought", "most",
+            "hashes", "where",
+        ):  # fmt: skip
+            column = getattr(self, name)
+            if len(column):
+                found[name] = column[which] if isinstance(column, np.ndarray) else tuple(column[i] for i in which)
+        return replace(self, **found)

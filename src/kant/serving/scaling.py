@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kant.serving.capacity import CapacityCurve
 from kant.serving.columns import Times
-from kant.serving.forecast import Forecast
+from kant.serving.forecast import Forecast, Seen
 
 
 class Scaler(Protocol):
@@ -31,7 +31,8 @@ class Scaler(Protocol):
 class Foresight:
     """The replicas needed for the forecast until those of the next call could serve.
 
-    A replica is released only if it is not needed within `hold_s` either, since it would have to start again.
+    A replica is released only if it is not needed within `hold_s` either, since it would have to start again. After an
+    `overrun` it is called before its time.
     """
 
     curve: CapacityCurve
@@ -45,6 +46,10 @@ class Foresight:
         least = self.curve.needed(self.forecast.most(now, now, soon))
         most = self.curve.needed(self.forecast.most(now, now, max(soon, now + math.ceil(self.hold_s / 60))))
         return min(max(count, least), most)
+
+    def overrun(self, now: int, count: int) -> bool:
+        """Whether more came in the last minute than `count` replicas bear, so that the next call would be too late."""
+        return isinstance(self.forecast, Seen) and self.curve.needed(self.forecast.latest(now)) > count
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,6 +134,10 @@ class Declared:
         """Return the replicas from minute `now` on: at least the core, at most the maximum."""
         return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
 
+    def overrun(self, now: int, count: int) -> bool:
+        """Whether to call `wanted` in minute `now` before its time: more came than `count` replicas bear."""
+        return isinstance(self.scaler, Foresight) and count < self.table.most and self.scaler.overrun(now, count)
+
     def rate(self, now: int) -> float:
         """Return the requests a second of the next minutes: the forecast, else the rate of the last minute."""
         if isinstance(self.scaler, Foresight):
@@ -240,11 +244,12 @@ def _scaler(table: ServiceTable, curve: CapacityCurve, counts: Times, folder: Pa
     forecast: Forecast
     lead = math.ceil((table.start_s + table.every_s) / 60)
     if table.forecast:
-        forecast = Seen(Written(read_rates(folder / table.forecast), table.margin), seen, 0, table.cover, lead)
+        forecast = Written(read_rates(folder / table.forecast), table.margin)
     else:
         before = drawn_counts(read_rates(folder / table.history), seed + 1_000_003) / 60.0
         try:
             forecast = Rhythm(np.concatenate([before, seen]), len(before), table.cover, lead, table.margin)
         except InputError as error:
             raise InputError(f"{where}: {error.where}", error.expected, error.got) from None
+    forecast = Seen(forecast, seen, 0, table.cover, lead)
     return Foresight(curve, forecast, table.start_s, table.every_s, table.hold_s)

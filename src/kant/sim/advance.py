@@ -41,12 +41,11 @@ from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group
 from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
-from kant.queueing.claims import may_evict
+from kant.queueing.claims import may_evict, may_evict_later
+from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim, finds_victims
 from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 from kant.sim.blocked import (
     HOME_SLOT,
-    MAY_BE,
-    NONE_PROVEN,
     S_ALONE,
     S_FIRST,
     S_GROUPS,
@@ -57,9 +56,9 @@ from kant.sim.blocked import (
     Quotas,
     Rights,
     borrowing_of,
-    finds_victims,
     holder_of,
     running_jobs,
+    running_of,
 )
 from kant.sim.ends import first_end, push_end, take_end
 from kant.sim.happened import (
@@ -180,7 +179,8 @@ def advance_kernel(
         """
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
         stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
-        running, borrows = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
+        nobody, nothing = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
+        running = running_of(nobody, nothing, rights, quotas, jobs, shapes)
         while code == 0 and wakes < MOST_WAKES:
             due = first_end(heap, ends)
             comes = arrivals[at, A_TIME] if at < arrivals.shape[0] else FOREVER
@@ -345,26 +345,36 @@ def advance_kernel(
                                 victims, retry, wakes_on = NONE_PROVEN, -1, rights.wakes_on
                                 if may:
                                     if not knows_running:
-                                        running, knows_running = running_jobs(jobs, heap, ends, True), True
-                                        borrows = borrowing_of(running, quotas, jobs)
+                                        rows, knows_running = running_jobs(jobs, heap, ends, True), True
+                                        borrows = borrowing_of(rows, quotas, jobs)
+                                        running = running_of(rows, borrows, rights, quotas, jobs, shapes)
+                                    claim = Claim(
+                                        row, jobs[row, c.J_QUEUE], home if amounts.shape[0] > 0 else -1, priority,
+                                        jobs[row, c.J_SINCE], -1,
+                                        EVERYWHERE if what == SHORT else shapes[s, S_POOL_BITS], amounts,
+                                        rights.by_priority, rights.reclaims, rights.keeps, False,
+                                    )  # fmt: skip
                                     victims, retry = finds_victims(
-                                        now, row, running, borrows, rights, quotas, jobs, shapes
+                                        now, running, claim, int(rights.most * shapes[s, S_MILLI]), rights.exact
                                     )
-                                    wakes_on = wakes_on & QUOTA
-                                    if retry >= 0:
-                                        wakes_on |= LIVE
-                                    elif wakes_on != 0:
-                                        wakes_on |= JOBS
                                 if victims == MAY_BE or shapes[s, S_ALONE] == 1:
                                     code = WAITS
                                     break
+                                if rights.evicts and shapes[s, S_PREEMPTS] == 1 and may_evict_later(
+                                    priority, least if rights.by_priority or rights.keeps else FOREVER, started_least,
+                                    rights.reclaims, quotas.limits, quotas.used, home, amounts,
+                                ):  # fmt: skip
+                                    retry = min(retry if retry >= 0 else FOREVER, now + max(1, rights.min_run))
+                                if may and retry >= 0:
+                                    wakes_on = (wakes_on & QUOTA) | LIVE
+                                elif may:
+                                    wakes_on = (wakes_on & QUOTA) | (JOBS if wakes_on & QUOTA != 0 else 0)
                                 stands[RETRY] = max(stands[RETRY], retry)
                                 if verdicts[0, w.V_ROW] == 0:
                                     freed(pools, watched)
                                     stands[LOG], stands[WAKES_ON] = log[0], 0
                                 stands[WAKES_ON] |= wakes_on
-                                proven = priority <= started_least or not rights.evicts or shapes[s, S_PREEMPTS] == 0
-                                proven = proven and victims == NONE_PROVEN
+                                proven = victims == NONE_PROVEN
                                 if not proven:
                                     stands[DOUBTS] = stands[MAY_TRY] = 1
                                 w.learn(
@@ -442,11 +452,11 @@ def advance_kernel(
                 )  # fmt: skip
                 stands[NOW] = now
             if code == 0:
-                if looks_again:
+                if looks_again or rights.evicts:
                     said = note(happened, said, now, CYCLED, -1, passed, review, 0)
                     stands[WAKE] = review if review > now else FOREVER
                 passed += 1
-            elif looks_again or due == now:
+            elif looks_again or rights.evicts or due == now:
                 stands[WAKE] = now  # for the rest of this instant
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
         return store

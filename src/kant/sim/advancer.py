@@ -59,8 +59,11 @@ class Advancer:
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
         self._policies = node_policies(run.profile.placement)[:2]
-        self._line = Line(run) if may_reserve(run.profile) else None
-        self._looks_again = isinstance(run.profile.discipline, Backfill) or self._line is not None
+        profile = run.profile
+        self._line = Line(run) if may_reserve(profile) else None
+        self._looks_again = (  # as time passes
+            isinstance(profile.discipline, Backfill) or profile.preemption is not None or self._line is not None
+        )
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
         self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
@@ -137,8 +140,7 @@ class Advancer:
         pending, rows = scheduler.pending, list(state.pending)
         if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
             pending.arrived.clear()
-        waits = pending.retry_until > state.now and not self._looks_again
-        if pending.arrived or pending.released or pending.back_offs.ends or waits:
+        if pending.arrived or pending.released or pending.back_offs.ends:
             return False
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
@@ -267,10 +269,10 @@ class Advancer:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
         rules = None
         if isinstance(run.profile.discipline, Backfill):
-            by, discipline = run.profile.preemption, run.profile.discipline
+            discipline = run.profile.discipline
             rules = Rules(
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, self._late,
+                FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
         reservations, store = None, NO_STORE
@@ -301,7 +303,8 @@ class Advancer:
         what = happened[stands[a.FOLLOWED] :, h.H_WHAT]
         run.scheduler.seen = state.job_changes.end - int((what <= h.STARTED).sum())
         now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
-        pending.advanced(now, may_try, doubts, wakes_on, state.quota_usage.tree is not None)
+        retry = stands.item(a.RETRY)
+        pending.advanced(now, may_try, doubts, wakes_on, retry, state.quota_usage.tree is not None)
         quota = state.quota_usage.quota_version - int((what == h.ENDED).sum())
         pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
         coming.at += came

@@ -1,6 +1,6 @@
 """Blocked jobs in compiled instants: what they may take of their quotas, and which jobs of lower priority they hold.
 
-The rules are those of `queueing/claims.py`, which `queueing/priority.py` calls as well.
+The rules are those of `queueing/claims.py` and `queueing/evictable.py`, which the plan calls as well.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from kant.cluster.columns import Table
 from kant.cluster.quota_columns import (
     Q_PART,
     Q_QUOTA,
-    all_borrow,
     charge_all,
     first_short,
     refund_all,
@@ -25,6 +24,7 @@ from kant.cluster.quota_columns import (
 from kant.compiled import compiled
 from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
+from kant.queueing import evictable as e
 from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, takes_pod
 from kant.sim.ends import ENDS, JOB
 
@@ -153,72 +153,23 @@ def borrowing_of(running: Table, quotas: Quotas, jobs: Table) -> NDArray[np.bool
     return borrows
 
 
-NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
-"""Whether a job finds victims: surely not, not by a search that is not exact, or perhaps."""
-
-
 @compiled
-def finds_victims(
-    now: int, row: int, running: Table, borrows: NDArray[np.bool_], rights: Rights, quotas: Quotas, jobs: Table,
-    shapes: Table,
-) -> tuple[int, int]:  # fmt: skip
-    """Return whether an eviction may let a job start, and when time alone may change that, µs; -1: never.
-
-    None may where it may evict nobody, or where it lacks quota even without all that it may evict. That is what
-    `Preemption.free_capacity` finds then; where it would have to look further the result is MAY_BE.
-    """
-    job, s = jobs[row], jobs[row, c.J_SHAPE]
-    limits, used, wanted = quotas.limits, quotas.used, quotas.amounts[s]
-    own, cap, asks = quotas.homes[job[c.J_QUEUE], HOME_SLOT], int(rights.most * shapes[s, S_MILLI]), False
-    for key in range(wanted.shape[0]):
-        asks = asks or wanted[key] > 0
-    lower, leave = np.zeros(running.shape[0], dtype=np.int64), np.zeros(running.shape[0], dtype=np.bool_)
-    for i in range(running.shape[0]):  # 1: it is of lower priority; 2: it also passed the job
-        other = jobs[running[i]]
-        if other[c.J_PREEMPTIBLE] == 1 and other[c.J_PRIORITY] < job[c.J_PRIORITY]:
-            free = quotas.homes[other[c.J_QUEUE], HOME_MIN_RUN] == 0
-            lower[i] = 2 if rights.keeps and free and other[c.J_STARTED] > job[c.J_SINCE] else rights.by_priority
-            leave[i] = lower[i] > 0 and other[c.J_QUEUE] == job[c.J_QUEUE]
-    in_quota = asks and own >= 0 and not would_borrow(limits, used, own, wanted)
-    if asks and own >= 0 and not in_quota:  # it may be, without the jobs of its queue that it may evict
-        charge_running(running, leave, quotas, jobs, False)
-        in_quota = not would_borrow(limits, used, own, wanted)
-        charge_running(running, leave, quotas, jobs, True)
-    entitled, found, milli, until = limits[:, Q_QUOTA].copy(), 0, 0, FOREVER
-    for i in range(running.shape[0]):
-        other, leave[i] = jobs[running[i]], False
-        holds, wants = False, False
-        for key in range(wanted.shape[0]):
-            holds = holds or quotas.amounts[other[c.J_SHAPE], key] > 0
-            wants = wants or (borrows[i, key] and wanted[key] > 0)
-        may = lower[i] > 0
-        if other[c.J_QUEUE] == job[c.J_QUEUE]:
-            may = may and (in_quota or not holds or borrows[i].any())
-        elif holds:
-            reclaims = rights.reclaims and in_quota and wants and other[c.J_PREEMPTIBLE] == 1
-            may = (may and borrows[i].any()) or reclaims
-            home = quotas.homes[other[c.J_QUEUE], HOME_SLOT]
-            may = may and (not asks or all_borrow(limits, used, entitled, home, own, wanted))
-        if may:
-            milli += 0 if lower[i] == 2 else other[c.J_MILLI]
-            least = other[c.J_STARTED] + max(rights.min_run, quotas.homes[other[c.J_QUEUE], HOME_MIN_RUN])
-            if lower[i] < 2 and least > now:
-                until = min(until, least)
-            else:
-                found += 1
-                leave[i] = lower[i] == 2 or other[c.J_MILLI] <= cap
-    exactly = not in_quota  # then there is one level, and these are its candidates
-    if until < FOREVER and (not exactly or milli > cap or own < 0):
-        return MAY_BE, -1
-    if found > 0:
-        if first_short(limits, used, own, wanted) < 0 or (found > rights.exact and not exactly):
-            return MAY_BE, -1
-        charge_running(running, leave, quotas, jobs, False)
-        short = first_short(limits, used, own, wanted)
-        charge_running(running, leave, quotas, jobs, True)
-        if short < 0:
-            return MAY_BE, -1
-    return NONE_PROVEN if found <= rights.exact else NONE_FOUND, until if until < FOREVER else -1
+def running_of(
+    rows: Table, borrows: NDArray[np.bool_], rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
+) -> e.Running:
+    """Return these running jobs for the rules of `queueing/evictable.py`."""
+    table, held = np.zeros((rows.shape[0], e.RUNNING_WIDTH), dtype=np.int64), quotas.amounts[jobs[rows, c.J_SHAPE]]
+    for i in range(rows.shape[0]):
+        job, home = jobs[rows[i]], quotas.homes[jobs[rows[i], c.J_QUEUE]]
+        table[i, e.R_ROW], table[i, e.R_QUEUE], table[i, e.R_HOME] = rows[i], job[c.J_QUEUE], home[HOME_SLOT]
+        table[i, e.R_PRIORITY], table[i, e.R_PREEMPTIBLE] = job[c.J_PRIORITY], job[c.J_PREEMPTIBLE]
+        table[i, e.R_STARTED], table[i, e.R_UNTIL] = (
+            job[c.J_STARTED], job[c.J_STARTED] + max(rights.min_run, home[HOME_MIN_RUN]),
+        )  # fmt: skip
+        table[i, e.R_GUARANTEED], table[i, e.R_BASE] = home[HOME_MIN_RUN] != 0, -1
+        table[i, e.R_POOLS], table[i, e.R_MILLI] = shapes[job[c.J_SHAPE], S_POOL_BITS], job[c.J_MILLI]
+    limits = quotas.limits
+    return e.Running(table, held, borrows, limits, quotas.used, limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy())
 
 
 @compiled

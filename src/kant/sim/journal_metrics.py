@@ -10,7 +10,7 @@ from kant.live.journal_walk import JournalWalk
 from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.metrics.wait_ledger import Ledger, wait_by_cause
+from kant.metrics.wait_ledger import WaitLedger, wait_by_cause
 from kant.model.decision import Plan
 from kant.model.event import (
     Event,
@@ -42,7 +42,7 @@ class JournalMetrics:
         self.state, self.profile = self.scheduler.state, self.scheduler.profile
         self.options = read_options(self.profile.simulation, f"{walk.path}:1: profile")
         self.recorder = Recorder(self.state, keep_intervals=True)
-        self.ledger = Ledger(self.scheduler) if keep_ledger else None
+        self.ledger = WaitLedger(self.scheduler) if keep_ledger else None
         self.recorded = Journal()
         self.rejected: Counter[str] = Counter()
         if walk.header.begins == 0:

@@ -24,7 +24,7 @@ from kant.insight.diagnosis import Diagnosis
 from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
 from kant.metrics.summary import job_table, summarise
-from kant.metrics.wait_ledger import Ledger, wait_by_cause
+from kant.metrics.wait_ledger import WaitLedger, wait_by_cause
 from kant.model.decision import Plan
 from kant.model.event import Event, GpusBooked, JobSubmitted, PolicyRouted, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec
@@ -146,7 +146,7 @@ class Run:
         self.journal = Journal(hooks.journal)
         self.recorder = Recorder(self.state, hooks.keep_intervals)
         self.curve = PackingCurve(self.state) if options.static else None
-        self.ledger = Ledger(self.scheduler) if hooks.ledger else None
+        self.ledger = WaitLedger(self.scheduler) if hooks.ledger else None
         self.observe = hooks.observer(self.scheduler) if hooks.observer is not None else None
         placed = options.speed == "placed"
         self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options), placed)

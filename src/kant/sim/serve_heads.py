@@ -41,7 +41,7 @@ from kant.sim.blocked import (
 
 
 class Rules(NamedTuple):
-    """How a discipline serves late heads: timeouts, µs, the size from which a job is large, the victims' minimum run.
+    """How a discipline serves late heads: timeouts, µs, and the size from which a job is large.
 
     `above` is above all priorities, `facts` are those of the shapes. `known` has heads that could not be served: the
     number of node changes by then, until when that holds, and 1 for heads that no backfilled job keeps from starting.
@@ -50,7 +50,6 @@ class Rules(NamedTuple):
     timeout: int
     small_timeout: int
     large: int
-    min_run: int
     above: int
     facts: Table
     known: Table
@@ -72,8 +71,11 @@ def serve_none(
     view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
     domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
 ) -> int:  # fmt: skip
-    """Serve no head."""
-    return -1
+    """Serve no head. Return when time alone may let a blocked job start, µs; -1: never."""
+    if retry <= now:
+        return -1
+    count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), FOREVER)
+    return int(w.wakes_first(entries, verdicts, rights.heads[:count, 0].copy(), now))
 
 
 @cache
@@ -168,7 +170,7 @@ def serve_kernel(place: Kernel) -> Serve:
                     same = asks and jobs[other, c.J_QUEUE] == queue
                     least = quotas.homes[jobs[other, c.J_QUEUE], HOME_MIN_RUN]
                     ready[k], may[k] = (
-                        jobs[other, c.J_STARTED] + max(rules.min_run, least),
+                        jobs[other, c.J_STARTED] + max(rights.min_run, least),
                         everyone or same or borrowing[k],
                     )
                     own[k] = same and ready[k] <= now
@@ -209,7 +211,7 @@ def serve_kernel(place: Kernel) -> Serve:
                     near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
                     starts = places[other, w.P_ENTRY] == 0 and jobs[other, c.J_PREEMPTIBLE] == 1
                     if starts and near and comes_after(jobs, row, other):
-                        next_one = min(next_one, now + max(rules.min_run, 1))
+                        next_one = min(next_one, now + max(rights.min_run, 1))
             review = min(review, next_one)
             served[lane], without[queue, lane] = definitive, True
             known[K_HEAD], known[K_CHANGES], known[K_UNTIL], known[K_DEFINITIVE] = row, changes, next_one, definitive

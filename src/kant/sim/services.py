@@ -40,7 +40,7 @@ class _Replicas:
         self.leaving: list[tuple[int, str]] = []  # given back, and still finishing their requests
         self.made = 0
         self.begun = False
-        self.due = 0
+        self.due = self.looked = 0  # when it is next asked in any case, and whether it has to be asked before
         self.priced = 0 if declared.price is not None else FOREVER  # when prices are due
         self.held: dict[str, tuple[int, int, Any]] = {}  # by name: since when, pods, pieces
         self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods
@@ -68,15 +68,16 @@ class ServiceReplicas:
             if not fleet.begun:
                 fleet.begun = True
                 self._submit(fleet, fleet.declared.name, fleet.declared.table.core, now)
-            if fleet.due <= now < fleet.end:
-                self._follow(fleet, fleet.declared.wanted(now // MINUTE, fleet.count), now)
-                fleet.due = now + fleet.declared.scaler.every_s * SECOND
-                if fleet.due >= fleet.end:
-                    fleet.due = FOREVER
+            if fleet.looked <= now < fleet.end:
+                if now >= fleet.due or fleet.declared.overrun(now // MINUTE, fleet.count):
+                    self._follow(fleet, fleet.declared.wanted(now // MINUTE, fleet.count), now)
+                if now >= fleet.due:
+                    fleet.due = now + fleet.declared.scaler.every_s * SECOND
+                fleet.looked = now + MINUTE if now + MINUTE < fleet.end else FOREVER
             if fleet.declared.price is not None and fleet.priced <= now < fleet.end:
                 self._price(fleet, fleet.declared.price, now)
                 fleet.priced = now + MINUTE if now + MINUTE < fleet.end else FOREVER
-        coming = [min(fleet.due, fleet.priced) for fleet in self.fleets] + [
+        coming = [min(fleet.looked, fleet.priced) for fleet in self.fleets] + [
             fleet.leaving[0][0] for fleet in self.fleets if fleet.leaving
         ]
         self.due = min(coming, default=FOREVER)

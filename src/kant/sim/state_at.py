@@ -13,7 +13,7 @@ from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment, moment_of
 from kant.insight.past_jobs import PastJobs
 from kant.live.journal_walk import end_of, read_journal
-from kant.metrics.wait_ledger import Ledger
+from kant.metrics.wait_ledger import WaitLedger
 from kant.model.decision import Plan, Start
 from kant.model.errors import InputError
 from kant.model.event import JobRejected, JobSubmitted, PlanProposed
@@ -44,7 +44,7 @@ class StateAt:
     header: Header
     scheduler: Scheduler
     now: int
-    ledger: Ledger | None = None
+    ledger: WaitLedger | None = None
     answers: EtaCalibrator | None = None
     past: PastJobs = field(default_factory=PastJobs)
     rejected: dict[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
     header = walk.header
     count_from(header.zero)
     scheduler = walk.new_scheduler()
-    rebuilt = StateAt(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
+    rebuilt = StateAt(header, scheduler, 0, WaitLedger(scheduler) if keep_ledger else None)
     learn_from = (end_of(path) if time is None else time) - LOOK_BACK if keep_answers else FOREVER
     every = (LOOK_BACK + min(learn_from, 0)) // SAMPLES
     if learn_from <= 0:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from kant.model.fabric import Bandwidth, Contention, Fabric, Latency, Link
 
 
-class Wire(Struct, frozen=True, forbid_unknown_fields=True):
+class LevelWire(Struct, frozen=True, forbid_unknown_fields=True):
     """One level; omitted fields have the values of the default fabric."""
 
     bandwidth_gb_s: Bandwidth | None = None
@@ -18,12 +18,12 @@ class Wire(Struct, frozen=True, forbid_unknown_fields=True):
 class Wires(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole table."""
 
-    node: Wire = Wire()
-    hbd: Wire = Wire()
-    leaf: Wire = Wire()
-    spine: Wire = Wire()
-    superspine: Wire = Wire()
-    beyond: Wire = Wire()
+    node: LevelWire = LevelWire()
+    hbd: LevelWire = LevelWire()
+    leaf: LevelWire = LevelWire()
+    spine: LevelWire = LevelWire()
+    superspine: LevelWire = LevelWire()
+    beyond: LevelWire = LevelWire()
 
 
 EXPECTED = {
@@ -42,7 +42,7 @@ def fabric_of(wires: Wires) -> Fabric:
     return Fabric(**links)
 
 
-def _link(wire: Wire, default: Link) -> Link:
+def _link(wire: LevelWire, default: Link) -> Link:
     given = (wire.bandwidth_gb_s, wire.latency_us, wire.contention)
     known = (default.bandwidth, default.latency, default.contention)
     return Link(*(float(old if new is None else new) for new, old in zip(given, known, strict=True)))

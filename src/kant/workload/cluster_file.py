@@ -14,13 +14,13 @@ from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec, Node
 from kant.workload import cluster_lingjun, cluster_openb
 from kant.workload.cluster_fabric import Wires, fabric_of
-from kant.workload.cluster_toml import A_NAME, MAX_NODES, File, Group, Shape, is_name, nodes_of, parsed
+from kant.workload.cluster_toml import A_NAME, MAX_NODES, ClusterFile, FabricShape, NodeGroup, is_name, nodes_of, parsed
 
 _SHORTHAND = re.compile(r"([0-9]{1,18})x([0-9]{1,18})")
 
 MAX_BYTES = 256 << 20
 """The maximum size of a cluster file in bytes, after decompression."""
-DEFAULT_SHAPE = Shape(nodes_per_leaf=32, leaves_per_spine=8)
+DEFAULT_SHAPE = FabricShape(nodes_per_leaf=32, leaves_per_spine=8)
 """The fabric of a cluster given as `NxG`."""
 NO_WIRES = Wires()
 """The speed of a fabric for which none is given: the default."""
@@ -37,12 +37,12 @@ def read_cluster(spec: str) -> ClusterSpec:
     return parse_cluster(spec, _read(spec))
 
 
-def regular_cluster(count: int, gpus: int, shape: Shape = DEFAULT_SHAPE) -> ClusterSpec:
+def regular_cluster(count: int, gpus: int, shape: FabricShape = DEFAULT_SHAPE) -> ClusterSpec:
     """`count` identical nodes of `gpus` GPUs under a regular fabric, CPU and memory not limited."""
     if not (1 <= count <= MAX_NODES and 1 <= gpus <= MAX_GPUS):
         expected = f"NxG with 1 to {MAX_NODES:,} nodes of 1 to {MAX_GPUS} GPUs"
         raise InputError("cluster", expected, f"{count}x{gpus}")
-    nodes = nodes_of("cluster", File(nodes=[Group(gpus=gpus, count=count)], topology=shape))
+    nodes = nodes_of("cluster", ClusterFile(nodes=[NodeGroup(gpus=gpus, count=count)], topology=shape))
     return _collect("cluster", f"{count}x{gpus}", nodes)
 
 

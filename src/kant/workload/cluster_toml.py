@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, Node
 from kant.model.units import FOREVER
-from kant.toml_file import parse_toml
+from kant.toml_file import mebibytes_of, parse_toml
 from kant.workload.cluster_fabric import EXPECTED, Wires
 
 MAX_NODES = 1_000_000
@@ -24,8 +24,6 @@ MAX_MEMORY = 1 << 30
 MAX_CPU = 1_000_000_000
 """The maximum thousandths of a core of one node (a million cores)."""
 
-_MEMORY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
-_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 _INDEX = re.compile(r"\{index(?::0([0-9]{1,2})d)?\}")
 
 Count = Annotated[int, Meta(ge=1, le=MAX_NODES)]
@@ -34,7 +32,7 @@ Count = Annotated[int, Meta(ge=1, le=MAX_NODES)]
 Block = Annotated[int, Meta(ge=1, le=MAX_GPUS)]
 
 
-class Shape(Struct, frozen=True, forbid_unknown_fields=True):
+class FabricShape(Struct, frozen=True, forbid_unknown_fields=True):
     """A regular fabric: the size of one domain of each level (None: level not described)."""
 
     nodes_per_hbd: Count | None = None
@@ -43,7 +41,7 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     spines_per_superspine: Count | None = None
 
 
-class Group(Struct, frozen=True, forbid_unknown_fields=True):
+class NodeGroup(Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[nodes]]` table: `count` identical nodes."""
 
     gpus: Annotated[int, Meta(ge=0, le=MAX_GPUS)]
@@ -53,7 +51,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     memory: int | str | None = None
     queues: list[str] | None = None
     name: str = "node-{index:05d}"
-    topology: Shape | None = None
+    topology: FabricShape | None = None
     nvlink: Block | None = None
     numa: Block | None = None
     nic: Block | None = None
@@ -61,12 +59,12 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     flavor: str = ""
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class ClusterFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A whole TOML cluster file."""
 
-    nodes: list[Group]
+    nodes: list[NodeGroup]
     name: str | None = None
-    topology: Shape = Shape()
+    topology: FabricShape = FabricShape()
     fabric: Wires = Wires()
 
 
@@ -93,9 +91,9 @@ _EXPECTED = {
 }
 
 
-def parsed(where: str, text: str) -> File:
+def parsed(where: str, text: str) -> ClusterFile:
     """Parse the file; `nodes_of` checks what it says about single nodes. Raises InputError."""
-    file = parse_toml(where, text, File, _EXPECTED)
+    file = parse_toml(where, text, ClusterFile, _EXPECTED)
     if file.name is not None and not is_text(file.name):
         raise InputError(f"{where}, name", _SOME_TEXT, file.name)
     if sum(group.count for group in file.nodes) > MAX_NODES:
@@ -103,7 +101,7 @@ def parsed(where: str, text: str) -> File:
     return file
 
 
-def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
+def nodes_of(where: str, file: ClusterFile) -> Iterator[tuple[str, Node]]:
     """Every node of the file, each with the location of its group in the file."""
     issued: Counter[str] = Counter()  # domains of each level named so far, in the whole file
     numbered: Counter[str] = Counter()  # nodes named so far, by pattern
@@ -134,7 +132,7 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
 class _Fabric:
     """Fills the domains of one regular shape, node by node; `issued` numbers them through the whole file."""
 
-    def __init__(self, where: str, shape: Shape, issued: Counter[str]) -> None:
+    def __init__(self, where: str, shape: FabricShape, issued: Counter[str]) -> None:
         sizes = (shape.nodes_per_leaf, shape.leaves_per_spine, shape.spines_per_superspine)
         fields = shape.__struct_fields__[1:]
         span = 1
@@ -195,15 +193,13 @@ def _memory(place: str, amount: int | str | None) -> int:
     """MiB."""
     if amount is None:
         return FOREVER
-    mib = Fraction(amount if isinstance(amount, int) else -1)
-    if isinstance(amount, str) and (part := _MEMORY.fullmatch(amount)):
-        mib = Fraction(part[1]) * _MIB[part[2]]
-    if mib.denominator != 1 or not 0 < mib <= MAX_MEMORY:
+    mib = mebibytes_of(amount) if isinstance(amount, str) else amount
+    if mib is None or mib.denominator != 1 or not 0 < mib <= MAX_MEMORY:
         raise InputError(f"{place}, memory", _EXPECTED["memory"], amount)
     return int(mib)
 
 
-def _blocks(place: str, group: Group) -> tuple[int, int, int]:
+def _blocks(place: str, group: NodeGroup) -> tuple[int, int, int]:
     """GPUs in an NVLink island, of a NUMA node and under a PCIe switch; 0 if not given."""
     nvlink, numa, nic = group.nvlink or 0, group.numa or 0, group.nic or 0
     if not Node("", group.gpus, nvlink=nvlink, numa=numa, nic=nic).is_regular:

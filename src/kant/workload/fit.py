@@ -11,7 +11,7 @@ from kant.model.errors import InputError
 from kant.model.units import DAY, GPU, HOUR, SECOND, SIZE_CLASSES
 from kant.workload.anonymous import MONDAY
 from kant.workload.describe import hourly_counts
-from kant.workload.fitted import BINS, FORMAT, QUANTILES, Fitted, Shape, SizeClass
+from kant.workload.fitted import BINS, FORMAT, QUANTILES, FittedRequest, FittedWorkload, SizeClass
 from kant.workload.generate.law import Floats
 from kant.workload.workload import Ints, Workload
 
@@ -24,7 +24,7 @@ DATED = 10**9 * SECOND
 """A clock beyond this (the year 2001) counts from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
 
 
-def fit(workload: Workload) -> Fitted:
+def fit(workload: Workload) -> FittedWorkload:
     """Fit the generator of `workload`, without names. Raises InputError for too few jobs or no span of time.
 
     Jobs of one user and one shape that follow each other within a minute are one submission. The rhythm of the day
@@ -47,7 +47,7 @@ def fit(workload: Workload) -> Fitted:
     noise, memory, gap = _bursts(starts, hours, weekdays)
     lengths = np.diff(np.append(np.flatnonzero(first), n))
     inner = np.diff(workload.submit)[~first[1:]] / SECOND
-    return Fitted(
+    return FittedWorkload(
         format=FORMAT,
         days=span / DAY,
         per_hour=n / (span / HOUR),
@@ -59,14 +59,14 @@ def fit(workload: Workload) -> Fitted:
         sessions=np.bincount(np.minimum(lengths, LONGEST_SESSION))[1:].astype(float).tolist(),
         inner=np.quantile(inner if len(inner) else np.zeros(1), QUANTILES).tolist(),
         shapes=[
-            Shape(s.gpus, s.pods, s.milli, s.cpu, s.memory, s.weight, int(place[s.size])) for s in shapes
+            FittedRequest(s.gpus, s.pods, s.milli, s.cpu, s.memory, s.weight, int(place[s.size])) for s in shapes
         ],
         sizes=sizes,
         queues=queues,
     )  # fmt: skip
 
 
-def _shapes(workload: Workload) -> tuple[Ints, list[Shape]]:
+def _shapes(workload: Workload) -> tuple[Ints, list[FittedRequest]]:
     """The shape of each job, and the shapes: rare ones are replaced by the most common of their size class."""
     class_of = np.searchsorted([largest for _, largest in SIZE_CLASSES], workload.total_gpus)
     keys = list(zip(workload.gpus.tolist(), workload.pods.tolist(), workload.milli.tolist(), class_of.tolist(),
@@ -85,7 +85,7 @@ def _shapes(workload: Workload) -> tuple[Ints, list[Shape]]:
     for key, code in named.items():
         mine = shape == code
         cpu, memory = (int(np.median(column[mine])) for column in (workload.cpu, workload.memory))
-        found.append(Shape(key[0], key[1], key[2], cpu, memory, int(total[code]) / len(keys), key[3]))
+        found.append(FittedRequest(key[0], key[1], key[2], cpu, memory, int(total[code]) / len(keys), key[3]))
     return shape, found
 
 

@@ -18,7 +18,7 @@ from kant.model.errors import InputError
 from kant.model.units import GPU, SECOND
 from kant.workload.generate.arrivals import session_sizes, session_starts
 from kant.workload.generate.law import Floats
-from kant.workload.generate.row import Row
+from kant.workload.generate.row import ClusterStatistics
 from kant.workload.source import open_bytes
 from kant.workload.workload import Ints, Workload, make_workload
 
@@ -32,7 +32,7 @@ BINS = 10
 """The number of equal parts of a size class's run times; each part has its own limits."""
 
 
-class Shape(Struct, frozen=True, forbid_unknown_fields=True):
+class FittedRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The request of a job, and the share of jobs that have it; `size` is the index of their size class."""
 
     gpus: int
@@ -57,7 +57,7 @@ class SizeClass(Struct, frozen=True, forbid_unknown_fields=True):
     users: list[tuple[int, float]]
 
 
-class Fitted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole generator. `queues[u]` is the queue of user u; both are only numbers.
 
     `sessions[i]` is the weight of submissions of i + 1 jobs, `inner` the seconds between the jobs of one submission, at
@@ -74,21 +74,21 @@ class Fitted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     gap: float
     sessions: list[float]
     inner: list[float]
-    shapes: list[Shape]
+    shapes: list[FittedRequest]
     sizes: list[SizeClass]
     queues: list[int]
 
     @property
-    def arrivals(self) -> Row:
+    def arrivals(self) -> ClusterStatistics:
         """The arrivals, for the generator's own functions."""
-        return Row(
+        return ClusterStatistics(
             name="fitted", source="a fit", gpus=0, per_hour=self.per_hour, sizes=(), durations=(),
             hours=tuple(self.hours), weekdays=tuple(self.weekdays), noise=self.noise, memory=self.memory, gap=self.gap,
             sessions=tuple(self.sessions),
         )  # fmt: skip
 
 
-def draw(fit: Fitted, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
+def draw(fit: FittedWorkload, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
     """Draw a workload from `fit`, the same for the same seed: of `days` (None: as many as the trace had).
 
     It has `jobs` jobs; None: as many as the rate gives. Time zero is a Monday at 00:00. Raises InputError for values
@@ -139,7 +139,7 @@ def draw(fit: Fitted, *, days: float | None = None, jobs: int | None = None, see
     )
 
 
-def _since_start(rng: Generator, fit: Fitted, sessions: Ints) -> Ints:
+def _since_start(rng: Generator, fit: FittedWorkload, sessions: Ints) -> Ints:
     """How long after the first job of its submission each job arrives, in microseconds."""
     gaps = np.rint(np.interp(rng.random(int(sessions.sum())), QUANTILES, fit.inner) * SECOND).astype(np.int64)
     firsts = np.cumsum(sessions) - sessions
@@ -167,7 +167,7 @@ def _runs(rng: Generator, size: SizeClass, count: int) -> tuple[Ints, Ints]:
     return np.where(limit > 0, np.minimum(runtime, limit), runtime), limit
 
 
-def write_fit(fit: Fitted, path: Path) -> None:
+def write_fit(fit: FittedWorkload, path: Path) -> None:
     """Write a fit as JSON. Raises InputError if the file cannot be written."""
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=1) + b"\n")
@@ -175,12 +175,12 @@ def write_fit(fit: Fitted, path: Path) -> None:
         raise InputError(str(path), "a file that can be written", str(error)) from None
 
 
-def read_fit(path: Path) -> Fitted:
+def read_fit(path: Path) -> FittedWorkload:
     """Read the fit in a file. Raises InputError for an invalid one."""
     with open_bytes(path) as stream:
         content = stream.read()
     try:
-        fit = msgspec.json.decode(content, type=Fitted)
+        fit = msgspec.json.decode(content, type=FittedWorkload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(str(path), f"a fit that `kant trace fit` has written ({error})") from None
     for what, good in (
@@ -204,7 +204,7 @@ def _weights(values: list[float]) -> bool:
     return bool(values) and min(values) >= 0 and 0 < sum(values) < float("inf")
 
 
-def _is_shape(fit: Fitted, shape: Shape) -> bool:
+def _is_shape(fit: FittedWorkload, shape: FittedRequest) -> bool:
     sane = 0 <= shape.size < len(fit.sizes) and 1 <= shape.milli <= GPU
     return sane and min(shape.gpus, shape.pods, shape.cpu, shape.memory) >= 0
 
@@ -213,7 +213,7 @@ def _is_rising(values: list[float]) -> bool:
     return len(values) == len(QUANTILES) and values == sorted(values) and values[0] >= 0 and values[-1] < 1e11
 
 
-def _is_size(fit: Fitted, size: SizeClass) -> bool:
+def _is_size(fit: FittedWorkload, size: SizeClass) -> bool:
     limits = len(size.limits) == BINS and all(
         _weights([weight for _, weight in pairs]) and all(-1 <= value < 1e11 for value, _ in pairs)
         for pairs in size.limits

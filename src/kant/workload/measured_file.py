@@ -13,9 +13,8 @@ from pathlib import Path
 
 from kant.model.errors import InputError
 from kant.placement.perf.fit import Fit, Sample
-from kant.placement.perf.layer import Cost
+from kant.placement.perf.layer import CONTENTION, Cost
 from kant.placement.perf.on_fabric import OPERATIONS, PLACES, Measured
-from kant.placement.perf.testbeds import CONTENTION
 from kant.toml_file import parse_tree
 from kant.workload.source import open_text
 from kant.workload.table import Field, read_table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from kant.model.errors import InputError
@@ -47,15 +45,3 @@ def apportioned(weights: list[float], total: int) -> list[int]:
     for i in order[: rest - sum(given)]:
         given[i] += 1
     return [first + part for part in given]
-
-
-def tenants_text(queue_config: QueueConfig, of: str) -> str:
-    """The file of a queue configuration with only GPU quotas, with a comment that names its source."""
-    lines = [f"# Queues of {of}: quotas in proportion to GPU-hours. Unused quota is lent to the others.", ""]
-    for queue in queue_config.queues:
-        lines += ["[[queue]]", f"name = {json.dumps(queue.name, ensure_ascii=False)}"]
-        if queue.parent:
-            lines.append(f"parent = {json.dumps(queue.parent, ensure_ascii=False)}")
-        lines += [f"gpus = {quota.nominal // GPU}" for quota in queue.quotas]
-        lines.append("")
-    return "\n".join(lines)

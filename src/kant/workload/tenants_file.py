@@ -36,12 +36,9 @@ from msgspec import Struct, structs
 from kant.model.errors import InputError
 from kant.model.tenant import MAX_AMOUNT, Budget, Fallback, Queue, QueueConfig, QueueState, Quota, Resource, validated
 from kant.model.units import parse_duration
-from kant.toml_file import parse_toml
+from kant.toml_file import mebibytes_of, parse_toml
 from kant.workload.cluster_toml import A_NAME, is_name, is_text
 from kant.workload.source import open_text
-
-_MEMORY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
-_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 
 
 class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +79,7 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     quota: tuple[QuotaTable, ...] = ()
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class TenantsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A whole file of tenants."""
 
     queue: tuple[QueueTable, ...] = ()
@@ -134,7 +131,7 @@ def read_tenants(path: Path) -> QueueConfig:
 
 def parse_tenants(where: str, text: str) -> QueueConfig:
     """The tenants that `text` describes; `where` is its path, for error messages. Raises InputError."""
-    file = parse_toml(where, text, File, _EXPECTED)
+    file = parse_toml(where, text, TenantsFile, _EXPECTED)
     queues = tuple(_queue(f"{where}, [[queue]] {number}", table) for number, table in enumerate(file.queue, start=1))
     prices: list[tuple[str, int]] = []
     for model, price in file.prices.items():
@@ -218,9 +215,7 @@ def _thousandths(where: str, expected: str, value: int | float | str) -> int:
 
 
 def _mib(where: str, value: int | float | str) -> int:
-    mib = Fraction(value if isinstance(value, int) else -1)
-    if isinstance(value, str) and (part := _MEMORY.fullmatch(value)):
-        mib = Fraction(part[1]) * _MIB[part[2]]
-    if mib.denominator != 1 or not 0 <= mib < MAX_AMOUNT:
+    mib = mebibytes_of(value) if isinstance(value, str) else value if isinstance(value, int) else None
+    if mib is None or mib.denominator != 1 or not 0 <= mib < MAX_AMOUNT:
         raise InputError(where, _AMOUNT["memory"], value)
     return int(mib)

@@ -28,10 +28,14 @@ def _queue(queue: Queue) -> list[str]:
         if getattr(queue, field):
             said[field] = duration(getattr(queue, field))
     lines = ["[[queue]]", *(f"{field} = {_said(value)}" for field, value in said.items())]
+    quotas = queue.quotas
+    if quotas and quotas[0] == Quota(nominal=quotas[0].nominal):
+        lines.append(f"gpus = {_amount(quotas[0].nominal)}")
+        quotas = quotas[1:]
     if queue.budget is not None:
         amounts = {field: value for field, value in structs.asdict(queue.budget).items() if value >= 0}
         lines += ["", "[queue.budget]", *(f"{field} = {_amount(value)}" for field, value in amounts.items())]
-    for quota in queue.quotas:
+    for quota in quotas:
         lines += ["", "[[queue.quota]]", *_quota(quota)]
     return lines
 

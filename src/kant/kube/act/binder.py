@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from typing import TYPE_CHECKING
 
-from kant.kube.act.claim_binder import ClaimBinder
 from kant.kube.act.device_locks import DeviceLocks
 from kant.kube.act.effects import Effects, RefusedError, Step
 from kant.kube.act.gates import open_gate, our_gate
@@ -24,6 +24,9 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
+
+if TYPE_CHECKING:
+    from kant.kube.act.claim_binder import ClaimBinder
 
 WORKERS = 48  # concurrent bindings
 PATIENCE = 30.0  # seconds for which a transient failure of a binding is retried
@@ -66,8 +69,9 @@ class Binder:
     """
 
     def __init__(
-        self, effects: Effects, mirror: Mirror, volumes: VolumeBinder, claims: ClaimBinder, locks: DeviceLocks
-    ) -> None:
+        self, effects: Effects, mirror: Mirror, volumes: VolumeBinder, claims: Callable[[], ClaimBinder | None],
+        locks: DeviceLocks,
+    ) -> None:  # fmt: skip
         self.effects = effects
         self.step: Step[str] = effects.step(WORKERS)  # by the uid of a pod
         self.mirror = mirror
@@ -117,7 +121,8 @@ class Binder:
         """Whether its pods have their volumes and devices. Raises RefusedError where they cannot have them."""
         try:
             has_volumes = self.volumes.prepare(workload)
-            return self.claims.prepare(workload) and has_volumes
+            claims = self.claims()
+            return (claims is None or claims.prepare(workload)) and has_volumes
         except RefusedError:
             self.volumes.give_back(workload)
             raise

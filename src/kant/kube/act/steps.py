@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kant.kube.act.binder import Binder
-from kant.kube.act.claim_binder import ClaimBinder
 from kant.kube.act.device_locks import DeviceLocks
 from kant.kube.act.effects import Effects
 from kant.kube.act.evictor import Evictor
@@ -11,17 +12,31 @@ from kant.kube.act.volume_binder import VolumeBinder
 from kant.kube.follow.mirror import Mirror
 from kant.kube.reconcile.translation import Translation
 
+if TYPE_CHECKING:
+    from kant.kube.act.claim_binder import ClaimBinder
+
 
 class Steps:
     """Volumes, claims and device locks precede bindings; evictions are independent of them."""
 
     def __init__(self, effects: Effects, mirror: Mirror, translation: Translation) -> None:
         self.effects = effects
+        self.mirror = mirror
+        self.translation = translation
+        self._claims: ClaimBinder | None = None
         self.volumes = VolumeBinder(effects, mirror, translation.filters.chosen_volumes)
-        self.claims = ClaimBinder(effects, mirror, translation.devices)
         locks = DeviceLocks(effects, mirror, translation.scheduler)
-        self.binder = Binder(effects, mirror, self.volumes, self.claims, locks)
+        self.binder = Binder(effects, mirror, self.volumes, lambda: self.claims, locks)
         self.evictor = Evictor(effects, mirror)
+
+    @property
+    def claims(self) -> ClaimBinder | None:
+        """Writes claims to devices; imported with the first of them, None before."""
+        if self._claims is None and self.mirror.devices.claims:
+            from kant.kube.act.claim_binder import ClaimBinder
+
+            self._claims = ClaimBinder(self.effects, self.mirror, self.translation.devices)
+        return self._claims
 
     def is_binding(self) -> bool:
         """Whether bindings are in flight, for which everything else waits."""
@@ -30,4 +45,5 @@ class Steps:
     @property
     def is_busy(self) -> bool:
         """Whether something is in flight that a state built now would miss."""
-        return self.is_binding() or bool(self.binder.results) or self.evictor.is_busy or self.claims.is_busy
+        writes = self._claims is not None and self._claims.is_busy
+        return self.is_binding() or bool(self.binder.results) or self.evictor.is_busy or writes

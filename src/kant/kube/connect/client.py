@@ -258,9 +258,10 @@ class ApiClient:
         headers = await self._headers(None)
         try:
             async with self._session().stream(_with(path, params), headers, self.timeout, silence) as answer:
-                if answer.code >= 400:
-                    raise await self._judged(path, self._refusal(answer.code, await answer.read(), answer.retry_after))
-                async for chunk in answer.chunks():
+                if answer.status >= 400:
+                    wait = answer.headers.get("Retry-After")
+                    raise await self._judged(path, self._refusal(answer.status, await answer.read(), wait))
+                async for chunk in answer.content.iter_any():
                     yield chunk
         except (TimeoutError, OSError) as error:
             raise self._lost("GET", path, error) from error

@@ -21,23 +21,6 @@ Guard = Callable[[], bool]
 _GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
-class Streamed:
-    """An answer whose body arrives in pieces. `retry_after`: the header verbatim, None without."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.code = response.status
-        self.retry_after = response.headers.get("Retry-After")
-
-    async def read(self) -> bytes:
-        """Return the whole body."""
-        return await self._response.read()
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives."""
-        return self._response.content.iter_any()
-
-
 class Session:
     """One session with the server of a configuration; headers and paths are those passed with a request."""
 
@@ -61,12 +44,12 @@ class Session:
     @asynccontextmanager
     async def stream(
         self, path: str, headers: dict[str, str], connect: float, silence: float | None
-    ) -> AsyncIterator[Streamed]:
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a GET that may last forever: `connect` seconds for a connection, `silence` seconds without a byte."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         with _translated():
             async with self._client.get(self.server + path, headers=headers, timeout=limit, **self._extra) as response:
-                yield Streamed(response)
+                yield response
 
     async def request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float, guard: Guard | None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kant.kube.follow.store import Store, own_name, space_name
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
-from kant.kube.translate.csi import Capacities
+
+if TYPE_CHECKING:
+    from kant.kube.translate.csi import Capacities
 
 
 @dataclass(slots=True)
@@ -37,8 +40,10 @@ class CsiMirror:
 
     @property
     def capacities(self) -> Capacities:
-        """The storage capacities."""
+        """The storage capacities; imported with the first volume that is to be provisioned."""
         if self._capacities is None:
+            from kant.kube.translate.csi import Capacities
+
             self._capacities = Capacities(self.objects.values())
         return self._capacities
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 from kant.insight.calibration import Calibration
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.config_maps import ConfigMap, config_map
+from kant.kube.objects.names import lease_path
 from kant.kube.objects.views import PartialMetadata
 from kant.live.core import Core
 from kant.live.learned import SavedCalibration, digest, learned_version, restore_calibration, saved_calibration
@@ -122,9 +123,8 @@ async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibrati
 
 async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
     """Return the annotations of the Lease; none where there is no Lease, or it may not be read."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"
     try:
-        lease = await client.get(path, PartialMetadata)
+        lease = await client.get(lease_path(namespace), PartialMetadata)
     except (ApiError, InputError):
         return {}
     return lease.metadata.annotations or {}

@@ -20,7 +20,6 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import DisruptionBudgets, Protection
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.messages import QUEUED
@@ -35,6 +34,7 @@ from kant.model.decision import Plan
 
 if TYPE_CHECKING:
     from kant.kube.reconcile.awaited_nodes import AwaitedNodes
+    from kant.kube.reconcile.bookings import Bookings
     from kant.kube.reconcile.node_preemption import NodePreemption
 
 log = logging.getLogger("kant.kube")
@@ -60,7 +60,6 @@ class LiveState:
         binder.results.clear()
         binder.leaving.clear()
         self.fleet = Fleet(core, self.mirror, translation)
-        self.bookings = Bookings(core, translation)
         self.workloads = Workloads(core, self.mirror, translation, binder.leaving, binder.step.in_flight)
         lost_places = self.workloads.lost_places
         lost_places.recall, lost_places.recount = binder.recall, self.fleet.follow
@@ -74,6 +73,13 @@ class LiveState:
         self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
         self.answers = Answers(self.workloads, self.executor, steps, self.notifier, self.telemetry, self.counts)
         self.reasons = Reasons(core, self.workloads, self.notifier)
+
+    @cached_property
+    def bookings(self) -> Bookings:
+        """The reservations of GPUs; imported with the first of them."""
+        from kant.kube.reconcile.bookings import Bookings
+
+        return Bookings(self.core, self.translation)
 
     @cached_property
     def awaited_nodes(self) -> AwaitedNodes:
@@ -141,7 +147,7 @@ class LiveState:
             workloads.settle_all(keys)
             self.look_up()
         if self.translation.devices.requests.has_other_homes:  # shared devices may be available elsewhere
-            self.rebuilding.soon(self.core)
+            self.rebuilding.look_soon()
         workloads.lost_places.retry_partially_bound()
         workloads.partially_bound.complete_all()  # no gang is left partial when the core decides
         self._count_pods()
@@ -212,7 +218,7 @@ class LiveState:
     def look_at_filters(self) -> None:
         """Find out again which nodes fail the filters of waiting pods. Only workloads with such pods are re-created."""
         began = time.monotonic()
-        keys = self.workloads.affected.by_filters()
+        keys = self.workloads.look_at_filters()
         self.translation.eligible.tell_sets(self.core)
         keys.update(self.workloads.follow_sets())
         self.workloads.settle_all(keys)
@@ -282,10 +288,11 @@ class LiveState:
                 self.telemetry.whole(self.core.state, self.core.state.rows[workload.job], self.core.now)
             self.telemetry.partial(seconds)
         self.steps.binder.pump(transitions.to_bind)
-        self.steps.claims.take_back()
-        while self.steps.claims.unattached:
-            workload, why = self.steps.claims.unattached.popleft()
-            self.workloads.messages.say(workload, why, QUEUED)
+        if (claims := self.steps.claims) is not None:
+            claims.take_back()
+            while claims.unattached:
+                workload, why = claims.unattached.popleft()
+                self.workloads.messages.say(workload, why, QUEUED)
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
             added = "; ".join(self.reasons.remarks(workload, decision.reason))

@@ -35,14 +35,14 @@ class Rebuilding:
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
-    def built(self, core: Core, began: float) -> None:
-        """Note that a state has been built, from `began` until now."""
+    def built(self, read: int, began: float) -> None:
+        """Note that a state has been built, from `began` until now: as of `read` (clock of the run)."""
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
         self._looked, self._improved_at = self.built_at, math.inf
         self.rest = max(STALE, LEAST_WORK * self._took)
-        self.change_at = self.translation.next_change(core.now)
+        self.change_at = self.translation.next_change(read)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
         """Whether the state no longer fits the cluster."""
@@ -55,6 +55,10 @@ class Rebuilding:
             return False
         limits = filters.limits
         return filters.outdated or self._improved_at <= now or (bool(limits.since) and limits.waited() > PATIENCE)
+
+    def look_soon(self) -> None:
+        """Schedule another look at the filters, but not too often."""
+        self._improved_at = min(self._improved_at, self._looked + FAILING)
 
     def looked(self, began: float) -> None:
         """Note that the filters have been looked at, from `began` until now."""

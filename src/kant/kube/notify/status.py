@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
@@ -20,12 +20,14 @@ from kant.kube.act.effects import Effects
 from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.objects.quantity import text_of
 from kant.kube.objects.views import Unstructured
-from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.translated_nodes import matches
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
 from kant.live.core import Core
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.reconcile.bookings import Bookings
 
 PACE = 2.0  # seconds between two rounds
 UNSEEN = 10.0  # seconds after which a written status that is not seen on the object is written again
@@ -37,7 +39,9 @@ class Sources(Protocol):
     """What the statuses of a state are computed from."""
 
     core: Core
-    bookings: Bookings
+
+    @property
+    def bookings(self) -> Bookings: ...
 
 
 @dataclass(eq=False)
@@ -79,7 +83,7 @@ class Statuses:
 
     def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
         """Yield the path of each of our objects, the object, and its status without the times of conditions."""
-        translation, core, bookings = self.translation, state.core, state.bookings
+        translation, core = self.translation, state.core
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
         labels = [view.metadata.labels or {} for view in self.translation.mirror.nodes.values()]
@@ -95,8 +99,8 @@ class Statuses:
                     status |= queues.get(name, {})
                 elif kind == "Reservation":
                     if name in booked:
-                        wrong = wrong or bookings.troubles.get(name, "")
-                        status |= booking_status(booked[name], bookings.places.get(name, ()), core.now)
+                        wrong = wrong or state.bookings.troubles.get(name, "")
+                        status |= booking_status(booked[name], state.bookings.places.get(name, ()), core.now)
                     else:
                         status |= reservation_status(reserved.get(name), labels, core.now)
                         good = good if status.get("nodes") else "no node has these labels"

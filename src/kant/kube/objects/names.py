@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 OWN = "scheduling.kant.dev"
 """The group of Kant's own kinds, labels and annotations."""
 
@@ -48,3 +50,8 @@ QUEUES_KNOWN = f"{OWN}/queues"
 
 TICKET = f"{OWN}/ticket"
 """The annotation of the Lease with the secret for questions to the holder, for those who may read the Lease."""
+
+
+def lease_path(namespace: str) -> str:
+    """Return the path of the Lease of the Kant in a namespace."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"

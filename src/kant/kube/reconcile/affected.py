@@ -47,12 +47,6 @@ class Affected:
                 self.transitions.end(workload)
         return keys
 
-    def by_filters(self) -> dict[str, None]:
-        """Return the workloads for whose pods nodes may fail other filters than before, or whose start was refused."""
-        keys = self.renew(self.translation.filters.look_again())
-        refused, self.transitions.refused = self.transitions.refused, {}
-        return keys | self.renew(uid for one in refused for uid in self.members.pods_of.get(one.key, ()))
-
     def waiting_in(self, namespaces: Collection[str] | None) -> dict[str, None]:
         """Return the workloads with unbound pods in these namespaces (None: in all)."""
         waiting = ((uid, pod.metadata.namespace) for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)

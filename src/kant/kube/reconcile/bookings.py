@@ -21,7 +21,7 @@ from kant.model.placement import Booking
 from kant.model.units import GPU, SECOND
 
 if TYPE_CHECKING:
-    from kant.optimize.calendar.choose import Held, Request, Taken
+    from kant.optimize.calendar.choose import Held, PlaceRequest, Taken
 
 AGAIN = 30 * SECOND
 """Microseconds between two attempts to place a reservation."""
@@ -41,8 +41,6 @@ class Bookings:
     def settle(self) -> bool:
         """Book new reservations and release ended ones. Returns whether a new one has got a place."""
         core = self.core
-        if not self.translation.booked:
-            return False
         now, known = core.now, {one.name: one for one in self.translation.booked}
         for name in [name for name in core.state.bookings if name not in known or known[name].end <= now]:
             core.happen(BookingEnded(now, name))
@@ -102,10 +100,10 @@ class Bookings:
         ]
         return occupied(state, now, self.core.profile.preemption is not None) + booked
 
-    def _request(self, one: BookedGpus) -> Request:
-        from kant.optimize.calendar.choose import Request
+    def _request(self, one: BookedGpus) -> PlaceRequest:
+        from kant.optimize.calendar.choose import PlaceRequest
 
-        return Request(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
+        return PlaceRequest(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
 
     def _say(self, one: BookedGpus, held: Held) -> None:
         core = self.core

@@ -68,6 +68,13 @@ class DeviceAllocations:
         self._claims_of.clear()
         self.requests.begin()
 
+    def seek_elsewhere(self) -> None:
+        """Let shared claims whose devices are not planned try their next home."""
+        homes = self.requests.homes
+        planned = {key: homes.pop(key) for key, plan in self.plans.items() if key in homes and self._is_valid(plan)}
+        self.requests.begin()
+        homes.update(planned)
+
     def check(self, pod: Pod) -> None:
         """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
         self.requests.check(pod)

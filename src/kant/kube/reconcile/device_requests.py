@@ -78,7 +78,7 @@ class DeviceRequests:
         return self._selectors is not None and self._selectors.turned_away
 
     def begin(self) -> None:
-        """Begin a new state: forget what claims ask for, and let claims without devices try their next home."""
+        """Forget what claims ask for, and let claims without devices try their next home."""
         for key in self.homes:
             self._turns[key] = self._turns.get(key, 0) + 1
         self._turns = {key: turn for key, turn in self._turns.items() if key in self.devices.users}

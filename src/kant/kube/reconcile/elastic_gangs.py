@@ -144,11 +144,12 @@ class ElasticGangs:
         return None
 
     def name_sets(self, workload: Workload) -> None:
-        """Tell the core which nodes pods that join the gang accept, where that was said to be all nodes."""
-        state, pods = self.core.state, [(member.group, member.pod) for member in workload.members]
+        """Tell the core which nodes pods that join the gang accept now."""
+        state, there = self.core.state, self.mirror.pods
         if state.rows[workload.job] not in state.elastic or not workload.kinds:
             return
-        pods += [(slot.group, self.mirror.pods[slot.pod]) for slot in workload.slots if slot.pod in self.mirror.pods]
+        pods = [(slot.group, there[slot.pod]) for slot in workload.slots if slot.pod in there]
+        pods += [(member.group, member.pod) for member in workload.members]  # the last word: they are yet to be placed
         for group, pod in pods:
             with suppress(InputError):
                 role = self.translation.role(self.core, workload.group, pod)

@@ -83,6 +83,7 @@ class NodeFilters:
     def look_again(self) -> list[str]:
         """Find out again which nodes fail the filters that waiting pods need. Returns these pods, by uid."""
         before, uids = self.failing, {uid: None for pods in self.pods.values() for uid in pods}
+        self.devices.seek_elsewhere()
         waiting = [pod for uid in uids if (pod := self.mirror.pods.get(uid)) is not None and not pod.spec.node_name]
         self._look_at_all(waiting)
         others = {node for node in before | self.failing if before.get(node) != self.failing.get(node)}

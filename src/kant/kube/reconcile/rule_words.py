@@ -20,12 +20,7 @@ Example = Callable[[str, list[int]], str]
 """Returns the name of a pod of a class on one of these rows of nodes; "" for none."""
 
 
-def no_example(name: str, rows: list[int]) -> str:
-    """Return "": no example is known."""
-    return ""
-
-
-def rule_words(state: ClusterState, job: int, example: Example = no_example) -> list[str]:
+def rule_words(state: ClusterState, job: int, example: Example = lambda name, rows: "") -> list[str]:
     """Return what keeps the pods of a waiting job from each node with room for one, now or once empty.
 
     That is of the first group that no other node fits; else, of a gang, what its pods ask for besides GPUs, CPU and

@@ -15,7 +15,6 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
-from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
@@ -45,6 +44,7 @@ class Transitions:
     in_flight: Collection[str]  # pods whose binding has not been answered
 
     def __post_init__(self) -> None:
+        self.filters = self.translation.filters
         self.messages = Messages(self.core.clock)
         self.by_job: dict[str, Workload] = {}
         self.to_bind: deque[Workload] = deque()
@@ -164,7 +164,7 @@ class Transitions:
         workload.reason = ""
         why = self.check(workload, slots)
         if why:
-            elsewhere = self.translation.filters.is_excluded(self._to_bind(slots))
+            elsewhere = self.filters.is_excluded(self._to_bind(slots))
             core.happen(JobRefused(core.now, workload.job, why, elsewhere))
             if not elsewhere:
                 self.messages.say(workload, why, UNSCHEDULABLE)
@@ -181,12 +181,12 @@ class Transitions:
         pods = self.mirror.pods
         for slot in slots:
             if not slot.bound:
-                self.translation.filters.promises.promise(slot.node, slot.pod)
+                self.filters.promises.promise(slot.node, slot.pod)
                 self.crowded[slot.node] = None
                 if workload.group is not None and slot.pod in pods:
                     slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
         self._plan_devices(workload, slots)
-        self.translation.filters.chosen_volumes.promise(self._to_bind(slots))
+        self.filters.chosen_volumes.promise(self._to_bind(slots))
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.to_bind.append(workload)
@@ -196,13 +196,8 @@ class Transitions:
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             self.translation.devices.expect(workload)
-            leaving = self.translation.filters.promises.leaving
+            leaving = self.filters.promises.leaving
             self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
-
-    @property
-    def filters(self) -> NodeFilters:
-        """The filters for what the core does not count."""
-        return self.translation.filters
 
     def slots_of(self, workload: Workload, allocation: Allocation) -> list[Slot]:
         """Return slots for the first waiting pods of a workload, on the nodes of an allocation of its job."""
@@ -233,12 +228,10 @@ class Transitions:
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Return why filters forbid these places for the pods of a workload; "" where they allow them."""
-        filters, placed = self.translation.filters, self._to_bind(slots)
+        filters, placed = self.filters, self._to_bind(slots)
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
         if why:
-            if any(slot.bound for slot in workload.slots) or self.translation.devices.requests.homes:
-                self.translation.stale = True
             filters.outdated = True
             self.refused[workload] = None
             if filters.among_themselves(placed):
@@ -279,7 +272,7 @@ class Transitions:
 
     def count_promised(self) -> None:
         """Count the pods that are to be bound to each node and are not yet seen as bound by the watch."""
-        promises = self.translation.filters.promises
+        promises = self.filters.promises
         promises.forget()
         unheard = self.mirror.bound_here
         for workload in list(self.unbound):

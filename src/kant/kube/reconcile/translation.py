@@ -6,7 +6,7 @@ sentence about it (`InputError`), and affects no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -32,20 +32,8 @@ from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
 from kant.kube.translate.levels import level_asked
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pod_rules import RuleBook, apart_from
-from kant.kube.translate.pods import (
-    NO_CHILD,
-    Child,
-    Filters,
-    GangJob,
-    Rules,
-    Setting,
-    everywhere,
-    job_of,
-    no_child,
-    no_filters,
-    no_rules,
-)
-from kant.kube.translate.preferences import no_preferences, preferences_of
+from kant.kube.translate.pods import NO_CHILD, Child, Filters, GangJob, Setting, job_of
+from kant.kube.translate.preferences import preferences_of
 from kant.kube.translate.resources import UNCOUNTED_CLAIM, check_parts, check_quota, with_gpus
 from kant.kube.translate.shares import GpuShares, Holding
 from kant.kube.translate.sharing import SHARED
@@ -246,7 +234,7 @@ class Translation:
 
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
         """Return what a pod accepts, even if no node matches. Raises InputError."""
-        role = role_of(self._job(ref, [pod], self.eligible.requirements_of, no_rules).job)
+        role = role_of(self._job(ref, [pod], self.eligible.requirements_of).job)
         self.eligible.tell_sets(core)
         return role
 
@@ -258,21 +246,26 @@ class Translation:
         of_nodes = preferences_of(pod, self.eligible.node_sets.soft_taints, self.eligible.node_sets.name_of, where)
         return replace(of_nodes, pods=self.rule_book.pulls(pod), spread=self.rule_book.evenly(pod))
 
-    def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters, rules: Rules) -> GangJob:
+    def _job(
+        self,
+        ref: GroupRef | None,
+        pods: list[Pod],
+        filters: Filters | None,
+        rules: Callable[[Pod], PodRules] | None = None,
+    ) -> GangJob:
+        """Return the job of these pods; without `filters` as if they selected and preferred no nodes."""
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
         setting = Setting(
-            self.nodes.levels,
-            self.eligible.node_sets.name_of if filters is not no_filters else everywhere,
-            self.epoch,
-            storage=self.eligible.storage,
-            filters=filters,
-            demand=self.demand,
-            preferences=self._preferences if filters is not no_filters else no_preferences,
-            rules=rules,
-            child=partial(self._child, spec) if ref is not None and ref.source == COMPOSITE else no_child,
+            self.nodes.levels, epoch=self.epoch, storage=self.eligible.storage, filters=filters, demand=self.demand
         )
+        if filters is not None:
+            setting = setting._replace(node_sets=self.eligible.node_sets.name_of, preferences=self._preferences)
+        if rules is not None:
+            setting = setting._replace(rules=rules)
+        if ref is not None and ref.source == COMPOSITE:
+            setting = setting._replace(child=partial(self._child, spec))
         found = job_of(name, pods, setting, spec)
         self.queues.awaits_nodes |= found.job.node_wait > 0
         if spec is not None and spec.created:
@@ -292,7 +285,7 @@ class Translation:
         """Return the job of bound pods, even if their specs are invalid: which nodes they select no longer matters."""
         if not foreign:
             try:
-                job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters, no_rules).job
+                job = self._job(ref, [_anywhere(pod) for pod in pods], None).job
                 name = core.fresh_id(job.id)
                 return replace(job, id=name, models=(), roles=(), within="", within_required=False)
             except InputError:

@@ -136,6 +136,22 @@ class Workloads:
         self.lost_places.withdraw(self.changing_sets.take_left())
         return again
 
+    def look_at_filters(self) -> dict[str, None]:
+        """Find out again which nodes fail the filters that waiting pods need, so that refused starts find other nodes.
+
+        Returns the keys of workloads to re-create.
+        """
+        keys = self.affected.renew(self.translation.filters.look_again())
+        refused, self.transitions.refused = self.transitions.refused, {}
+        for workload in refused:
+            if workload in self.partially_bound.tried:
+                self.partially_bound.tried[workload] = -1  # the rest of it is tried again at once
+            elif workload.phase is Phase.PLACED and workload.job:  # it could not grow
+                self.elastic.name_sets(workload)
+            else:
+                keys |= self.affected.renew(self.members.pods_of.get(workload.key, ()))
+        return keys
+
     # --- one workload ---------------------------------------------------------------------------------------------
 
     def settle(self, key: str) -> None:

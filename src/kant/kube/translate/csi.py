@@ -15,7 +15,7 @@ from kant.kube.objects import views as k
 from kant.kube.objects.quantity import milli
 from kant.kube.translate.local_volumes import asked_of, key_of
 from kant.kube.translate.selectors import selects
-from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, is_bound, unbound_claims
+from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, unbound_claims
 from kant.model.errors import InputError
 
 Attached = tuple[str, str]
@@ -150,15 +150,3 @@ def _bytes(amount: str | int | float | None) -> int:
         return milli(amount, "capacity", up=False) if amount is not None else 0
     except InputError:
         return 0
-
-
-__all__ = [
-    "Attached",
-    "Capacities",
-    "VolumeRequest",
-    "attached_by",
-    "handle_of",
-    "is_bound",
-    "largest_of",
-    "requested_by",
-]

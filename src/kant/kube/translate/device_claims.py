@@ -69,11 +69,13 @@ class Asked(NamedTuple):
 
 def anonymous(asked: Asked) -> Asked:
     """Return the request without the names of requests and classes: equal where the same devices will do."""
-    if not asked.constraints:
-        requests = tuple(tuple(want._replace(name="", device_class="") for want in wants) for wants in asked.requests)
-        return asked._replace(requests=requests)
-    requests = tuple(tuple(want._replace(device_class="") for want in wants) for wants in asked.requests)
-    return asked._replace(requests=requests)
+    named = bool(asked.constraints)
+    return asked._replace(
+        requests=tuple(
+            tuple(want._replace(name=want.name if named else "", device_class="") for want in wants)
+            for wants in asked.requests
+        )
+    )
 
 
 def claim_names(pod: k.Pod) -> tuple[str, ...]:

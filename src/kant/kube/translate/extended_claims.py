@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2s
 from typing import Any, NamedTuple
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from kant.kube.objects import device_views as d
@@ -127,25 +128,9 @@ def body_of(claim: d.ResourceClaim, notes: Mapping[str, str]) -> dict[str, Any]:
 
     `notes` are further annotations.
     """
-    meta, owner = claim.metadata, claim.metadata.owner_references[0]
-    requests = [
-        {"name": one.name, "exactly": {"deviceClassName": own.device_class_name, "count": own.count}}
-        for one in claim.spec.devices.requests
-        if (own := one.exactly) is not None
-    ]
-    of = {"apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": owner.uid, "controller": True}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "annotations": {EXTENDED: "true", ALLOCATED: "true", **notes},
-            "finalizers": [FINALIZER],
-            "ownerReferences": [of],
-        },
-        "spec": {"devices": {"requests": requests}},
-    }
+    marks = {EXTENDED: "true", ALLOCATED: "true", **notes}
+    made = replace(claim, metadata=replace(claim.metadata, annotations=marks, finalizers=(FINALIZER,)))
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **to_builtins(made)}
 
 
 def asks_alike(one: d.ResourceClaim, other: d.ResourceClaim) -> bool:

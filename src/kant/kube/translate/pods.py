@@ -18,7 +18,6 @@ from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.node_sets import EVERYWHERE
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
-from kant.kube.translate.preferences import Preferring, no_preferences
 from kant.kube.translate.resources import requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
@@ -31,42 +30,8 @@ _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """What controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
 
-
 Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
 """Returns what a pod demands of its node for now, besides its spec."""
-
-
-def no_filters(pod: k.Pod) -> tuple[k.Requirement, ...]:
-    """Return no filters."""
-    return ()
-
-
-Sets = Callable[[Selection], str]
-"""Returns the set of nodes on which pods with this selection may run."""
-
-
-def everywhere(selection: Selection) -> str:
-    """Return the set of all nodes, whatever the selection."""
-    return EVERYWHERE
-
-
-Demands = Callable[[k.Pod, str], Demand]
-"""Returns what a pod asks for; the second argument is the name of the pod in errors. Raises InputError."""
-
-
-def whole_gpus(pod: k.Pod, where: str) -> Demand:
-    """Return what a pod asks for where no node shares its GPUs. Raises InputError."""
-    return requests_of(pod.spec, where).demand
-
-
-Rules = Callable[[k.Pod], PodRules]
-"""Returns what a pod counts as, and what it demands of the pods around it. Raises InputError."""
-
-
-def no_rules(pod: k.Pod) -> PodRules:
-    """Return no rules."""
-    return PodRules()
-
 
 Child = tuple[str, Level]
 """A group inside the gang, and the level of which one domain has to hold its pods."""
@@ -74,23 +39,23 @@ Child = tuple[str, Level]
 NO_CHILD: Child = ("", "")
 
 
-def no_child(pod: k.Pod) -> Child:
-    """Return no group."""
-    return NO_CHILD
-
-
 class Setting(NamedTuple):
-    """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970."""
+    """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970.
+
+    `node_sets` names the nodes of a selection, `demand` what a pod asks for (the second argument names the pod in
+    errors), `preferences` what it prefers, `rules` what it counts as and demands of the pods around it, and `child` the
+    group inside the gang. They may raise InputError. By default nodes and pods have nothing in common that matters.
+    """
 
     levels: Levels
-    node_sets: Sets = everywhere
+    node_sets: Callable[[Selection], str] = lambda selection: EVERYWHERE
     epoch: int = 0
     storage: Storage = NO_STORAGE
-    filters: Filters = no_filters
-    demand: Demands = whole_gpus
-    preferences: Preferring = no_preferences
-    rules: Rules = no_rules
-    child: Callable[[k.Pod], Child] = no_child
+    filters: Filters | None = None
+    demand: Callable[[k.Pod, str], Demand] = lambda pod, where: requests_of(pod.spec, where).demand
+    preferences: Callable[[k.Pod], Preferences] = lambda pod: Preferences()
+    rules: Callable[[k.Pod], PodRules] = lambda pod: PodRules()
+    child: Callable[[k.Pod], Child] = lambda pod: NO_CHILD
 
 
 class GangJob(NamedTuple):
@@ -123,7 +88,7 @@ def about(pod: k.Pod) -> str:
 def selection(
     pod: k.Pod,
     storage: Storage = NO_STORAGE,
-    filters: Filters = no_filters,
+    filters: Filters | None = None,
     models: str = PRODUCT,
 ) -> Selection:
     """Return what the pod demands of its node besides amounts. Raises InputError.
@@ -138,7 +103,7 @@ def selection(
     pool = (pod.metadata.labels or {}).get(NODE_POOL)
     if pool:
         found = found._replace(always=(*found.always, k.Requirement(NODE_POOL, "In", (pool,))))
-    narrowed = filters(pod)
+    narrowed = filters(pod) if filters is not None else ()
     if narrowed:
         found = found._replace(always=(*found.always, *narrowed))
     return reaching(found, pod, storage) if pod.spec.volumes or pod.spec.resource_claims else found
@@ -178,7 +143,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
     within = _together(pods, setting.levels, annotations)
     roles, rules = tuple(kind[1] for kind in groups), tuple(kind[2] for kind in groups)
     likes = tuple(kind[3] for kind in groups)
-    children = [kind[4] for kind in groups if kind[4] != NO_CHILD] if setting.child is not no_child else []
+    children = [kind[4] for kind in groups if kind[4] != NO_CHILD]
     if len(set(children)) < len(children):
         name = next(name for name, _ in children if sum(one == name for one, _ in children) > 1)
         raise InputError(f"PodGroup {name}", "pods that ask for the same, or no constraint but that of its group")

@@ -12,22 +12,13 @@ from kant.kube.translate.node_facts import ANY_TAINT, SOFTLY_TAINTED, SoftTaint
 from kant.kube.translate.selectors import Selection, checked_term, tolerates
 from kant.model.preference import LikedNodes, Preferences
 
-Sets = Callable[[Selection], str]
-"""Returns the set of nodes on which pods with this selection may run."""
 
-Preferring = Callable[[k.Pod], Preferences]
-"""Returns what a pod prefers of its node. Raises InputError."""
+def preferences_of(
+    pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Callable[[Selection], str], where: str
+) -> Preferences:
+    """Return what a pod prefers of its node; `taints` are the soft taints of nodes. Raises InputError.
 
-
-def no_preferences(pod: k.Pod) -> Preferences:
-    """Return no preferences."""
-    return Preferences()
-
-
-def preferences_of(pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Sets, where: str) -> Preferences:
-    """Return what a pod prefers of its node; `taints` are the soft taints of nodes.
-
-    Raises InputError.
+    `node_sets` names the nodes of a selection.
     """
     affinity = pod.spec.affinity
     asked = affinity.node_affinity if affinity is not None else None

@@ -38,11 +38,6 @@ ClaimName = tuple[str, str]
 """Namespace and name."""
 
 
-def no_devices(pod: k.Pod) -> Sequence[tuple[Term, ...]]:
-    """Return no terms: no devices are allocated."""
-    return ()
-
-
 class Storage(NamedTuple):
     """Claims, volumes and classes of the cluster; its nodes by name. `known`: Kant may read them all.
 
@@ -54,7 +49,7 @@ class Storage(NamedTuple):
     classes: Mapping[str, k.StorageClass]
     nodes: Mapping[str, k.Node]
     known: bool = True
-    devices: Callable[[k.Pod], Sequence[tuple[Term, ...]]] = no_devices
+    devices: Callable[[k.Pod], Sequence[tuple[Term, ...]]] = lambda pod: ()
 
 
 NO_STORAGE = Storage({}, {}, {}, {})

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LABEL = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 Seen = TypeVar("Seen", bound=PartialMetadata)
+RIGHT = "the right to list and watch endpointslices (docs/routing.md)"
 FAMILIES = ("IPv4", "IPv6", "FQDN")
 
 
@@ -113,6 +114,15 @@ def mirror(
     )
 
 
+def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
+    """Return why objects cannot be read; `right` is what that needs, `kind` what the cluster may lack."""
+    if isinstance(error, InputError):
+        return error
+    expected = {403: right, 404: kind}.get(error.code)
+    said = error.message if expected else str(error)
+    return InputError(where, expected or "an API server that answers", said)
+
+
 class ServiceEndpoints:
     """The endpoints of one Service. Needs the rights to list and watch endpointslices in its namespace.
 
@@ -136,7 +146,7 @@ class ServiceEndpoints:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 found = await client.list(self.path, EndpointSlice)
         except ApiError as error:
-            raise self._sentence(error) from None
+            raise unread(error, self.where, RIGHT) from None
         return addresses(found, self.port, self.where)
 
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
@@ -156,13 +166,13 @@ class ServiceEndpoints:
 
         async with ApiClient(self.config, concurrency=2, timeout=30.0) as client:
             slices, reflector = mirror(
-                client, self.path, EndpointSlice, look, lambda error: self.on_trouble(str(self._sentence(error)))
+                client,
+                self.path,
+                EndpointSlice,
+                look,
+                self._trouble,
             )
             await reflector.run()
 
-    def _sentence(self, error: ApiError | InputError) -> InputError:
-        if isinstance(error, InputError):
-            return error
-        if error.code == 403:
-            return InputError(self.where, "the right to list and watch endpointslices (docs/routing.md)", error.message)
-        return InputError(self.where, "an API server that answers", str(error))
+    def _trouble(self, error: ApiError | InputError) -> None:
+        self.on_trouble(str(unread(error, self.where, RIGHT)))

@@ -17,19 +17,16 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.objects.views import PartialMetadata, View
-from kant.kube.user.endpoints import LABEL, mirror
+from kant.kube.objects.views import Condition, LabelSelector, PartialMetadata, View
+from kant.kube.user.endpoints import LABEL, mirror, unread
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
 
 POOLS = "inference.networking.k8s.io/v1"
+RIGHTS = "the rights to list and watch inferencepools, inferenceobjectives and pods (docs/routing.md)"
 OBJECTIVES = ("inference.networking.x-k8s.io/v1alpha2", "llm-d.ai/v1alpha2")
-
-
-class Selector(View, frozen=True):
-    match_labels: dict[str, str] | None = None
 
 
 class TargetPort(View, frozen=True):
@@ -41,7 +38,7 @@ class PickerRef(View, frozen=True):
 
 
 class PoolSpec(View, frozen=True):
-    selector: Selector = Selector()
+    selector: LabelSelector = LabelSelector()
     target_ports: tuple[TargetPort, ...] = ()
     endpoint_picker_ref: PickerRef = PickerRef()
 
@@ -55,11 +52,6 @@ class Pool(PartialMetadata, frozen=True):
         return ",".join(f"{key}={value}" for key, value in sorted((self.spec.selector.match_labels or {}).items()))
 
 
-class Condition(View, frozen=True):
-    type: str = ""
-    status: str = ""
-
-
 class PodStatus(View, frozen=True):
     pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: tuple[Condition, ...] = ()
@@ -71,7 +63,8 @@ class Pod(PartialMetadata, frozen=True):
     @property
     def open(self) -> bool:
         """Whether it may get new requests."""
-        return self.metadata.deletion_timestamp is None and Condition("Ready", "True") in self.status.conditions
+        ready = any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
+        return self.metadata.deletion_timestamp is None and ready
 
 
 class PoolRef(View, frozen=True):
@@ -203,11 +196,4 @@ class PoolEndpoints:
         self.on_trouble(str(self._sentence(error)))
 
     def _sentence(self, error: ApiError | InputError) -> InputError:
-        if isinstance(error, InputError):
-            return error
-        if error.code == 403:
-            said = "the rights to list and watch inferencepools, inferenceobjectives and pods (docs/routing.md)"
-            return InputError(self.where, said, error.message)
-        if error.code == 404:
-            return InputError(self.where, f"a cluster that has InferencePools ({POOLS})", error.message)
-        return InputError(self.where, "an API server that answers", str(error))
+        return unread(error, self.where, RIGHTS, f"a cluster that has InferencePools ({POOLS})")

@@ -16,9 +16,9 @@ import msgspec
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
 from kant.kube.connect.errors import advice
-from kant.kube.objects.names import PROFILE, TICKET, VERSION
+from kant.kube.objects.names import PROFILE, TICKET, VERSION, lease_path
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import LeaseObject, Pod, View
+from kant.kube.objects.views import LeaseObject, PartialMetadata, Pod, View
 from kant.kube.user.own_jobs import OwnJob, jobs_of
 from kant.model.errors import InputError
 from kant.model.units import show_duration
@@ -62,7 +62,7 @@ async def overview(config: Config, system: str) -> Overview:
                 raise refused(error, config) from None
             nodes = None
         try:
-            lease = await client.get(_path(system), LeaseObject)
+            lease = await client.get(lease_path(system), LeaseObject)
         except ApiError as error:
             return Overview(nodes, unled=f"there is no Lease {system}/kant" if error.code == 404 else "")
         said = lease.metadata.annotations or {}
@@ -75,7 +75,7 @@ async def ticket_of(config: Config, system: str) -> str:
     """Return the ticket to ask the leader with; "" for none. Raises InputError where the Lease cannot be read."""
     async with _client(config) as client:
         try:
-            lease = await client.get(_path(system), LeaseObject)
+            lease = await client.get(lease_path(system), PartialMetadata)
         except ApiError as error:
             if error.code not in (403, 404):
                 raise refused(error, config) from None
@@ -83,10 +83,6 @@ async def ticket_of(config: Config, system: str) -> str:
                 f"the Lease {system}/kant", f"one that we may read ({advice(error, config.source)})"
             ) from None
     return (lease.metadata.annotations or {}).get(TICKET, "")
-
-
-def _path(system: str) -> str:
-    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant"
 
 
 def _unled(lease: LeaseObject, system: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import to_builtins
+
 from kant.kube.objects.names import OWN
 from kant.kube.objects.quantity import text_of
+from kant.kube.translate.crds import BudgetSpec, QueueSpec, QuotaSpec
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 
 API = f"{OWN}/v1alpha1"
@@ -17,37 +20,27 @@ def queue_objects(queue_config: QueueConfig) -> list[dict[str, Any]]:
 
 
 def _queue(queue: Queue) -> dict[str, Any]:
-    said = {
-        "parent": queue.parent,
-        "weight": queue.weight if queue.weight != 1 else None,
-        "isolated": queue.isolated,
-        "userQueues": queue.user_queues,
-        "state": queue.state if queue.state != "open" else None,
-        "minRun": f"{-(-queue.min_run // 1000)}ms" if queue.min_run else None,
-        "nodeWait": f"{-(-queue.node_wait // 1000)}ms" if queue.node_wait else None,
-        "maxTime": f"{-(-queue.max_time // 1000)}ms" if queue.max_time else None,
-        "fallback": queue.fallback if queue.fallback != "listed" else None,
-        "budget": _budget(queue.budget) if queue.budget is not None else None,
-        "quotas": [_quota(quota) for quota in queue.quotas],
-    }
-    spec = {name: value for name, value in said.items() if value}
-    return {"apiVersion": API, "kind": "Queue", "metadata": {"name": queue.name}, "spec": spec}
+    spec = QueueSpec(
+        queue.parent, queue.weight, queue.isolated, queue.state, _time(queue.min_run), _time(queue.node_wait),
+        queue.user_queues, _time(queue.max_time), _budget(queue.budget) if queue.budget is not None else None,
+        tuple(map(_quota, queue.quotas)), queue.fallback,
+    )  # fmt: skip
+    return {"apiVersion": API, "kind": "Queue", "metadata": {"name": queue.name}, "spec": to_builtins(spec)}
 
 
-def _budget(budget: Budget) -> dict[str, str]:
-    said = {"hard": budget.hard, "soft": budget.soft, "userHard": budget.user_hard, "userSoft": budget.user_soft}
-    return {name: f"{value}m" for name, value in said.items() if value >= 0}
+def _time(microseconds: int) -> str:
+    return f"{-(-microseconds // 1000)}ms" if microseconds else ""
 
 
-def _quota(quota: Quota) -> dict[str, Any]:
-    made: dict[str, Any] = {"resource": quota.resource} | ({"model": quota.model} if quota.model else {})
-    limits = {
-        "nominal": quota.nominal,
-        "borrowingLimit": quota.borrowing_limit,
-        "lendingLimit": quota.lending_limit,
-        "userLimit": quota.user_limit,
-    }
-    return made | {name: text_of(quota.resource, value) for name, value in limits.items() if value >= 0}
+def _budget(budget: Budget) -> BudgetSpec:
+    hours = (budget.hard, budget.soft, budget.user_hard, budget.user_soft)
+    return BudgetSpec(*(f"{value}m" if value >= 0 else None for value in hours))
+
+
+def _quota(quota: Quota) -> QuotaSpec:
+    limits = (quota.borrowing_limit, quota.lending_limit, quota.user_limit)
+    shown = (text_of(quota.resource, value) if value >= 0 else None for value in limits)
+    return QuotaSpec(quota.resource, quota.model, text_of(quota.resource, quota.nominal), *shown)
 
 
 def class_of(priority: int) -> str:

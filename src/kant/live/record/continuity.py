@@ -27,7 +27,7 @@ class EarlierState:
 
 
 @dataclass(slots=True)
-class Left:
+class LeftJob:
     """A job that was live when its state was left, at `seen`: its row, and the pieces that it held."""
 
     row: int

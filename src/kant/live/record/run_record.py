@@ -17,7 +17,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.live.record.columns import END, JOB_COLUMNS, PREEMPTIONS, SINCE, START, STATUS, SUBMIT, WAIT
-from kant.live.record.continuity import LATE, Change, EarlierState, Left
+from kant.live.record.continuity import LATE, Change, EarlierState, LeftJob
 from kant.live.record.tables import RecordTables
 from kant.live.samples import LiveRecorder
 from kant.live.sentences import public_id
@@ -114,7 +114,7 @@ class RunRecord(RecordTables):
         self.ids[row] = other
         self.jobs.log.add(row)
 
-    def _return(self, own: int, row: int, left: Left | None, now: int) -> None:
+    def _return(self, own: int, row: int, left: LeftJob | None, now: int) -> None:
         was = self.jobs.table[row].tolist()
         wait = was[WAIT] + (now - was[SINCE] if left is not None and was[STATUS] == JobStatus.PENDING else 0)
         self.before[own] = EarlierState(was[SUBMIT], was[START], wait, was[PREEMPTIONS])
@@ -260,7 +260,7 @@ class RunRecord(RecordTables):
         seen = max(self.last, self.state.now) + self.ahead
         for own, row in self.row_of.items():
             name = public_id(self.ids[row])
-            self.left[name] = Left(row, self.open_pieces.get(own, []), seen)
+            self.left[name] = LeftJob(row, self.open_pieces.get(own, []), seen)
         self.row_of, self.open_pieces, self.before = {}, {}, {}
         self._keep_samples(seen)
         self._other_nodes(self.state.nodes, state.nodes)

@@ -7,14 +7,51 @@ from collections.abc import Sequence
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.change_log import ChangeLog
+from kant.cluster.columns import Table, longer
 from kant.cluster.state import ClusterState
 from kant.live.record.columns import END, JOB_COLUMNS, PIECE_COLUMNS
-from kant.live.record.continuity import Change, EarlierState, Left, NodeChange
-from kant.live.rows import Rows
+from kant.live.record.continuity import Change, EarlierState, LeftJob, NodeChange
 from kant.live.samples import SAMPLES, LiveRecorder
 from kant.live.sentences import JobSentences
 from kant.live.waits import Waits
 from kant.metrics import recorder as rec
+
+
+class Rows:
+    """A table of integers with `width` columns. Adding or changing a row is logged in `log`."""
+
+    def __init__(self, width: int) -> None:
+        self.table: Table = np.zeros((256, width), dtype=np.int64)
+        self.used = 0
+        self.log = ChangeLog()
+
+    def add(self, values: Sequence[int]) -> int:
+        """Add a row; return its index."""
+        row = self.used
+        if row == len(self.table):
+            self.table = longer(self.table)
+        self.table[row] = values
+        self.used += 1
+        self.log.add(row)
+        return row
+
+    def set(self, row: int, values: Sequence[int]) -> None:
+        """Set the values of a row."""
+        self.table[row] = values
+        self.log.add(row)
+
+    def since(self, mark: int | None) -> list[int]:
+        """Return the rows that were added or changed since the log's `end` was `mark`; without a mark all of them."""
+        return list(range(self.used)) if mark is None else self.log.since(mark)
+
+    def keep(self, rows: Sequence[int]) -> dict[int, int]:
+        """Drop all other rows. Returns the new index of each."""
+        kept = self.table[rows].copy()
+        self.table[: len(kept)] = kept
+        self.used = len(kept)
+        return {old: new for new, old in enumerate(rows)}
+
 
 JOBS = 20_000
 """Number of ended jobs kept. There may be twice as many before the oldest half is dropped."""
@@ -63,7 +100,7 @@ class RecordTables:
         self.sampling = -1  # since when the samples of this state count
         self.starts: list[int] = []
         self.last = 0  # when the state was last seen, if after its last event
-        self.left: dict[str, Left] = {}
+        self.left: dict[str, LeftJob] = {}
         self.change: Change | None = None
         self.notes: list[tuple[str, int, str, str]] | None = None  # kept for another record that is to replace this one
         self.ids: list[str] = []

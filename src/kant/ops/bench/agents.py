@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from kant.ops.bench.task import Task
-from kant.ops.bench.tools import Call, Tools
+from kant.ops.bench.task import BenchTask
+from kant.ops.bench.tools import ToolCall, Tools
 
 Order = dict[str, Any]
 FinalAnswer = dict[str, Any]
@@ -28,7 +28,7 @@ class Instruction(Struct, frozen=True):
     attempt: int = 1
 
 
-class Agent(Protocol):
+class BenchAgent(Protocol):
     """Does a task by calling tools, and returns its answer: an object, {} if there is nothing to answer.
 
     Raises PipelineError for failures that are not the agent's fault; the attempt is then repeated.
@@ -48,7 +48,7 @@ class Oracle:
 
     name = "oracle"
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[BenchTask]) -> None:
         self._way = {task.name: task.oracle for task in tasks}
 
     def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
@@ -59,7 +59,7 @@ class Oracle:
         return way.answer
 
 
-class Replay:
+class ReplayAgent:
     """Repeats the calls of an attempt that passed, whatever they answer now; plan ids are replaced by the new ones.
 
     `traces` holds, by task name, the calls and the answer of an attempt that passed.
@@ -67,7 +67,7 @@ class Replay:
 
     name = "replay"
 
-    def __init__(self, traces: dict[str, tuple[list[Call], FinalAnswer]]) -> None:
+    def __init__(self, traces: dict[str, tuple[list[ToolCall], FinalAnswer]]) -> None:
         self._traces = traces
 
     def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
@@ -82,7 +82,7 @@ class Replay:
         return answer
 
 
-class Random:
+class RandomAgent:
     """Calls tools at random with arguments that it has seen: a robustness test of the cluster."""
 
     name = "random"

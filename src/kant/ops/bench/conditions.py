@@ -12,7 +12,7 @@ from kant.model.errors import InputError
 from kant.model.event import Event, JobEvicted, JobFinished, JobPreempted, JobStarted
 from kant.model.units import parse_duration
 from kant.ops.simulated import SimulatedWorld
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 Goal = tuple[dict[str, Any], ...]
 DURATIONS = ("after", "within", "by", "since", "time")
@@ -37,7 +37,7 @@ def _fields(condition: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in condition.items() if key not in ("is", "after")}
 
 
-def missed(goal: Goal, world: SimulatedWorld, before: View) -> list[str]:
+def missed(goal: Goal, world: SimulatedWorld, before: WorldView) -> list[str]:
     """Return the conditions that do not hold: now or, for those with `after`, once that time has passed."""
     now, found = world.now(), []
     for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
@@ -47,19 +47,19 @@ def missed(goal: Goal, world: SimulatedWorld, before: View) -> list[str]:
     return found
 
 
-def quota_of(view: View, queue: str) -> float:
+def quota_of(view: WorldView, queue: str) -> float:
     """The nominal GPUs of a queue; 0 if it has no quota."""
     return next(
         (each.nominal_gpus for each in view.queues if each.queue == queue and each.nominal_gpus is not None), 0.0
     )
 
 
-def _phase(world: SimulatedWorld, before: View, job: str, phase: str) -> bool:
+def _phase(world: SimulatedWorld, before: WorldView, job: str, phase: str) -> bool:
     found = world.view().jobs.get(job)
     return found is not None and found.phase == phase
 
 
-def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool:
+def _started(world: SimulatedWorld, before: WorldView, job: str, within: str) -> bool:
     """The first start of the job was no later than `within` after the beginning."""
     starts = [
         event.time for event in world.events_so_far if isinstance(event, JobStarted) and public_id(event.job) == job
@@ -67,30 +67,30 @@ def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool
     return bool(starts) and starts[0] <= before.now_us + parse_duration(within, "within")
 
 
-def _finished(world: SimulatedWorld, before: View, job: str) -> bool:
+def _finished(world: SimulatedWorld, before: WorldView, job: str) -> bool:
     """The job has finished."""
     return any(isinstance(event, JobFinished) and public_id(event.job) == job for event in world.events_so_far)
 
 
-def _node(world: SimulatedWorld, before: View, node: str, status: str = "", empty: bool = False) -> bool:
+def _node(world: SimulatedWorld, before: WorldView, node: str, status: str = "", empty: bool = False) -> bool:
     """The node has this status; with `empty` no job runs there."""
     view = world.view()
     found = next(each for each in view.nodes if each.node == node)
     return status in ("", found.status) and not (empty and view.on_node(node))
 
 
-def _quota_is(world: SimulatedWorld, before: View, queue: str, gpus: float) -> bool:
+def _quota_is(world: SimulatedWorld, before: WorldView, queue: str, gpus: float) -> bool:
     return quota_of(world.view(), queue) == gpus
 
 
-def _priority_is(world: SimulatedWorld, before: View, job: str, value: int) -> bool:
+def _priority_is(world: SimulatedWorld, before: WorldView, job: str, value: int) -> bool:
     found = world.view().jobs.get(job)
     return found is not None and found.priority == value
 
 
 def _booked(
     world: SimulatedWorld,
-    before: View,
+    before: WorldView,
     gpus: int,
     time: str,
     by: str,
@@ -113,31 +113,31 @@ def _booked(
     )
 
 
-def _unbooked(world: SimulatedWorld, before: View, name: str) -> bool:
+def _unbooked(world: SimulatedWorld, before: WorldView, name: str) -> bool:
     return all(each.name != name for each in world.view().booked)
 
 
-def _gone(world: SimulatedWorld, before: View, job: str) -> bool:
+def _gone(world: SimulatedWorld, before: WorldView, job: str) -> bool:
     return job not in world.view().jobs
 
 
-def _submitted(world: SimulatedWorld, before: View, phase: str, **fields: Any) -> bool:
+def _submitted(world: SimulatedWorld, before: WorldView, phase: str, **fields: Any) -> bool:
     """There is exactly one new job, in this phase and with these fields (of `JobView`)."""
     new = [job for name, job in world.view().jobs.items() if name not in before.jobs]
     fits = [all(getattr(job, key) == value for key, value in fields.items()) and job.phase == phase for job in new]
     return fits == [True]
 
 
-def _undisturbed(world: SimulatedWorld, before: View) -> bool:
+def _undisturbed(world: SimulatedWorld, before: WorldView) -> bool:
     """No run of any job has been preempted or evicted since the beginning."""
     return not any(isinstance(event, JobPreempted | JobEvicted) for event in _since(world, before))
 
 
-def _since(world: SimulatedWorld, before: View) -> list[Event]:
+def _since(world: SimulatedWorld, before: WorldView) -> list[Event]:
     return [event for event in world.events_so_far if event.time >= before.now_us]
 
 
-def _spare(world: SimulatedWorld, before: View) -> bool:
+def _spare(world: SimulatedWorld, before: WorldView) -> bool:
     """Exactly one node is out of service, and no job runs on it."""
     view = world.view()
     out = [node for node in view.nodes if node.status != "in service"]

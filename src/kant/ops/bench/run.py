@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Struct, field
 
 from kant.model.errors import InputError
-from kant.ops.bench.agents import Agent, Instruction, PipelineError
-from kant.ops.bench.task import Task
-from kant.ops.bench.tools import Call, EndedError, Kind, Tools
+from kant.ops.bench.agents import BenchAgent, Instruction, PipelineError
+from kant.ops.bench.task import BenchTask
+from kant.ops.bench.tools import EndedError, Kind, ToolCall, Tools
 from kant.ops.bench.verify import judge, violations_left
 
 TRIES = 3
@@ -28,7 +28,7 @@ PAUSE_S = 2.0
 """Seconds to wait before the second try; twice as long before the third."""
 
 
-class Row(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class AttemptRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt. `complaints` holds the verifier's, by check. `error`: the pipeline failed and the result is unknown.
 
     `attempted` counts the calls that the rules refused and the violations that plans showed; `committed` lists
@@ -47,14 +47,14 @@ class Row(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended: str = ""
     error: str = ""
     answer: dict[str, Any] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
 
     @property
     def key(self) -> tuple[str, str, str, int]:
         return self.task, self.agent, self.tools, self.attempt
 
 
-def attempt(task: Task, agent: Agent, number: int = 1, kind: Kind = "desk", most: int = 100) -> Row:
+def attempt(task: BenchTask, agent: BenchAgent, number: int = 1, kind: Kind = "desk", most: int = 100) -> AttemptRow:
     """One attempt of an agent at a task, on a new world, judged. Raises PipelineError."""
     world = task.world()
     before = world.view()
@@ -68,7 +68,7 @@ def attempt(task: Task, agent: Agent, number: int = 1, kind: Kind = "desk", most
         ended = str(error)
     committed = violations_left(task, before, world.view())
     verdict = judge(task, before, world, answer, desk.audit.entries if kind == "desk" else None)
-    return Row(
+    return AttemptRow(
         task=task.name, agent=agent.name, tools=kind, attempt=number, passed=verdict.passed and not ended,
         complaints=verdict.complaints(), turns=len(tools.calls), attempted=tools.attempted, committed=committed,
         ended=ended, answer=answer, calls=tools.calls,
@@ -76,9 +76,9 @@ def attempt(task: Task, agent: Agent, number: int = 1, kind: Kind = "desk", most
 
 
 def bench(
-    tasks: Sequence[Task], agent: Agent, k: int = 4, kind: Kind = "desk", out: Path | None = None,
-    seen: Callable[[Row], None] = lambda row: None, most: int = 100,
-) -> list[Row]:  # fmt: skip
+    tasks: Sequence[BenchTask], agent: BenchAgent, k: int = 4, kind: Kind = "desk", out: Path | None = None,
+    seen: Callable[[AttemptRow], None] = lambda row: None, most: int = 100,
+) -> list[AttemptRow]:  # fmt: skip
     """Make `k` attempts of an agent at each task, except for those in `out` already. Raises InputError."""
     known = {row.key: row for row in read_rows(out)} if out is not None else {}
     rows = []
@@ -94,7 +94,7 @@ def bench(
     return rows
 
 
-def _tried(task: Task, agent: Agent, number: int, kind: Kind, most: int) -> Row:
+def _tried(task: BenchTask, agent: BenchAgent, number: int, kind: Kind, most: int) -> AttemptRow:
     error = ""
     for again in range(TRIES):
         if again:
@@ -103,10 +103,10 @@ def _tried(task: Task, agent: Agent, number: int, kind: Kind, most: int) -> Row:
             return attempt(task, agent, number, kind, most)
         except PipelineError as failure:
             error = str(failure)
-    return Row(task=task.name, agent=agent.name, tools=kind, attempt=number, passed=False, error=error)
+    return AttemptRow(task=task.name, agent=agent.name, tools=kind, attempt=number, passed=False, error=error)
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[AttemptRow]:
     """Read the rows of a file, [] if it does not exist. An incomplete last line is ignored. Raises InputError."""
     if not path.exists():
         return []
@@ -114,7 +114,7 @@ def read_rows(path: Path) -> list[Row]:
     lines = path.read_bytes().splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(msgspec.json.decode(line, type=Row))
+            rows.append(msgspec.json.decode(line, type=AttemptRow))
         except msgspec.MsgspecError as error:
             if number == len(lines) and not line.endswith(b"\n"):
                 break
@@ -122,7 +122,7 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _add(path: Path, row: Row) -> None:
+def _add(path: Path, row: AttemptRow) -> None:
     try:
         text = path.read_bytes() if path.exists() else b""
         with path.open("wb" if text and not text.endswith(b"\n") else "ab") as file:
@@ -133,9 +133,9 @@ def _add(path: Path, row: Row) -> None:
         raise InputError(str(path), f"a file that can be written ({error})") from None
 
 
-def traces(rows: Iterable[Row]) -> dict[str, tuple[list[Call], dict[str, Any]]]:
+def traces(rows: Iterable[AttemptRow]) -> dict[str, tuple[list[ToolCall], dict[str, Any]]]:
     """The calls and the answer of the first attempt that passed, by task."""
-    found: dict[str, tuple[list[Call], dict[str, Any]]] = {}
+    found: dict[str, tuple[list[ToolCall], dict[str, Any]]] = {}
     for row in rows:
         if row.passed:
             found.setdefault(row.task, (row.calls, row.answer))
@@ -157,7 +157,7 @@ class Score(Struct, frozen=True):
     errors: int
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Score:
+    def of(cls, rows: Iterable[AttemptRow]) -> Score:
         every = list(rows)
         known = [row for row in every if not row.error]
         by_task: dict[str, list[bool]] = {}

@@ -20,7 +20,7 @@ from kant.ops.audit import Audit
 from kant.ops.bench.conditions import check_goal
 from kant.ops.desk import Desk
 from kant.ops.orders import parse_orders
-from kant.ops.rules import Limits
+from kant.ops.rules import RoleLimits
 from kant.ops.scenario import read_scenario
 from kant.ops.simulated import SimulatedWorld
 from kant.service.roles import Caller, Role
@@ -32,7 +32,7 @@ Category = Literal[
 Orders = tuple[dict[str, Any], ...]
 
 
-class Start(Struct, frozen=True, forbid_unknown_fields=True):
+class StartState(Struct, frozen=True, forbid_unknown_fields=True):
     """The initial state: one of `states`, then these orders (none of them the agent's), then `then` passes.
 
     The agent is `user` in the role `role`; `queues` are its own.
@@ -76,24 +76,24 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     answer: dict[str, Any] = field(default_factory=dict)
 
 
-class Oracle(Struct, frozen=True, forbid_unknown_fields=True):
+class OracleSteps(Struct, frozen=True, forbid_unknown_fields=True):
     """One correct solution: plans that are made and applied in turn, and the answer."""
 
     plans: tuple[Orders, ...] = ()
     answer: dict[str, Any] = field(default_factory=dict)
 
 
-class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A task. `ask` is `text` in a form for scripted agents: `want`, and what it is about (docs/ops-bench.md).
 
     `states` is the folder of the initial states.
     """
 
     category: Category
-    start: Start
+    start: StartState
     ask: dict[str, Any]
     verify: Verify
-    oracle: Oracle
+    oracle: OracleSteps
     name: str = ""
     text: str = ""
     states: str = ""
@@ -101,7 +101,7 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def desk(self, world: SimulatedWorld, audit: Audit | None = None) -> Desk:
         """The desk that the agent works at."""
         who = Caller(self.start.user, self.start.role, self.start.queues)
-        return Desk(world, who, audit, Limits(), "bench")
+        return Desk(world, who, audit, RoleLimits(), "bench")
 
     def world(self) -> SimulatedWorld:
         """A new world in the initial state. Raises InputError."""
@@ -113,13 +113,13 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return world
 
 
-def read_task(folder: Path) -> Task:
+def read_task(folder: Path) -> BenchTask:
     """Read the task of a folder. Raises InputError."""
     path, states = folder / "task.toml", str(folder.parent / "states")
     try:
         text = (folder / "instruction.md").read_text(encoding="utf-8").strip()
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-        task = msgspec.structs.replace(msgspec.convert(found, Task), name=folder.name, text=text, states=states)
+        task = msgspec.structs.replace(msgspec.convert(found, BenchTask), name=folder.name, text=text, states=states)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(str(folder), f"instruction.md and task.toml that can be read ({error})") from None
     except msgspec.ValidationError as error:
@@ -128,12 +128,12 @@ def read_task(folder: Path) -> Task:
     return task
 
 
-def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[Task]:
+def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[BenchTask]:
     """The tasks whose name or category matches one of the patterns, by name. Raises InputError if none does."""
     every = [read_task(path.parent) for path in sorted(folder.glob("*/task.toml"))]
     if not every:
         raise InputError(str(folder), "a folder of tasks: folders with instruction.md and task.toml")
-    found: dict[str, Task] = {}
+    found: dict[str, BenchTask] = {}
     for pattern in (part.strip() for part in chosen.split(",")):
         fits = [task for task in every if fnmatchcase(task.name, pattern) or task.category == pattern]
         if not fits:

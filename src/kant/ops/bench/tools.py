@@ -26,7 +26,7 @@ AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
 """The refusals of what the caller may not do; the others are of calls that come too late or lack information."""
 
 
-class Call(Struct, frozen=True):
+class ToolCall(Struct, frozen=True):
     """One call of a tool and its answer."""
 
     tool: str
@@ -43,7 +43,7 @@ class Tools:
 
     def __init__(self, desk: Desk, kind: Kind = "desk", most: int = 100) -> None:
         self.kind = kind
-        self.calls: list[Call] = []
+        self.calls: list[ToolCall] = []
         self.attempted = 0
         self.desk = desk
         self._most = most
@@ -70,7 +70,7 @@ class Tools:
         return self._kept(tool, {}, {"refused": "input", "sentence": f"{one_line(tool, 60)}: {sentence}"})
 
     def _kept(self, tool: str, arguments: dict[str, Any], answer: Answer) -> Answer:
-        self.calls.append(Call(tool, arguments, answer))
+        self.calls.append(ToolCall(tool, arguments, answer))
         self.attempted += len(answer.get("violations", ())) or answer.get("refused") in AGAINST_RULES
         return answer
 

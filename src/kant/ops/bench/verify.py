@@ -12,10 +12,10 @@ from kant.model.errors import InputError
 from kant.model.units import HOUR
 from kant.ops.audit import OpsEntry
 from kant.ops.bench.conditions import missed, quota_of
-from kant.ops.bench.task import Task
+from kant.ops.bench.task import BenchTask
 from kant.ops.desk import replay
 from kant.ops.simulated import SimulatedWorld
-from kant.ops.view import JobView, View
+from kant.ops.view import JobView, WorldView
 
 SLACK = 1.2
 """How much more than the best a change may cost, as a factor."""
@@ -23,7 +23,7 @@ CLOSE = 0.005
 """The relative tolerance for numbers in an answer."""
 
 
-class Verdict(dict[str, list[str]]):
+class Verification(dict[str, list[str]]):
     """The complaints, by check: goal, protected, cancelled, quotas, economy, audit, untouched, answer."""
 
     @property
@@ -36,11 +36,11 @@ class Verdict(dict[str, list[str]]):
 
 
 def judge(
-    task: Task, before: View, world: SimulatedWorld, answer: dict[str, Any], audit: list[OpsEntry] | None
-) -> Verdict:
+    task: BenchTask, before: WorldView, world: SimulatedWorld, answer: dict[str, Any], audit: list[OpsEntry] | None
+) -> Verification:
     """Judge the final state of `world`. `audit` is None if there is none to check. May advance the world's time."""
     verify, after = task.verify, world.view()
-    verdict = Verdict(
+    verdict = Verification(
         protected=harmed(before, after),
         cancelled=[f"job {name} is gone" for name in gone(before, after) if name not in verify.cancels],
         quotas=_promised(before, after),
@@ -54,7 +54,7 @@ def judge(
     return verdict
 
 
-def violations_left(task: Task, before: View, after: View) -> list[str]:
+def violations_left(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
     """List the changes that nobody asked for or that are forbidden: one text for each thing."""
     found = [f"{each} was stopped, and nobody may" for each in harmed(before, after)]
     known = {*harmed(before, after)}
@@ -68,12 +68,12 @@ def violations_left(task: Task, before: View, after: View) -> list[str]:
 # --- invariants -----------------------------------------------------------------------------------------------------
 
 
-def gone(before: View, after: View) -> list[str]:
+def gone(before: WorldView, after: WorldView) -> list[str]:
     """The jobs that no longer exist. No time passes while an agent works, so none has ended on its own."""
     return [name for name in before.jobs if name not in after.jobs]
 
 
-def stopped(before: View, after: View) -> list[JobView]:
+def stopped(before: WorldView, after: WorldView) -> list[JobView]:
     """The jobs, as they were before, whose run has ended."""
     own = after.jobs
     return [job for job in before.jobs.values() if job.runs and (job.id not in own or _other_run(job, own[job.id]))]
@@ -83,12 +83,12 @@ def _other_run(job: JobView, now: JobView) -> bool:
     return not now.runs or now.run != job.run
 
 
-def harmed(before: View, after: View) -> list[str]:
+def harmed(before: WorldView, after: WorldView) -> list[str]:
     """The protected jobs whose run was stopped."""
     return [f"job {job.id}" for job in stopped(before, after) if not job.preemptible]
 
 
-def besides(task: Task, before: View, after: View) -> list[str]:
+def besides(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
     """The unrequested differences: in jobs, queues, nodes, reservations. Starts of jobs do not count as changes."""
     may = task.verify.may_change
     over = {job.id for job in stopped(before, after) if _fits(job.id, task.verify.may_stop)}
@@ -115,7 +115,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _promised(before: View, after: View) -> list[str]:
+def _promised(before: WorldView, after: WorldView) -> list[str]:
     """Quotas must not promise more in total than exists or than before, nor less than protected jobs hold."""
     found = []
     there = sum(node.gpus for node in after.nodes)
@@ -133,7 +133,7 @@ def _promised(before: View, after: View) -> list[str]:
 # --- economy --------------------------------------------------------------------------------------------------------
 
 
-def cost(of: str, before: View, after: View) -> float:
+def cost(of: str, before: WorldView, after: WorldView) -> float:
     """The cost of a change, as `Economy` counts it; infinite if there is no new reservation to count."""
     if of == "lost":
         return sum(job.lost_gpu_s for job in stopped(before, after)) / 3600
@@ -142,7 +142,7 @@ def cost(of: str, before: View, after: View) -> float:
     return max((start - before.now_us) / HOUR for start in starts) if starts else float("inf")
 
 
-def _dear(task: Task, before: View, after: View) -> list[str]:
+def _dear(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
     economy = task.verify.economy
     if economy is None:
         return []
@@ -155,7 +155,7 @@ def _dear(task: Task, before: View, after: View) -> list[str]:
 # --- audit and answer -----------------------------------------------------------------------------------------------
 
 
-def _audited(task: Task, after: View, audit: list[OpsEntry]) -> list[str]:
+def _audited(task: BenchTask, after: WorldView, audit: list[OpsEntry]) -> list[str]:
     """The audit, replayed from the start, must give the final state, and must have no more transactions than needed."""
     again = task.world()
     found = []

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kant.ops.facts import facts_of, scope_of
 from kant.ops.memory.runbooks import Found, Runbooks
-from kant.ops.memory.traces import ACTS, Call, Step, TaskTrace, Tools, read_traces, write_trace
+from kant.ops.memory.traces import ACTS, TaskTrace, TraceCall, TracedTools, TraceStep, read_traces, write_trace
 
-Model = Callable[[TaskTrace], Call | None]
+Model = Callable[[TaskTrace], TraceCall | None]
 """Chooses the next call of a task, or None if there is no one to choose. Replay saves the cost of these calls."""
 NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
 """Refusals that do not count against the step that was refused."""
@@ -22,18 +22,20 @@ MOST_TIMES = 3
 """How often a task begins at the most, counting the first time."""
 
 
-class Run:
+class RunbookRun:
     """One task, step by step. Its trace is written to `folder`, so that another process can continue it.
 
     `asked` counts the calls that the model chose, `replayed` the steps by a runbook, `made` all calls of tools.
     `stopped` says why it cannot go on. The steps before the task restarted are in `before`.
     """
 
-    def __init__(self, task: str, tools: Tools, books: Runbooks, model: Model, folder: Path | None = None) -> None:
+    def __init__(
+        self, task: str, tools: TracedTools, books: Runbooks, model: Model, folder: Path | None = None
+    ) -> None:
         self.task, self.tools, self.books, self.model, self.folder = task, tools, books, model, folder
         self.asked = self.replayed = self.made = 0
         self.stopped = ""
-        self.before: list[Step] = []
+        self.before: list[TraceStep] = []
         self.times = 0
         self.acted = False
         self._begin(self._unfinished())
@@ -81,17 +83,17 @@ class Run:
         self.asked += by is None
         self.replayed += by is not None
         if call.tool == "submit":
-            call = Call(call.tool, {"key": f"{trace.id}-{len(trace.steps)}"} | call.args)
+            call = TraceCall(call.tool, {"key": f"{trace.id}-{len(trace.steps)}"} | call.args)
         names = trace.names(call)
         facts, scope = facts_of(view, names), scope_of(view, names)
-        own = Step(call, facts, None, scope, "runbook" if by else "model", view.version)
+        own = TraceStep(call, facts, None, scope, "runbook" if by else "model", view.version)
         trace.steps.append(own)
         self._write()
         self._call(own)
         self._done(len(trace.steps) - 1, by.id if by else self.books.follow(trace, self.at, len(trace.steps) - 1))
         return not trace.ended
 
-    def _call(self, step: Step) -> None:
+    def _call(self, step: TraceStep) -> None:
         """Make a call, and retry once if the tool fails: tools are idempotent."""
         for last in (False, True):
             self.made += 1
@@ -116,7 +118,7 @@ class Run:
             if step.by == "runbook" and refused and refused not in NOT_ITS_FAULT:
                 self.books.doubt(self.trace, self.at, f"it was refused: {refused}")
 
-    def run(self) -> Run:
+    def run(self) -> RunbookRun:
         """Run all steps."""
         while self.step():
             pass

@@ -22,10 +22,20 @@ from msgspec import Struct, field
 from kant.model.errors import InputError
 from kant.ops.facts import facts_of, scope_of
 from kant.ops.look import LOOKS
-from kant.ops.memory.slots import OWN, Known, UnknownError, explained, is_known, lasting, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, Call, Step, TaskTrace, amounts, labels_of, outcome
+from kant.ops.memory.slots import (
+    OWN,
+    KnownFacts,
+    UnknownError,
+    explained,
+    is_known,
+    lasting,
+    merged,
+    slots_of,
+    value_of,
+)
+from kant.ops.memory.traces import ACTS, DONE, TaskTrace, TraceCall, TraceStep, amounts, labels_of, outcome
 from kant.ops.text import meant, safe_id, texts_of_tenants
-from kant.ops.view import View
+from kant.ops.view import WorldView
 from kant.toml_file import parse_toml
 
 OF_A_RUN = (*OWN, "key", "reason")
@@ -67,7 +77,7 @@ class Found(Struct):
     """The next call by a runbook and the step that it comes from, or why the runbook says nothing."""
 
     step: BookStep | None = None
-    call: Call | None = None
+    call: TraceCall | None = None
     why: str = ""
 
 
@@ -78,7 +88,7 @@ class Runbooks:
         self.exact = exact
         self.books: dict[str, Runbook] = {}
 
-    def begin(self, task: str, view: View) -> TaskTrace:
+    def begin(self, task: str, view: WorldView) -> TaskTrace:
         """A new trace of a task."""
         words, slots = (task, {}) if self.exact else slots_of(task, view)
         return TaskTrace(task, slots, [], uuid4().hex, words)
@@ -87,21 +97,21 @@ class Runbooks:
         """The runbook of the trace's task, or None."""
         return self.books.get(trace.words)
 
-    def next(self, trace: TaskTrace, at: str, view: View) -> Found:
+    def next(self, trace: TaskTrace, at: str, view: WorldView) -> Found:
         """Find the next call after the step `at` of the runbook, in the present state."""
         book = self.of(trace)
-        known = Known.at(trace, len(trace.steps), self.exact)
+        known = KnownFacts.at(trace, len(trace.steps), self.exact)
         steps = book.children(at) if book else []
         now = moment(trace, len(trace.steps), view.version)
         met = [step for step in steps if step.chosen.get(now)]
-        fits: list[tuple[BookStep, Call]] = []
-        call: Call | None
+        fits: list[tuple[BookStep, TraceCall]] = []
+        call: TraceCall | None
         why = "this has not been met before"
         for step in met if len(met) == 1 else steps:
             chosen = step.chosen.get(now, {}) if len(met) == 1 else {}
             try:
                 rest = {name: node for name, node in step.args.items() if name not in chosen}
-                call = Call(step.tool, chosen | value_of(rest, known))
+                call = TraceCall(step.tool, chosen | value_of(rest, known))
             except UnknownError:
                 call = None
             if not self._holds(step, trace, call, view):
@@ -118,7 +128,7 @@ class Runbooks:
             return Found(why=wrong)
         return Found(step, call)
 
-    def changed(self, trace: TaskTrace, view: View) -> bool:
+    def changed(self, trace: TaskTrace, view: WorldView) -> bool:
         """Whether another caller has changed what a task is about since its last step, or made its plan void."""
         last = trace.steps[-1] if trace.steps else None
         if last is None or last.call.tool in ACTS:
@@ -126,9 +136,9 @@ class Runbooks:
         void = last.call.tool == "plan" and trace.last.get("version", view.version) != view.version
         return void or last.scope != scope_of(view, trace.names())
 
-    def _holds(self, step: BookStep, trace: TaskTrace, call: Call | None, view: View) -> bool:
+    def _holds(self, step: BookStep, trace: TaskTrace, call: TraceCall | None, view: WorldView) -> bool:
         """Whether the present facts are those of the step, or, if its call is unknown, are among them."""
-        found = situation(trace, len(trace.steps), call or Call(step.tool), view)
+        found = situation(trace, len(trace.steps), call or TraceCall(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
     def _unfit(self, step: BookStep, trace: TaskTrace) -> str:
@@ -148,7 +158,7 @@ class Runbooks:
         for number, own in enumerate(trace.steps):
             if number and changed_under(trace.steps[number - 1], own.facts):
                 return
-            known = Known.at(trace, number, self.exact)
+            known = KnownFacts.at(trace, number, self.exact)
             when = recorded(trace, number)
             args = explained(own.call, known)
             found = amounts(trace.steps[number - 1].answer or {}) if own.call.tool == "apply" and number else {}
@@ -177,7 +187,7 @@ class Runbooks:
         book, own = self.of(trace), trace.steps[number]
         if book is None or at is None:
             return None
-        when, args = recorded(trace, number), explained(own.call, Known.at(trace, number, self.exact))
+        when, args = recorded(trace, number), explained(own.call, KnownFacts.at(trace, number, self.exact))
         for step in book.children(at):
             if step.tool == own.call.tool and merged(step.args, args) is not None and step.when == when:
                 return step.id
@@ -225,23 +235,23 @@ def moment(trace: TaskTrace, number: int, version: str) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
-def own_args(call: Call) -> dict[str, Any]:
+def own_args(call: TraceCall) -> dict[str, Any]:
     """The arguments of a call, without those that are specific to one run."""
     return {name: value for name, value in call.args.items() if name not in OF_A_RUN or call.tool == DONE}
 
 
-def is_plain_and_new(call: Call, known: Known) -> bool:
+def is_plain_and_new(call: TraceCall, known: KnownFacts) -> bool:
     """Whether its text arguments are plain words that do not occur in a tenant's text of an earlier answer."""
     theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
     return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))
 
 
-def changed_under(before: Step, facts: dict[str, str]) -> bool:
+def changed_under(before: TraceStep, facts: dict[str, str]) -> bool:
     """Whether something else has changed what a task is about since `before`, a step that changed nothing itself."""
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
 
 
-def situation(trace: TaskTrace, number: int, call: Call, view: View) -> dict[str, str]:
+def situation(trace: TaskTrace, number: int, call: TraceCall, view: WorldView) -> dict[str, str]:
     """The facts before a call, each by what it is about, including what the call names."""
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
@@ -251,7 +261,7 @@ def recorded(trace: TaskTrace, number: int) -> dict[str, str]:
     return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
 
 
-def _labelled(trace: TaskTrace, number: int, call: Call, fact: Callable[[str], str | None]) -> dict[str, str]:
+def _labelled(trace: TaskTrace, number: int, call: TraceCall, fact: Callable[[str], str | None]) -> dict[str, str]:
     """Label the facts before a call. Before a look, or an answer about an act, only the previous answer counts."""
     before = trace.steps[:number]
     named = [("{" + slot + "}", str(value)) for slot, value in trace.slots.items()]

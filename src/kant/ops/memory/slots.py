@@ -20,9 +20,9 @@ from typing import Any
 
 from kant.model.job import LEVELS
 from kant.ops.facts import kind_in
-from kant.ops.memory.traces import DONE, Call, TaskTrace
+from kant.ops.memory.traces import DONE, TaskTrace, TraceCall
 from kant.ops.orders import KINDS
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 WORDS = {*KINDS, *LEVELS, "", "waiting", "blocked", "running", "stopping", "held", "user", "queue"}
 """Words of the tools themselves: they mean the same in every task."""
@@ -40,7 +40,7 @@ class UnknownError(Exception):
     """The explanations do not determine the argument."""
 
 
-def slots_of(task: str, view: View) -> tuple[str, dict[str, Any]]:
+def slots_of(task: str, view: WorldView) -> tuple[str, dict[str, Any]]:
     """The words of a task with slots for names and numbers, and the slots: `drain {node}`, {"node": "node-00003"}."""
     slots: dict[str, Any] = {}
     parts: list[str] = []
@@ -68,7 +68,7 @@ def _kind(word: str) -> str:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownFacts:
     """What explanations may refer to: the task, its slots, the answers so far, and the row of a list (`each`).
 
     `exact`: values also explain themselves, as in a replay without slots.
@@ -82,12 +82,12 @@ class Known:
     _leaves: list[tuple[str, Any]] | None = field(default=None)
 
     @classmethod
-    def at(cls, trace: TaskTrace, step: int, exact: bool = False) -> Known:
+    def at(cls, trace: TaskTrace, step: int, exact: bool = False) -> KnownFacts:
         """The knowledge before a step."""
         return cls(trace.task, trace.slots, [each.answer or {} for each in trace.steps[:step]], exact=exact)
 
-    def within(self, row: Any) -> Known:
-        return Known(self.task, self.slots, self.answers, row, self.exact)
+    def within(self, row: Any) -> KnownFacts:
+        return KnownFacts(self.task, self.slots, self.answers, row, self.exact)
 
     def leaves(self) -> list[tuple[str, Any]]:
         """All scalar values in the answers, each with its path."""
@@ -129,7 +129,7 @@ def _chosen(rows: Any, key: str, sign: str, value: Any) -> list[Any]:
     return [row for row in rows if isinstance(row.get(key), list | dict) and value in row[key]]
 
 
-def _at(known: Known, path: str) -> Any:
+def _at(known: KnownFacts, path: str) -> Any:
     """The value at a path. Raises UnknownError."""
     first, *rest = path.split("/")
     try:
@@ -150,7 +150,7 @@ def _at(known: Known, path: str) -> Any:
 # --- explain ----------------------------------------------------------------------------------------------------------
 
 
-def explained(call: Call, known: Known) -> dict[str, Any]:
+def explained(call: TraceCall, known: KnownFacts) -> dict[str, Any]:
     """The arguments of a call with all their explanations; without the `key` of a submission, new in each run.
 
     In the final call a plain word such as `done` explains itself: the facts decide about it as about the call.
@@ -163,7 +163,7 @@ def explained(call: Call, known: Known) -> dict[str, Any]:
     return found
 
 
-def _explain(value: Any, known: Known, key: str = "") -> Any:
+def _explain(value: Any, known: KnownFacts, key: str = "") -> Any:
     if key == "reason":
         return "{task}"
     if isinstance(value, dict):
@@ -178,7 +178,7 @@ def _explain(value: Any, known: Known, key: str = "") -> Any:
     return _pack(list(dict.fromkeys(_alternatives(value, known, key))))
 
 
-def _for_each(value: Any, rows: list[Any], path: str, known: Known) -> Iterator[Any]:
+def _for_each(value: Any, rows: list[Any], path: str, known: KnownFacts) -> Iterator[Any]:
     """Yield one pattern for all entries of a value, each made from one row, if there is such a pattern."""
     if len(rows) != len(value):
         return
@@ -192,7 +192,7 @@ def _for_each(value: Any, rows: list[Any], path: str, known: Known) -> Iterator[
         yield {"each": path, "as": pattern}
 
 
-def _alternatives(value: Any, known: Known, key: str) -> Iterator[Any]:
+def _alternatives(value: Any, known: KnownFacts, key: str) -> Iterator[Any]:
     if isinstance(value, bool) or value is None or (isinstance(value, str) and value in WORDS):
         yield value
         return
@@ -230,7 +230,7 @@ def has_ask(node: Any) -> bool:
     return isinstance(node, list) and any(has_ask(each) for each in node)
 
 
-def is_known(node: Any, known: Known) -> bool:
+def is_known(node: Any, known: KnownFacts) -> bool:
     """Whether its explanations determine a value here."""
     try:
         value_of(node, known)
@@ -288,7 +288,7 @@ def _meet(one: Any, other: Any) -> Any:
 # --- evaluate ---------------------------------------------------------------------------------------------------------
 
 
-def value_of(node: Any, known: Known) -> Any:
+def value_of(node: Any, known: KnownFacts) -> Any:
     """The value of explanations here. Raises UnknownError if they give none, or different ones."""
     if isinstance(node, dict):
         if "ask" in node:
@@ -312,7 +312,7 @@ def value_of(node: Any, known: Known) -> Any:
     return node
 
 
-def _of(text: str, known: Known) -> Any:
+def _of(text: str, known: KnownFacts) -> Any:
     if text == "task":
         return known.task
     path, _, sum = text.partition(" ")

@@ -14,11 +14,11 @@ from threading import Condition
 from typing import Any
 
 from kant.ops.facts import about
-from kant.ops.memory.replay import Run
+from kant.ops.memory.replay import RunbookRun
 from kant.ops.memory.slots import slots_of
-from kant.ops.memory.traces import ACTS, Answer, Call, Tools, amounts
+from kant.ops.memory.traces import ACTS, Answer, TraceCall, TracedTools, amounts
 from kant.ops.past_question import MOST
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 MOST_AT_ONCE = 8
 SEEN = ("start_now", "stop", "move")
@@ -28,13 +28,13 @@ SEEN = ("start_now", "stop", "move")
 class _Group:
     """The members that have planned or are ready to act, and their results; one lock excludes planning, too."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: TracedTools) -> None:
         self.tools, self.news = tools, Condition()
         self.plans: dict[_Member, Answer] = {}
-        self.ready: dict[_Member, Call] = {}
+        self.ready: dict[_Member, TraceCall] = {}
         self.done: dict[_Member, Answer] = {}
 
-    def act(self, own: _Member, call: Call) -> Answer:
+    def act(self, own: _Member, call: TraceCall) -> Answer:
         """Act when all who have planned are ready: the first of them acts for all."""
         with self.news:
             self.ready[own] = call
@@ -60,11 +60,11 @@ class _Group:
         plans = [self.plans[own] for own in those]
         if len(those) < 2 or len(orders) > MOST or {each["version"] for each in plans} != {self.tools.view().version}:
             return
-        plan = self.tools.call(Call("plan", {"orders": orders}))
+        plan = self.tools.call(TraceCall("plan", {"orders": orders}))
         if not has_their_effects(plan, plans):
             return
         reason = "; ".join(dict.fromkeys(str(self.ready[own].args.get("reason", "")) for own in those))
-        answer = self.tools.call(Call("apply", {"plan_id": plan["plan_id"], "reason": reason}))
+        answer = self.tools.call(TraceCall("apply", {"plan_id": plan["plan_id"], "reason": reason}))
         if not answer.get("refused"):
             for own in those:
                 del self.ready[own], self.plans[own]
@@ -90,12 +90,12 @@ def has_their_effects(plan: Answer, plans: Sequence[Answer]) -> bool:
 class _Member:
     """The tools of one of several tasks."""
 
-    def __init__(self, tools: Tools, group: _Group, number: int) -> None:
+    def __init__(self, tools: TracedTools, group: _Group, number: int) -> None:
         self.tools, self.group, self.number = tools, group, number
         self.view = tools.view
         self.orders: list[Any] = []
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: TraceCall) -> Answer:
         if call.tool in ACTS:
             return self.group.act(self, call)
         if call.tool == "plan":
@@ -116,18 +116,20 @@ class _Member:
             self.group.news.notify_all()
 
 
-def waits_for(tasks: Sequence[str], view: View) -> list[list[int]]:
+def waits_for(tasks: Sequence[str], view: WorldView) -> list[list[int]]:
     """For each task, the earlier tasks that are about a common thing."""
     scopes = [about(view, [str(value) for value in slots_of(task, view)[1].values()]).keys() for task in tasks]
     return [[n for n in range(m) if scopes[n] & scopes[m]] for m in range(len(tasks))]
 
 
-def run_together(tasks: Sequence[str], tools: Tools, begin: Callable[[str, Tools], Run]) -> list[Run]:
+def run_together(
+    tasks: Sequence[str], tools: TracedTools, begin: Callable[[str, TracedTools], RunbookRun]
+) -> list[RunbookRun]:
     """Run all tasks; `begin` creates the run of each. A task is not begun if one that it waits for did not end."""
     group = _Group(tools)
-    found: list[Future[Run]] = []
+    found: list[Future[RunbookRun]] = []
 
-    def one(number: int, task: str, earlier: list[Future[Run]]) -> Run:
+    def one(number: int, task: str, earlier: list[Future[RunbookRun]]) -> RunbookRun:
         stopped = [each.result().task for each in earlier if not each.result().trace.ended]
         own = _Member(tools, group, number)
         run = begin(task, own)

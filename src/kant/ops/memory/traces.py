@@ -19,7 +19,7 @@ from kant.model.errors import InputError
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.look import LOOKS
 from kant.ops.text import meant, one_line
-from kant.ops.view import View
+from kant.ops.view import WorldView
 
 Answer = dict[str, Any]
 DONE = "done"
@@ -27,21 +27,21 @@ DONE = "done"
 ACTS = ("apply", "undo", "submit")
 
 
-class Call(Struct, frozen=True):
+class TraceCall(Struct, frozen=True):
     """A call of a tool."""
 
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
 
 
-class Step(Struct, omit_defaults=True):
+class TraceStep(Struct, omit_defaults=True):
     """A call of a task, the facts before it about all things named so far, and its answer (None: unknown).
 
     `scope` is a digest of everything that the task was about before it, `version` that of the whole state. `by` says
     who chose it: the model, or a runbook.
     """
 
-    call: Call
+    call: TraceCall
     facts: dict[str, str] = field(default_factory=dict)
     answer: Answer | None = None
     scope: str = ""
@@ -57,7 +57,7 @@ class TaskTrace(Struct):
 
     task: str
     slots: dict[str, Any] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TraceStep] = field(default_factory=list)
     id: str = ""
     words: str = ""
 
@@ -65,7 +65,7 @@ class TaskTrace(Struct):
     def ended(self) -> bool:
         return bool(self.steps) and self.steps[-1].call.tool == DONE and self.steps[-1].answer is not None
 
-    def names(self, call: Call | None = None) -> list[str]:
+    def names(self, call: TraceCall | None = None) -> list[str]:
         """The names in the task, in its calls so far, and in `call`."""
         calls = [step.call for step in self.steps] + ([call] if call is not None else [])
         named = (text for each in calls for _, text in labels_of(each.args, ""))
@@ -77,14 +77,14 @@ class TaskTrace(Struct):
         return (self.steps[-1].answer or {}) if self.steps else {}
 
 
-class Tools(Protocol):
+class TracedTools(Protocol):
     """The means to do a task: the tools of an assistant, and a view of the state, for pre-conditions."""
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: TraceCall) -> Answer:
         """Call a tool; a refusal is an answer too, with `refused` and `sentence`."""
         ...
 
-    def view(self) -> View:
+    def view(self) -> WorldView:
         """The present state."""
         ...
 
@@ -95,11 +95,11 @@ class DeskTools:
     def __init__(self, desk: Desk, agreed: Callable[[str], str] = lambda question: "") -> None:
         self.desk, self.agreed = desk, agreed
 
-    def view(self) -> View:
+    def view(self) -> WorldView:
         with self.desk.alone():
             return self.desk.world.view()
 
-    def call(self, call: Call) -> Answer:
+    def call(self, call: TraceCall) -> Answer:
         if call.tool == DONE:
             return {}
         act = getattr(self.desk, call.tool) if call.tool in (*ACTS, "plan") else None

@@ -12,10 +12,47 @@ from itertools import count, cycle, product
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.optimize.calendar.booking import Booking
-from kant.optimize.calendar.first_fit import first_fit, rank_of
+from kant.compiled import compiled
+from kant.optimize.calendar.booking import LineBooking
 from kant.optimize.calendar.kernels import FEWEST, LOWEST, OPEN, TIGHTEST, search
 from kant.optimize.calendar.sections import Numbers, Sections, sections_of
+
+
+@compiled
+def first_fit(s: Sections, order: Numbers, offsets: Numbers) -> int:
+    """Fill `offsets`, the pinned bookings first and then in `order`; returns the GPUs that the plan needs.
+
+    Collisions between pinned bookings are not detected.
+    """
+    n = s.gpus.shape[0]
+    offsets[:] = s.pinned
+    needed = 0
+    for i in range(n):
+        if offsets[i] >= 0:
+            needed = max(needed, offsets[i] + s.gpus[i])
+    for x in range(n):
+        i = order[x]
+        if offsets[i] >= 0:
+            continue
+        at, settled = 0, False
+        while not settled:
+            settled = True
+            for y in range(s.meets_from[i], s.meets_from[i + 1]):
+                j = s.meets[y]
+                if offsets[j] >= 0 and at < offsets[j] + s.gpus[j] and offsets[j] < at + s.gpus[i]:
+                    at = (offsets[j] + s.gpus[j] + s.alignment[i] - 1) // s.alignment[i] * s.alignment[i]
+                    settled = False
+        offsets[i] = at
+        needed = max(needed, at + s.gpus[i])
+    return needed
+
+
+def rank_of(order: Numbers) -> Numbers:
+    """The position of each booking in an order."""
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank
+
 
 SLICE = 20_000
 """Nodes of a first attempt. Attempts differ in the order of alternatives and the choice of sections, and grow."""
@@ -30,7 +67,7 @@ STEPS = 250_000_000
 
 
 @dataclass(slots=True)
-class Budget:
+class SearchBudget:
     """The number of search nodes that may still be visited."""
 
     nodes: int
@@ -52,7 +89,7 @@ class Attempts:
     _failed: dict[int, Numbers] = field(default_factory=dict)
     _ways: dict[int, Iterator[tuple[int, Numbers, int]]] = field(default_factory=dict)
 
-    def fit(self, capacity: int, budget: Budget, most: int = 1 << 62) -> tuple[int, Numbers]:
+    def fit(self, capacity: int, budget: SearchBudget, most: int = 1 << 62) -> tuple[int, Numbers]:
         """Return FOUND with the offsets of a plan, NONE, or OPEN if the budget or `most` of its nodes are spent.
 
         Starting an attempt has a cost, too, so it is charged at least one node for each booking.
@@ -101,7 +138,7 @@ def _order(size: NDArray[np.float64]) -> Numbers:
     return np.argsort(-size, kind="stable").astype(np.int64)
 
 
-def attempts_at(bookings: Sequence[Booking]) -> Attempts:
+def attempts_at(bookings: Sequence[LineBooking]) -> Attempts:
     """Create attempts at these bookings."""
     gpus = np.array([b.gpus for b in bookings], float)
     windows = np.array([b.end - b.start for b in bookings], float)

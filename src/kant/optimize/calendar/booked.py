@@ -14,7 +14,7 @@ from kant.model.units import FOREVER, GPU
 Kind = Literal["running", "reserved", "booked", "maintenance"]
 
 
-class BookedGpus(NamedTuple):
+class HeldGpus(NamedTuple):
     """GPUs of a job, or of a node out of service, from `start` to before `end` (microseconds; FOREVER: open).
 
     `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. A job runs
@@ -49,12 +49,12 @@ class Collision(NamedTuple):
 
 def booked_in(
     state: ClusterState, now: int, end_of: Callable[[int], int], preempts: bool = False
-) -> tuple[list[BookedGpus], list[str]]:
+) -> tuple[list[HeldGpus], list[str]]:
     """The bookings of a state in order of their start, and the jobs that are left out because they share GPUs.
 
     `end_of` gives the expected end of a running job, by its row. `preempts`: whether the profile preempts jobs.
     """
-    found: list[BookedGpus] = []
+    found: list[HeldGpus] = []
     shared = []
     for row, held in state.running.items():
         if _is_whole(held):
@@ -63,20 +63,20 @@ def booked_in(
             end = max(end_of(row), now + 1)
             if inside in state.bookings:
                 end = min(end, max(state.bookings[inside].end, now + 1))
-            found.append(BookedGpus(state.ids[row], "running", now, end, _gpus_of(held), False, inside, yields))
+            found.append(HeldGpus(state.ids[row], "running", now, end, _gpus_of(held), False, inside, yields))
         else:
             shared.append(state.ids[row])
     for row, reservation in state.reserved.items():
         held = reservation.allocation
         if _is_whole(held):
             end = max(reservation.end, reservation.start + 1)
-            found.append(BookedGpus(state.ids[row], "reserved", reservation.start, end, _gpus_of(held)))
+            found.append(HeldGpus(state.ids[row], "reserved", reservation.start, end, _gpus_of(held)))
         else:
             shared.append(state.ids[row])
     for name, booking in state.bookings.items():
         if booking.end > now:
             held_by = tuple(sorted(booking.devices().items()))
-            found.append(BookedGpus(name, "booked", booking.start, booking.end, held_by))
+            found.append(HeldGpus(name, "booked", booking.start, booking.end, held_by))
     found += out_of_service(state, now)
     found = [booking for booking in found if booking.held]
     return sorted(found, key=lambda booking: (booking.start, booking.id, booking.kind)), sorted(shared)
@@ -95,7 +95,7 @@ def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(masks.items()))
 
 
-def out_of_service(state: ClusterState, now: int) -> Iterator[BookedGpus]:
+def out_of_service(state: ClusterState, now: int) -> Iterator[HeldGpus]:
     """Nodes that take no jobs, and lost devices. A node with a drain deadline is free of jobs from then on."""
     for index, node in enumerate(state.nodes):
         status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
@@ -105,12 +105,12 @@ def out_of_service(state: ClusterState, now: int) -> Iterator[BookedGpus]:
             until = state.health.drains.get(index)
             soft = status not in (NodeStatus.FAILED, NodeStatus.RETIRED) and until is None
             start = now if until is None else max(until, now)
-            yield BookedGpus(node.name, "maintenance", start, FOREVER, ((index, every),), soft)
+            yield HeldGpus(node.name, "maintenance", start, FOREVER, ((index, every),), soft)
         elif index in state.health.lost:
-            yield BookedGpus(node.name, "maintenance", now, FOREVER, ((index, state.health.lost[index]),))
+            yield HeldGpus(node.name, "maintenance", now, FOREVER, ((index, state.health.lost[index]),))
 
 
-def collisions(bookings: Sequence[BookedGpus]) -> list[Collision]:
+def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
     """Each pair that holds the same GPUs at some time, on the first such node, in order of time."""
     on: dict[int, list[tuple[int, int]]] = {}
     for number, booking in enumerate(bookings):
@@ -128,7 +128,7 @@ def collisions(bookings: Sequence[BookedGpus]) -> list[Collision]:
     return sorted(found.values(), key=lambda each: (each.since, each.first, each.second))
 
 
-def _bears(one: BookedGpus, two: BookedGpus) -> bool:
+def _bears(one: HeldGpus, two: HeldGpus) -> bool:
     """Whether one of the two lets the other finish."""
     kinds = {one.kind, two.kind}
     if kinds == {"running", "booked"}:

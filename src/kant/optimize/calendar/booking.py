@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 from kant.model.errors import InputError
 
@@ -13,7 +13,7 @@ LARGEST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class LineBooking:
     """Contiguous GPUs on a line, from `start` to before `end`.
 
     A line is any contiguous range: the GPUs of a node, of an NVLink domain, of a leaf, of a row of racks. Times are
@@ -58,22 +58,6 @@ class Booking:
         if since < self.end:
             yield since, self.end
 
-    def meets(self, other: Booking) -> bool:
+    def meets(self, other: LineBooking) -> bool:
         """Whether both bookings hold GPUs at some common time."""
         return any(a < d and c < b for a, b in self.spans() for c, d in other.spans())
-
-
-def faults(bookings: Sequence[Booking], offsets: Sequence[int], capacity: int) -> list[str]:
-    """The errors of a plan that gives each booking its first GPU, as sentences; empty for a valid plan."""
-    found = []
-    for booking, offset in zip(bookings, offsets, strict=True):
-        if not 0 <= offset <= capacity - booking.gpus:
-            found.append(f"{booking.id} leaves the line")
-        if offset % booking.alignment:
-            found.append(f"{booking.id} is not aligned")
-        if booking.offset is not None and booking.offset != offset:
-            found.append(f"{booking.id} is not where it must be")
-    for (one, first), (other, second) in combinations(zip(bookings, offsets, strict=True), 2):
-        if first < second + other.gpus and second < first + one.gpus and one.meets(other):
-            found.append(f"{one.id} and {other.id} hold the same GPUs")
-    return found

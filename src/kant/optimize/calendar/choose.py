@@ -17,7 +17,7 @@ from kant.model.errors import InputError
 from kant.model.job import LEVELS
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER
-from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.booking import LineBooking
 from kant.optimize.calendar.solve import solve
 
 LIMIT = 0.3
@@ -31,7 +31,7 @@ Held = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlaceRequest:
     """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
     With "" they are in one node if one is large enough, else anywhere along the cluster. `model` "": of any one model.
@@ -55,11 +55,11 @@ class Taken:
     start: int
     end: int
     held: Held
-    request: Request | None = None
+    request: PlaceRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlaceChoice:
     """The place of a reservation, or what is in the way.
 
     `held`: its GPUs; empty if there is no place. `moved` has the new places of other reservations. `collide` names
@@ -76,7 +76,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GpuLine:
     """The GPUs of some nodes, node after node; each node has `width` GPUs."""
 
     name: str
@@ -88,7 +88,7 @@ class Line:
         """The number of GPUs on the line."""
         return len(self.nodes) * self.width
 
-    def size(self, request: Request) -> int:
+    def size(self, request: PlaceRequest) -> int:
         """The number of GPUs that a reservation holds on this line."""
         return -(-request.gpus // self.width) * self.width if request.whole else request.gpus
 
@@ -107,16 +107,16 @@ class Line:
             yield from (at * self.width + device for device in range(self.width) if bits >> device & 1)
 
 
-def choose(spec: ClusterSpec, request: Request, taken: Sequence[Taken], now: int) -> Choice:
+def choose(spec: ClusterSpec, request: PlaceRequest, taken: Sequence[Taken], now: int) -> PlaceChoice:
     """Choose the place of a reservation. Raises InputError if the empty cluster could not hold it."""
     lines = lines_of(spec, request)
     found = _beside(lines, request, taken)
     if found is not None:
-        return Choice(found[0].held(found[1], found[0].size(request)), {}, line=found[0].name)
+        return PlaceChoice(found[0].held(found[1], found[0].size(request)), {}, line=found[0].name)
     return _moving(spec, lines, request, taken, now)
 
 
-def lines_of(spec: ClusterSpec, request: Request) -> list[Line]:
+def lines_of(spec: ClusterSpec, request: PlaceRequest) -> list[GpuLine]:
     """The lines that are long enough for it, in the order of the cluster. Raises InputError if there is none."""
     level = level_of(spec, request)
     if request.within not in ("", CLUSTER, *LEVELS):
@@ -136,7 +136,7 @@ def lines_of(spec: ClusterSpec, request: Request) -> list[Line]:
     for domain, kinds in domains.items():
         for (_, width), nodes in kinds.items():
             name = spec.nodes[nodes[0]].name if level == "node" else " ".join((level, *filter(None, domain[-1:])))
-            found.append(Line(name, tuple(nodes), width))
+            found.append(GpuLine(name, tuple(nodes), width))
     fits = [line for line in found if line.gpus >= line.size(request)]
     if not fits:
         most = max((line.gpus for line in found), default=0)
@@ -145,7 +145,7 @@ def lines_of(spec: ClusterSpec, request: Request) -> list[Line]:
     return fits
 
 
-def level_of(spec: ClusterSpec, request: Request) -> str:
+def level_of(spec: ClusterSpec, request: PlaceRequest) -> str:
     """The level of the line. A reservation that fits into a node gets one, which is in one domain of every level."""
     widest = max((node.gpus for node in spec.nodes if not node.mig and request.model in ("", node.model)), default=0)
     if request.gpus <= widest or request.within == "node":
@@ -174,14 +174,14 @@ def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
 # --- without moves -----------------------------------------------------------------------------------------------
 
 
-def _beside(lines: Sequence[Line], request: Request, taken: Iterable[Taken]) -> tuple[Line, int] | None:
+def _beside(lines: Sequence[GpuLine], request: PlaceRequest, taken: Iterable[Taken]) -> tuple[GpuLine, int] | None:
     """The line and place where it fits without moves: the fullest such line, or the first of equals."""
     busy: dict[int, int] = {}
     for each in taken:
         if each.start < request.end and request.start < each.end:
             for node, bits in each.held.items():
                 busy[node] = busy.get(node, 0) | bits
-    best: tuple[int, int, Line, int] | None = None
+    best: tuple[int, int, GpuLine, int] | None = None
     for number, line in enumerate(lines):
         blocked = set(line.places(busy))
         first = _first_free(line, blocked, line.size(request), alignment(line, request))
@@ -191,7 +191,7 @@ def _beside(lines: Sequence[Line], request: Request, taken: Iterable[Taken]) -> 
     return None if best is None else best[2:]
 
 
-def _first_free(line: Line, blocked: set[int], gpus: int, step: int) -> int | None:
+def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int | None:
     """The lowest place, a multiple of `step`, from which `gpus` GPUs are free."""
     first = 0
     while first + gpus <= line.gpus:
@@ -202,12 +202,12 @@ def _first_free(line: Line, blocked: set[int], gpus: int, step: int) -> int | No
     return None
 
 
-def alignment(line: Line, request: Request) -> int:
+def alignment(line: GpuLine, request: PlaceRequest) -> int:
     """The alignment of a reservation: of more GPUs than a node has, the width of a node."""
     return line.width if request.whole or request.gpus > line.width else 1
 
 
-def _later(lines: Sequence[Line], request: Request, taken: Sequence[Taken]) -> int:
+def _later(lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Taken]) -> int:
     """The first later start at which it fits without moves; -1 for none."""
     length = request.end - request.start
     for start in sorted({each.end for each in taken if request.start < each.end < FOREVER}):
@@ -219,10 +219,12 @@ def _later(lines: Sequence[Line], request: Request, taken: Sequence[Taken]) -> i
 # --- with moves of others ----------------------------------------------------------------------------------------
 
 
-def _moving(spec: ClusterSpec, lines: Sequence[Line], request: Request, taken: Sequence[Taken], now: int) -> Choice:
+def _moving(
+    spec: ClusterSpec, lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Taken], now: int
+) -> PlaceChoice:
     """The line with the fewest moves; otherwise the collisions on the line that has the fewest."""
-    best: Choice | None = None
-    worst: Choice | None = None
+    best: PlaceChoice | None = None
+    worst: PlaceChoice | None = None
     later = _later(lines, request, taken)
     free = {each.who: lines_of(spec, each.request) for each in taken if each.request is not None and each.start > now}
     ranked = sorted(lines, key=lambda line: sum(_load(line, each, request) for each in taken))
@@ -237,29 +239,29 @@ def _moving(spec: ClusterSpec, lines: Sequence[Line], request: Request, taken: S
             }
             held = places.pop(request.name)
             if best is None or len(places) < len(best.moved):
-                best = Choice(held, places, line=line.name)
+                best = PlaceChoice(held, places, line=line.name)
         elif best is None:
             names = tuple(dict.fromkeys(who[i] for i in answer.collide if who[i] != request.name))
             if worst is None or (len(worst.collide) == 0 or 0 < len(names) < len(worst.collide)):
-                worst = Choice({}, {}, names, answer.minimal, line.name, later)
+                worst = PlaceChoice({}, {}, names, answer.minimal, line.name, later)
     found = best or worst
     assert found is not None, "some line is long enough"
     return found
 
 
-def _load(line: Line, each: Taken, request: Request) -> int:
+def _load(line: GpuLine, each: Taken, request: PlaceRequest) -> int:
     meets = each.start < request.end and request.start < each.end
     return sum(each.held[node].bit_count() for node in line.nodes if node in each.held) if meets else 0
 
 
 def _calendar(
-    line: Line, request: Request, taken: Sequence[Taken], free: Mapping[str, list[Line]], now: int
-) -> tuple[list[Booking], list[str], list[int]]:
+    line: GpuLine, request: PlaceRequest, taken: Sequence[Taken], free: Mapping[str, list[GpuLine]], now: int
+) -> tuple[list[LineBooking], list[str], list[int]]:
     """The calendar of a line: its bookings, the owner of each, and the present place of each (-1: the new one).
 
     `free` has the lines of each reservation that may move.
     """
-    rows = [Booking(request.name, request.start, request.end, line.size(request), alignment(line, request))]
+    rows = [LineBooking(request.name, request.start, request.end, line.size(request), alignment(line, request))]
     who, offsets = [request.name], [-1]
     covered: dict[int, list[tuple[int, int]]] = {}
     nodes = set(line.nodes)
@@ -268,7 +270,7 @@ def _calendar(
             continue
         own = each.request
         if own is not None and line in free.get(each.who, ()) and nodes >= each.held.keys():
-            rows.append(Booking(each.who, each.start, each.end, line.size(own), alignment(line, own)))
+            rows.append(LineBooking(each.who, each.start, each.end, line.size(own), alignment(line, own)))
             who.append(each.who)
             offsets.append(next(line.places(each.held)))
             continue
@@ -280,7 +282,7 @@ def _calendar(
         pinned.sort(key=lambda one: (one[1], one[0]))
         for (run, _), group in groupby(enumerate(pinned), key=lambda one: ((one[1][1]), one[1][0] - one[0])):
             first, *rest = [place for _, (place, _) in group]
-            rows.append(Booking(each.who, run[0], run[1], 1 + len(rest), offset=first))
+            rows.append(LineBooking(each.who, run[0], run[1], 1 + len(rest), offset=first))
             who.append(each.who)
             offsets.append(first)
     return rows, who, offsets

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from kant.model.errors import InputError
 from kant.model.units import parse_duration
-from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.booking import LineBooking
 
 KANT = ("id", "start", "end", "gpus")
 MINIMALLOC = ("id", "lower", "upper", "size")
@@ -35,7 +35,7 @@ Otherwise = TypeVar("Otherwise", int, None)
 class CalendarFile(NamedTuple):
     """The bookings of one calendar; `timed` if its times are microseconds and not plain numbers."""
 
-    bookings: tuple[Booking, ...]
+    bookings: tuple[LineBooking, ...]
     timed: bool
 
 
@@ -50,7 +50,7 @@ def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
     unknown = [name for name in header if name not in (*needed, *OPTIONAL)]
     if unknown or len(set(header)) < len(header):
         raise InputError(f"{path}, header", f"each column once, and of {', '.join((*needed, *OPTIONAL))}", header)
-    bookings: list[Booking] = []
+    bookings: list[LineBooking] = []
     instances: dict[str, None] = {}
     seen: set[tuple[str, str]] = set()
     for line, cells in rows[1:]:
@@ -94,7 +94,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}, line {reader.line_num}", f"a row of a CSV table ({error})") from None
 
 
-def _booking(row: dict[str, str], columns: tuple[str, ...], timed: bool, where: str) -> Booking:
+def _booking(row: dict[str, str], columns: tuple[str, ...], timed: bool, where: str) -> LineBooking:
     time = parse_duration if timed else _whole
     gaps = []
     for part in row.get("gaps", "").split():
@@ -106,7 +106,7 @@ def _booking(row: dict[str, str], columns: tuple[str, ...], timed: bool, where: 
     if not row[name]:
         raise InputError(f"{where}, field id", "a name")
     try:
-        return Booking(
+        return LineBooking(
             row[name],
             time(row[start], f"{where}, field {start}"),
             time(row[end], f"{where}, field {end}"),

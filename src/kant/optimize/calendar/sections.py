@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.optimize.calendar.booking import Booking
+from kant.optimize.calendar.booking import LineBooking
 
 Numbers = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class Sections(NamedTuple):
     twin: Numbers  # the previous booking that is equal except for its id, -1 for none
 
 
-def sections_of(bookings: Sequence[Booking]) -> Sections:
+def sections_of(bookings: Sequence[LineBooking]) -> Sections:
     """The arrays of these bookings."""
     count = len(bookings)
     covers = _covers(bookings)
@@ -65,7 +65,7 @@ def sections_of(bookings: Sequence[Booking]) -> Sections:
     )
 
 
-def _covers(bookings: Sequence[Booking]) -> NDArray[np.bool_]:
+def _covers(bookings: Sequence[LineBooking]) -> NDArray[np.bool_]:
     edges = sorted({edge for booking in bookings for span in booking.spans() for edge in span})
     at = {edge: k for k, edge in enumerate(edges)}
     covers = np.zeros((len(bookings), max(len(edges) - 1, 1)), np.bool_)

@@ -7,12 +7,77 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from kant.model.errors import InputError
-from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, Budget, attempts_at
-from kant.optimize.calendar.booking import LARGEST, Booking
-from kant.optimize.calendar.collision import collision, pinned_collision
+from kant.optimize.calendar.attempts import SLICE, TOUR, Attempts, SearchBudget, attempts_at
+from kant.optimize.calendar.booking import LARGEST, LineBooking
 from kant.optimize.calendar.kernels import FOUND, NONE
-from kant.optimize.calendar.sections import Numbers, peak
+from kant.optimize.calendar.sections import Numbers, peak, sections_of
+
+TRIAL = 2 * TOUR * SLICE
+"""The node limit for the question whether the remaining bookings collide without some of them."""
+
+
+def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudget) -> tuple[tuple[int, ...], bool]:
+    """The rows of bookings that do not fit together, and whether the set is known to be minimal.
+
+    Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
+    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the budget leaves the question
+    open; when it is spent the set stays as it is.
+    """
+    pinned = pinned_collision(bookings, capacity)
+    if pinned:
+        return pinned, True
+    rows = _overload(bookings, capacity) or list(range(len(bookings)))
+    minimal = True
+    size = max(len(rows) // 2, 1)
+    while True:
+        k = 0
+        while k < len(rows):
+            rest = rows[:k] + rows[k + size :]
+            found = FOUND
+            if rest and budget.spent:
+                return tuple(rows), False
+            if rest:
+                found, _ = attempts_at([bookings[i] for i in rest]).fit(capacity, budget, TRIAL)
+            if found == NONE:
+                rows = rest
+            else:
+                minimal = minimal and (found == FOUND or size > 1)
+                k += size
+        if size == 1:
+            return tuple(rows), minimal
+        size = max(size // 2, 1)
+
+
+def _overload(bookings: Sequence[LineBooking], capacity: int) -> list[int] | None:
+    """The largest bookings at one time that exceed the capacity together; of such sets the smallest."""
+    sections = sections_of(bookings)
+    best: list[int] | None = None
+    for k in range(sections.covers.shape[1]):
+        rows = np.flatnonzero(sections.covers[:, k])
+        rows = rows[np.argsort(-sections.gpus[rows], kind="stable")]
+        reach = np.cumsum(sections.gpus[rows])
+        if reach[-1] > capacity:
+            needed = int(np.argmax(reach > capacity)) + 1
+            if best is None or needed < len(best):
+                best = sorted(rows[:needed].tolist())
+    return best
+
+
+def pinned_collision(bookings: Sequence[LineBooking], capacity: int) -> tuple[int, ...]:
+    """A pinned booking that leaves the line, or two that collide; empty if there is none."""
+    pinned = [(i, b, b.offset) for i, b in enumerate(bookings) if b.offset is not None]
+    for i, one, first in pinned:
+        if first + one.gpus > capacity:
+            return (i,)
+    for i, one, first in pinned:
+        for j, other, second in pinned:
+            if j < i and first < second + other.gpus and second < first + one.gpus and one.meets(other):
+                return (j, i)
+    return ()
+
 
 Status = Literal["fits", "infeasible", "unknown"]
 
@@ -49,7 +114,7 @@ class Answer:
     minimal: bool = False
 
 
-def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
+def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
     """Fit the bookings on a line of `capacity` GPUs.
 
     The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds: about one
@@ -81,7 +146,7 @@ def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit:
     return _answer(status, capacity, best, bound, by_first_fit, attempts, collide, minimal)
 
 
-def solve_least(bookings: Sequence[Booking], nodes: int = NODES, limit: float = math.inf) -> Answer:
+def solve_least(bookings: Sequence[LineBooking], nodes: int = NODES, limit: float = math.inf) -> Answer:
     """The plan on the shortest line found: the shortest possible if `needed` is `lower_bound`.
 
     The search ends after `nodes` or `limit`, as that of `solve`. Raises InputError if nothing is booked.
@@ -97,11 +162,11 @@ def solve_least(bookings: Sequence[Booking], nodes: int = NODES, limit: float = 
     return _answer("fits", best[0], best, bound, fits[0][0], attempts)
 
 
-def _budget(attempts: Attempts, nodes: int, limit: float) -> Budget:
-    return Budget(nodes if limit == math.inf else min(nodes, attempts.nodes_in(limit)))
+def _budget(attempts: Attempts, nodes: int, limit: float) -> SearchBudget:
+    return SearchBudget(nodes if limit == math.inf else min(nodes, attempts.nodes_in(limit)))
 
 
-def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, Numbers]]]:
+def _begin(bookings: Sequence[LineBooking]) -> tuple[Attempts, int, list[tuple[int, Numbers]]]:
     if not bookings:
         raise InputError("the calendar", "at least one booking")
     attempts = attempts_at(bookings)
@@ -110,7 +175,7 @@ def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, 
 
 
 def _shorten(
-    attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: Budget, trial: int
+    attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: SearchBudget, trial: int
 ) -> tuple[tuple[int, Numbers], int]:
     """Look for a plan on a shorter line, by bisection, and for a better lower bound. A trial has `trial` nodes."""
     low, middle = bound, bound

@@ -10,18 +10,18 @@ from kant.model.errors import InputError
 from kant.model.event import GpusBooked
 from kant.model.node import ClusterSpec
 from kant.model.units import GPU
-from kant.optimize.calendar.booking import Booking
-from kant.optimize.calendar.choose import Held, Request, Taken, choose
+from kant.optimize.calendar.booking import LineBooking
+from kant.optimize.calendar.choose import Held, PlaceRequest, Taken, choose
 
 
-def book(bookings: Iterable[Booking], spec: ClusterSpec, where: str) -> list[GpusBooked]:
+def book(bookings: Iterable[LineBooking], spec: ClusterSpec, where: str) -> list[GpusBooked]:
     """An event at time zero for each booking, without collisions. Raises InputError for a booking without a place."""
     taken: dict[str, Taken] = {}
     for one in bookings:
         place = f"{where}, booking {one.id}"
         if one.offset is not None or one.gaps or one.alignment > 1:
             raise InputError(place, "neither offset, gaps nor alignment on a cluster, whose nodes say where")
-        request = Request(one.id, one.gpus, one.start, one.end)
+        request = PlaceRequest(one.id, one.gpus, one.start, one.end)
         try:
             found = choose(spec, request, list(taken.values()), -1)
         except InputError as error:

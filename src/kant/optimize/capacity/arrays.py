@@ -12,7 +12,7 @@ from kant.optimize.capacity.instance import Instance, flat
 Numbers = NDArray[np.int64]
 
 
-class Tasks(NamedTuple):
+class TaskArrays(NamedTuple):
     """The input of the kernels. Times count from the first release."""
 
     duration: Numbers
@@ -28,7 +28,7 @@ class Tasks(NamedTuple):
     cost: Numbers  # by resource
 
 
-def tasks_of(instance: Instance) -> tuple[Tasks, int, int]:
+def tasks_of(instance: Instance) -> tuple[TaskArrays, int, int]:
     """The arrays, the first release, and the ticks from there to the last deadline."""
     rows = flat(instance)
     n = len(rows)
@@ -55,7 +55,7 @@ def tasks_of(instance: Instance) -> tuple[Tasks, int, int]:
         latest[i] = min((latest[j] for j in after[i]), default=rows[i][0].deadline - zero) - duration[i]
     number = np.array([numbers[process.id] for process, _ in rows], np.int64)
     tasks_from = np.searchsorted(number, np.arange(len(instance.processes) + 1)).astype(np.int64)
-    tasks = Tasks(
+    tasks = TaskArrays(
         duration, demand, number, earliest, latest, *_joined(before), *_joined(after), tasks_from,
         np.array([resource.cost for resource in instance.resources], np.int64),
     )  # fmt: skip

@@ -14,17 +14,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import FOREVER, parse_duration, show_duration
-from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Starts, Task, in_order
+from kant.optimize.capacity.instance import MOST, Instance, Process, ProcessTask, Resource, Starts, in_order
 from kant.optimize.capacity.planning import CapacityPlan
+from kant.optimize.instance_file import parse_json, read_json
+from kant.toml_file import read_text
 
 Time = int | str
-T = TypeVar("T")
 
 MOST_TASKS = 200_000
 
@@ -87,7 +88,7 @@ def read_instance(path: Path, format: str | None = None, deadline: float = 1.0) 
         format = "psplib" if path.suffix in (".sm", ".rcp") else "json"
     if format not in ("json", "psplib"):
         raise InputError("--format", "json or psplib", format)
-    text = _text(path)
+    text = read_text(path)
     try:
         return _from_json(text) if format == "json" else _from_psplib(text, deadline)
     except InputError as error:
@@ -96,7 +97,7 @@ def read_instance(path: Path, format: str | None = None, deadline: float = 1.0) 
 
 def read_plan(path: Path) -> Starts:
     """The starts of a plan that was printed with --json."""
-    plan = _decoded(_text(path), PlanFile, str(path))
+    plan = read_json(path, PlanFile)
     return {(row.process, row.task): row.start for row in plan.tasks}
 
 
@@ -143,25 +144,8 @@ def by_day(instance: Instance, plan: CapacityPlan) -> list[dict[str, int]]:
     return found
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a text file that can be read ({error})") from None
-
-
-def _decoded(text: str, kind: type[T], where: str) -> T:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.ValidationError as error:
-        said, _, field = str(error).partition(" - at ")
-        raise InputError(f"{where}, {field or 'the object'}".replace("`", ""), said.removeprefix("Expected ")) from None
-    except msgspec.DecodeError as error:
-        raise InputError(where, f"JSON ({error})") from None
-
-
 def _from_json(text: str) -> Instance:
-    read = _decoded(text, InstanceFile, "JSON")
+    read = parse_json("JSON", text, InstanceFile)
     tick = parse_duration(read.tick, "tick") if read.tick is not None else 0
     if read.tick is not None and tick <= 0:
         raise InputError("tick", "a duration such as 15m", read.tick)
@@ -171,7 +155,7 @@ def _from_json(text: str) -> Instance:
     for row in read.processes:
         where = f"process {row.id}"
         tasks = tuple(
-            Task(
+            ProcessTask(
                 task.id, _ticks(task.duration, tick, f"{where}, task {task.id}, duration", up=True), task.demand,
                 tuple(task.after),
             )
@@ -243,7 +227,7 @@ def _from_psplib(text: str, factor: float) -> Instance:
             before[name].append(str(job))
     resources = [f"R{k + 1}" for k in range(width - 3)]
     tasks = tuple(
-        Task(
+        ProcessTask(
             str(job),
             duration,
             {name: units for name, units in zip(resources, needs, strict=True) if units},

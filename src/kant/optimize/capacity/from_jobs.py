@@ -10,7 +10,7 @@ from kant.model.errors import InputError
 from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.units import GPU
-from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Task
+from kant.optimize.capacity.instance import MOST, Instance, Process, ProcessTask, Resource
 
 UNNAMED = "gpus"
 """The resource of nodes that do not name their GPU model."""
@@ -23,7 +23,7 @@ class JobRun(NamedTuple):
     ran: int
 
 
-class Asked(NamedTuple):
+class JobsAsInstance(NamedTuple):
     """The instance: a process of one task for each job, a resource for each GPU model, counted in GPUs.
 
     `node_gpus` has the GPUs of a node of each resource, `left_out` the jobs without GPUs or with an unknown run time.
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> Asked:
+def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> JobsAsInstance:
     """The instance of these jobs: each may start up to `wait` microseconds after it arrived, or so late that it still
     ends by its due time. Run times are rounded up to ticks.
 
@@ -63,12 +63,12 @@ def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int)
             latest = max(job.due // tick, release + duration)
         if latest > MOST:
             raise InputError("--tick", f"a span of which the journal has at most {MOST:,}", tick)
-        processes.append(Process(job.id, release, latest, (Task("run", duration, {pool: gpus}),)))
+        processes.append(Process(job.id, release, latest, (ProcessTask("run", duration, {pool: gpus}),)))
     used = {name for process in processes for task in process.tasks for name in task.demand}
     resources = tuple(Resource(name) for name in node_gpus if name in used)
     if not processes:
         raise InputError("the journal", "jobs with GPUs of which it is known how long they run", "none")
-    return Asked(Instance(resources, tuple(processes), tick), node_gpus, tuple(left_out))
+    return JobsAsInstance(Instance(resources, tuple(processes), tick), node_gpus, tuple(left_out))
 
 
 def _gpus(job: Job, node: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kant.model.errors import InputError
-from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Task
+from kant.optimize.capacity.instance import Instance, Process, ProcessTask, Resource
 
 PER_PROCESS = 20
 SLACK = 2
@@ -23,17 +23,17 @@ def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
     rng = random.Random(seed)
     names = [f"r{k}" for k in range(resources)]
     costs = tuple(Resource(name, rng.randint(1, 5)) for name in names)
-    drawn: list[tuple[tuple[Task, ...], int]] = []
+    drawn: list[tuple[tuple[ProcessTask, ...], int]] = []
     left = tasks
     while left > 0:
         count = min(left, rng.randint(PER_PROCESS * 6 // 10, PER_PROCESS * 14 // 10))
         left -= count
-        made: list[Task] = []
+        made: list[ProcessTask] = []
         ends: list[int] = []
         for i in range(count):
             after = [j for j in range(max(0, i - LOOK_BACK), i) if rng.random() < LINK]
             demand = {name: rng.randint(1, 10) for name in names if rng.random() < 0.6}
-            made.append(Task(f"t{i}", rng.randint(1, 10), demand, tuple(f"t{j}" for j in after)))
+            made.append(ProcessTask(f"t{i}", rng.randint(1, 10), demand, tuple(f"t{j}" for j in after)))
             ends.append(max((ends[j] for j in after), default=0) + made[-1].duration)
         drawn.append((tuple(made), max(ends)))
     horizon = max(longest for _, longest in drawn) * SLACK
@@ -42,22 +42,3 @@ def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
         release = rng.randint(0, horizon - SLACK * longest)
         processes.append(Process(f"p{p}", release, release + SLACK * longest, made_tasks))
     return Instance(costs, tuple(processes))
-
-
-def changed(instance: Instance, share: float, seed: int = 0) -> Instance:
-    """The instance with this share of its processes changed: task durations vary, windows move."""
-    rng = random.Random(seed)
-    count = max(1, round(share * len(instance.processes)))
-    chosen = set(rng.sample(range(len(instance.processes)), count))
-    processes = []
-    for p, process in enumerate(instance.processes):
-        if p in chosen:
-            tasks = tuple(
-                Task(task.id, max(1, task.duration + rng.randint(-2, 2)), task.demand, task.after)
-                for task in process.tasks
-            )
-            shift = rng.randint(-min(10, process.release), 10)
-            span = process.deadline - process.release + 2 * len(tasks)
-            process = Process(process.id, process.release + shift, min(process.release + shift + span, MOST), tasks)
-        processes.append(process)
-    return Instance(instance.resources, tuple(processes), instance.tick_us)

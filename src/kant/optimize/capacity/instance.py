@@ -20,7 +20,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ProcessTask:
     """A task of `duration` ticks that holds `demand` units of resources, after the tasks `after` of its process."""
 
     id: str
@@ -36,7 +36,7 @@ class Process:
     id: str
     release: int
     deadline: int
-    tasks: tuple[Task, ...]
+    tasks: tuple[ProcessTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _within(where: str, value: int, least: int) -> None:
         raise InputError(where, f"a whole number from {least} to {MOST:,}", value)
 
 
-def in_order(process: Process, where: str = "process") -> list[Task]:
+def in_order(process: Process, where: str = "process") -> list[ProcessTask]:
     """The tasks of a process in topological order. Raises InputError if there is no such order."""
     by_id = {task.id: task for task in process.tasks}
     waits = {task.id: set(task.after) for task in process.tasks}
@@ -105,7 +105,7 @@ def in_order(process: Process, where: str = "process") -> list[Task]:
         for name in sorted(waits[task.id]):
             followers[name].append(task.id)
     ready = [task.id for task in process.tasks if not waits[task.id]]
-    order: list[Task] = []
+    order: list[ProcessTask] = []
     for name in ready:  # grows during iteration
         order.append(by_id[name])
         for follower in followers[name]:
@@ -147,32 +147,12 @@ def cost_of(instance: Instance, peak: Mapping[str, int]) -> int:
     return sum(resource.cost * peak[resource.name] for resource in instance.resources)
 
 
-def faults(instance: Instance, starts: Starts) -> list[str]:
-    """The errors of a plan, as sentences; empty for a valid plan."""
-    found = []
-    for process in instance.processes:
-        durations = {task.id: task.duration for task in process.tasks}
-        for task in process.tasks:
-            name = f"{process.id}/{task.id}"
-            at = starts.get((process.id, task.id))
-            if at is None:
-                found.append(f"{name} has no start")
-                continue
-            if not process.release <= at <= process.deadline - task.duration:
-                found.append(f"{name} is outside the window of its process")
-            for other in task.after:
-                before = starts.get((process.id, other))
-                if before is not None and before + durations[other] > at:
-                    found.append(f"{name} starts before {other} ends")
-    return found
-
-
 def unchanged(old: Instance, new: Instance) -> set[str]:
     """The processes that are equal in both instances."""
     before = {process.id: process for process in old.processes}
     return {process.id for process in new.processes if before.get(process.id) == process}
 
 
-def flat(instance: Instance) -> Sequence[tuple[Process, Task]]:
+def flat(instance: Instance) -> Sequence[tuple[Process, ProcessTask]]:
     """All tasks, process by process, in topological order."""
     return [(process, task) for process in instance.processes for task in in_order(process)]

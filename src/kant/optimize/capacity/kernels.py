@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.compiled import compiled, inlined
-from kant.optimize.capacity.arrays import Numbers, Tasks
+from kant.optimize.capacity.arrays import Numbers, TaskArrays
 from kant.placement.fits import mixed
 
 LEVELLING = 1e-3
@@ -23,7 +23,7 @@ Profile = NDArray[np.float64]
 
 
 @inlined
-def put(s: Tasks, i: int, start: int, sign: int, usage: Numbers) -> None:
+def put(s: TaskArrays, i: int, start: int, sign: int, usage: Numbers) -> None:
     """Add task i to the use of resources, or remove it."""
     for r in range(usage.shape[0]):
         amount = sign * s.demand[i, r]
@@ -33,7 +33,7 @@ def put(s: Tasks, i: int, start: int, sign: int, usage: Numbers) -> None:
 
 
 @inlined
-def price(s: Tasks, i: int, low: int, high: int, usage: Numbers, target: Numbers, prices: Profile) -> None:
+def price(s: TaskArrays, i: int, low: int, high: int, usage: Numbers, target: Numbers, prices: Profile) -> None:
     """Fill `prices` by tick from `low` to before `high`: what task i would add there."""
     for t in range(low, high):
         prices[t] = 0.0
@@ -52,7 +52,7 @@ def price(s: Tasks, i: int, low: int, high: int, usage: Numbers, target: Numbers
 
 @inlined
 def cheapest(
-    s: Tasks, i: int, low: int, high: int, tabu: int, usage: Numbers, target: Numbers, prices: Profile, draw: int
+    s: TaskArrays, i: int, low: int, high: int, tabu: int, usage: Numbers, target: Numbers, prices: Profile, draw: int
 ) -> int:
     """The cheapest start from `low` to `high`, except `tabu`; ties go to the first after a random one."""
     duration = s.duration[i]
@@ -73,7 +73,7 @@ def cheapest(
 
 
 @inlined
-def overload_of(s: Tasks, i: int, start: int, usage: Numbers, target: Numbers) -> int:
+def overload_of(s: TaskArrays, i: int, start: int, usage: Numbers, target: Numbers) -> int:
     """The squared overload that task i adds at `start`; `usage` must not include the task."""
     total = 0
     for r in range(usage.shape[0]):
@@ -88,7 +88,7 @@ def overload_of(s: Tasks, i: int, start: int, usage: Numbers, target: Numbers) -
 
 @inlined
 def insert(
-    s: Tasks, p: int, starts: Numbers, usage: Numbers, target: Numbers, prices: Profile, grow: bool, draw: int
+    s: TaskArrays, p: int, starts: Numbers, usage: Numbers, target: Numbers, prices: Profile, grow: bool, draw: int
 ) -> int:
     """Insert the tasks of process p, one by one; with `grow` targets follow peaks. Returns the overload added."""
     total = 0
@@ -112,7 +112,7 @@ def insert(
 
 
 @compiled
-def insert_all(s: Tasks, order: Numbers, starts: Numbers, usage: Numbers, target: Numbers) -> None:
+def insert_all(s: TaskArrays, order: Numbers, starts: Numbers, usage: Numbers, target: Numbers) -> None:
     """Insert the processes in `order`. `target` grows to the peaks; `starts` and `usage` are filled."""
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     for x in range(order.shape[0]):
@@ -142,7 +142,7 @@ def choose(
 
 @compiled
 def insert_chosen(
-    s: Tasks, movable: Numbers, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
+    s: TaskArrays, movable: Numbers, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
     starts: Numbers, usage: Numbers, target: Numbers,
 ) -> None:  # fmt: skip
     """Insert the processes, at each step the one with the highest score given those already inserted.
@@ -176,7 +176,7 @@ def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
 
 
 @inlined
-def active(s: Tasks, r: int, t: int, starts: Numbers, open_from: Numbers, opened: Numbers, draw: int) -> int:
+def active(s: TaskArrays, r: int, t: int, starts: Numbers, open_from: Numbers, opened: Numbers, draw: int) -> int:
     """A listed task that uses resource r at tick t, the first after a random one; -1 if there is none."""
     count = open_from[t + 1] - open_from[t]
     for x in range(count):
@@ -187,7 +187,7 @@ def active(s: Tasks, r: int, t: int, starts: Numbers, open_from: Numbers, opened
 
 
 @inlined
-def push(s: Tasks, i: int, start: int, starts: Numbers, usage: Numbers, target: Numbers, kept: Numbers) -> int:
+def push(s: TaskArrays, i: int, start: int, starts: Numbers, usage: Numbers, target: Numbers, kept: Numbers) -> int:
     """Start task i at `start`, and shift the tasks of its process as needed; returns the overload added.
 
     `kept` receives the former starts of the process. Shifted tasks move as little as possible.
@@ -215,7 +215,7 @@ def push(s: Tasks, i: int, start: int, starts: Numbers, usage: Numbers, target: 
 
 
 @inlined
-def take_back(s: Tasks, p: int, starts: Numbers, usage: Numbers, kept: Numbers) -> None:
+def take_back(s: TaskArrays, p: int, starts: Numbers, usage: Numbers, kept: Numbers) -> None:
     """Restore the former starts of the tasks of process p."""
     for j in range(s.tasks_from[p], s.tasks_from[p + 1]):
         if starts[j] != kept[j]:
@@ -226,7 +226,7 @@ def take_back(s: Tasks, p: int, starts: Numbers, usage: Numbers, kept: Numbers) 
 
 @compiled
 def repair(
-    s: Tasks, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
+    s: TaskArrays, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
     steps: int, seed: int, heat: float, work: Numbers,
 ) -> int:  # fmt: skip
     """Move tasks away from ticks above a target, until there are none; returns the remaining overload.

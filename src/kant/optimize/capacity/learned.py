@@ -6,19 +6,19 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from kant.optimize.capacity.arrays import Numbers, Tasks
+from kant.optimize.capacity.arrays import Numbers, TaskArrays
 from kant.optimize.capacity.kernels import Profile, insert_chosen
 from kant.optimize.capacity.planning import Planning
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedInsertion:
     """The process with the highest score is inserted next, each of its tasks where it adds least to the peaks.
 
     The score is the sum of these fields, except `allowance`, each times its feature. Work, slack and length are
     relative to the means of the instance. Processes as steps of a learned choice are the idea of iScheduler (arXiv
-    2602.06064); its network is left out, and the features are ours. `train.py` finds weights; the defaults are those
-    found by the study.
+    2602.06064); its network is left out, and the features are ours. The study `benchmarks.studies.capacity_learned`
+    found the defaults.
     """
 
     crowd: float = 0.3398
@@ -50,7 +50,7 @@ class Learned:
         insert_chosen(planning.tasks, movable, windows, known, shares, weights, planning.starts, planning.usage, target)
 
 
-def features(tasks: Tasks, horizon: int) -> tuple[Numbers, Profile, Profile]:
+def features(tasks: TaskArrays, horizon: int) -> tuple[Numbers, Profile, Profile]:
     """By process: its window; its features from `work` on; and how its cost is shared between resources."""
     count, width = len(tasks.tasks_from) - 1, max(horizon, 1)
     windows = np.tile(np.array([0, 1], np.int64), (count, 1))

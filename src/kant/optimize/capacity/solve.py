@@ -12,7 +12,7 @@ from kant.optimize.capacity import exact
 from kant.optimize.capacity.arrays import Numbers
 from kant.optimize.capacity.instance import Instance, Starts, flat, unchanged
 from kant.optimize.capacity.kernels import insert_all, repair
-from kant.optimize.capacity.learned import Learned
+from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 
 STEPS, STEPS_A_TASK = 40_000, 100
@@ -33,7 +33,7 @@ SHARE_SMALL = 0.3
 
 def plan(
     instance: Instance, rounds: int = ROUNDS, windows: int = WINDOWS, limit: float = math.inf, seed: int = 0,
-    order: Learned | None = None,
+    order: LearnedInsertion | None = None,
 ) -> CapacityPlan:  # fmt: skip
     """A plan of low cost: insertion, repair towards lower targets, and CP-SAT if it is installed.
 
@@ -52,7 +52,7 @@ def plan(
 
 def replan(
     instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, limit: float = math.inf,
-    seed: int = 0, order: Learned | None = None,
+    seed: int = 0, order: LearnedInsertion | None = None,
 ) -> CapacityPlan:  # fmt: skip
     """A plan after a change: unchanged processes keep their starts, the others are planned around them.
 
@@ -79,7 +79,7 @@ def keep(planning: Planning, same: Set[str], starts: Starts) -> None:
         planning.usage[:, planning.starts[i] : end] += planning.tasks.demand[i][:, None]
 
 
-def insert_by(planning: Planning, order: Learned | None) -> None:
+def insert_by(planning: Planning, order: LearnedInsertion | None) -> None:
     """Insert the movable processes in a learned order, or in the best of several."""
     if order is None:
         insert_best(planning)

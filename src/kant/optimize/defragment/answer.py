@@ -2,15 +2,160 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.optimize.defragment.assign import assign
-from kant.optimize.defragment.cluster import SPREAD, Cluster, Layout, Move
-from kant.optimize.defragment.greedy import greedy
+from kant.optimize.defragment.cluster import SPREAD, Move, VmCluster, VmLayout
 from kant.optimize.defragment.instance import DefragInstance
-from kant.optimize.defragment.order import ordered
-from kant.optimize.defragment.plan_flow import plan_flow
+from kant.optimize.defragment.plan_flow import FlowPlan, plan_flow
+from kant.optimize.solvers import cp_sat, deterministic
+
+
+def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
+    """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds.
+
+    A VM does not enter a host that has another VM of its service now, even if that one leaves: so any order is valid.
+    """
+    nodes = layout.cores.shape[1]
+    model: Any = cp_sat().CpModel()
+    leaves: dict[tuple[int, int], int] = {}
+    enters: dict[tuple[int, int], int] = {}
+    for slot, net in plan.nets:
+        for size, n in zip(plan.sizes, net, strict=True):
+            if n:
+                (enters if n > 0 else leaves)[slot, size] = abs(n)
+    by_size: dict[int, list[int]] = defaultdict(list)
+    for slot, size in enters:
+        by_size[size].append(slot)
+    goes: dict[Move, Any] = {}
+    of_vm: dict[int, list[Any]] = defaultdict(list)
+    out: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    into: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    memory: dict[int, list[Any]] = defaultdict(list)
+    meets: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    for slot, size in leaves:
+        host, numa = divmod(slot, nodes)
+        here = ~cluster.spread & (layout.host == host) & (layout.slot == numa) & (cluster.vm_cores == size)
+        for vm in np.flatnonzero(here).tolist():
+            service, need = int(cluster.service[vm]), int(cluster.vm_memory[vm])
+            for target in by_size[size]:
+                to = target // nodes
+                if target == slot or (to != host and (service, to) in layout.services):
+                    continue
+                var = goes[Move(vm, to, target % nodes)] = model.new_bool_var("")
+                of_vm[vm].append(var)
+                out[slot, size].append(var)
+                into[target, size].append(var)
+                memory[target].append(need * var)
+                memory[slot].append(-need * var)
+                if service >= 0:
+                    meets[service, to].append(var)
+    for found in of_vm.values():
+        model.add_at_most_one(found)
+    for found in meets.values():
+        model.add_at_most_one(found)
+    for counts, found_by in ((leaves, out), (enters, into)):
+        for key, found in found_by.items():
+            model.add(sum(found) <= counts[key])
+    for slot, taken in memory.items():
+        model.add(sum(taken) <= int(layout.memory.ravel()[slot]))
+    model.maximize(sum(goes.values()))
+    solver = deterministic(limit)
+    status = solver.status_name(solver.solve(model))
+    known = status in ("OPTIMAL", "FEASIBLE")
+    chosen = [move for move, var in goes.items() if known and solver.boolean_value(var)]
+    return chosen, float(solver.response_proto.deterministic_time)
+
+
+TRIED = 24
+"""The best source slots and target slots that are tried for each size, as the first may not be allowed."""
+
+
+def best_move(layout: VmLayout) -> Move | None:
+    """The migration of a VM on one slot that lowers the fragments most; None if none does."""
+    cluster = layout.cluster
+    block = cluster.instance.block
+    rest = layout.cores % block
+    best: tuple[int, Move] | None = None
+    for size in sorted(set(cluster.vm_cores[~cluster.spread].tolist())):
+        vms = np.flatnonzero(~cluster.spread & (cluster.vm_cores == size))
+        host, slot = layout.host[vms], layout.slot[vms]
+        saved_there = rest[host, slot] - (layout.cores[host, slot] + size) % block
+        saved_here = np.where(layout.cores >= size, rest - (layout.cores - size) % block, -block)
+        sources = np.argsort(-saved_there, kind="stable")[:TRIED].tolist()
+        targets = np.argsort(-saved_here, axis=None, kind="stable")[:TRIED].tolist()
+        pairs = sorted(
+            ((int(saved_there[a] + saved_here.flat[b]), a, b) for a in sources for b in targets), key=lambda p: -p[0]
+        )
+        for saved, a, b in pairs:
+            if saved <= (best[0] if best else 0):
+                break
+            move = Move(int(vms[a]), *map(int, np.unravel_index(b, layout.cores.shape)))
+            if layout.may(move):
+                best = saved, move
+                break
+    return best[1] if best else None
+
+
+def greedy(layout: VmLayout, moves: int) -> list[Move]:
+    """Make the best single migration, at most `moves` times."""
+    made: list[Move] = []
+    while len(made) < moves and (move := best_move(layout)) is not None:
+        assert move.numa != SPREAD
+        layout.make(move)
+        made.append(move)
+    return made
+
+
+def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
+    """The moves in a feasible order, at most `most` of them; makes them on `layout`.
+
+    In a cyclic wait, one VM takes a detour by a spare slot, at the cost of one more move. A move with neither room nor
+    a spare slot is left out, with those that wait for it.
+    """
+    left = sorted(moves, key=lambda move: (-int(layout.cluster.vm_cores[move.vm]), move.vm))
+    done: list[Move] = []
+    while left and len(done) < most:
+        waiting = []
+        for move in left:
+            if len(done) < most and layout.may(move):
+                layout.make(move)
+                done.append(move)
+            else:
+                waiting.append(move)
+        if len(waiting) == len(left):
+            spare = _detour(layout, waiting) if len(done) + len(waiting) < most else None
+            if spare is None:
+                break
+            layout.make(spare)
+            done.append(spare)
+        left = waiting
+    return done
+
+
+def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
+    """A move of a waiting VM, the smallest first, to a slot that no VM waits for, after which another has room."""
+    cluster = layout.cluster
+    wanted = {(move.host, move.numa) for move in waiting}
+    for blocked in sorted(waiting, key=lambda move: (int(cluster.vm_cores[move.vm]), move.vm)):
+        if blocked.numa == SPREAD:
+            continue
+        room = np.argwhere(layout.cores >= cluster.vm_cores[blocked.vm])
+        for host, numa in room[np.argsort(-layout.cores[tuple(room.T)], kind="stable")].tolist():
+            move = Move(blocked.vm, host, numa)
+            if (host, numa) in wanted or not layout.may(move):
+                continue
+            tried = layout.copy()
+            tried.make(move)
+            if any(tried.may(other) for other in waiting if other.vm != blocked.vm):
+                return move
+            break
+    return None
+
 
 ROUNDS = 4
 """How often a plan is continued from where the last one ends, if VMs cannot carry it out in full."""
@@ -58,9 +203,9 @@ def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> Defr
         raise InputError("--moves", f"a whole number from 0 to {MOST_MOVES:,}", moves)
     if not 0.01 <= limit <= LONGEST:
         raise InputError("--limit", "a time from 10ms to 1h")
-    cluster = Cluster.of(instance)
+    cluster = VmCluster.of(instance)
     made, bound, spent = plan(cluster, moves, limit)
-    before, after = Layout(cluster), Layout(cluster)
+    before, after = VmLayout(cluster), VmLayout(cluster)
     migrations = []
     for move in made:
         migrations.append(_migration(after, move))
@@ -82,13 +227,13 @@ def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> Defr
     )
 
 
-def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, float]:
+def plan(cluster: VmCluster, moves: int, limit: float) -> tuple[list[Move], int, float]:
     """Migrations in a feasible order, a lower bound of the fragments, and the solver's deterministic seconds.
 
     The flow is planned, assigned to VMs and ordered. If part of it was impossible, the remaining moves are planned from
     there, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
     """
-    layout = Layout(cluster)
+    layout = VmLayout(cluster)
     made: list[Move] = []
     bound, spent = 0, 0.0
     for round_ in range(ROUNDS):
@@ -113,7 +258,7 @@ def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, f
     return made, bound, spent
 
 
-def _migration(layout: Layout, move: Move) -> Migration:
+def _migration(layout: VmLayout, move: Move) -> Migration:
     hosts = layout.cluster.instance.hosts
     numa = int(layout.slot[move.vm])
     return Migration(

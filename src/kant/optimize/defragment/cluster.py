@@ -25,7 +25,7 @@ class Move(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class VmCluster:
     """Hosts, each with `numa` NUMA nodes (slots), and VMs. Hosts with fewer have slots without cores."""
 
     instance: DefragInstance
@@ -46,7 +46,7 @@ class Cluster:
     """A number for each service; -1: none."""
 
     @classmethod
-    def of(cls, instance: DefragInstance) -> Cluster:
+    def of(cls, instance: DefragInstance) -> VmCluster:
         """The numbers of a checked instance."""
         index = {host.name: h for h, host in enumerate(instance.hosts)}
         numa = np.array([len(host.numa) for host in instance.hosts], dtype=np.int64)
@@ -74,10 +74,10 @@ class Cluster:
         )
 
 
-class Layout:
+class VmLayout:
     """The places of the VMs during migrations: free cores and memory by slot, and services by host."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: VmCluster) -> None:
         self.cluster = cluster
         self.cores, self.memory = cluster.cores.copy(), cluster.memory.copy()
         self.host, self.slot = cluster.host.copy(), cluster.slot.copy()
@@ -85,9 +85,9 @@ class Layout:
         for vm in range(len(self.host)):
             self._take(vm, 1)
 
-    def copy(self) -> Layout:
+    def copy(self) -> VmLayout:
         """An independent copy."""
-        new = object.__new__(Layout)
+        new = object.__new__(VmLayout)
         new.cluster, new.services = self.cluster, set(self.services)
         new.cores, new.memory = self.cores.copy(), self.memory.copy()
         new.host, new.slot = self.host.copy(), self.slot.copy()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kant.optimize.defragment.cluster import Cluster, Ints, Layout
+from kant.optimize.defragment.cluster import Ints, VmCluster, VmLayout
 
 Floats = npt.NDArray[np.float64]
 EPSILON = 1e-6
@@ -54,7 +54,7 @@ class Pattern:
 class Flow:
     """The slots of a layout by kind: `free` cores, VMs `held` by size, and how many (`times`) slots are of a kind."""
 
-    def __init__(self, cluster: Cluster, layout: Layout) -> None:
+    def __init__(self, cluster: VmCluster, layout: VmLayout) -> None:
         self.block = cluster.instance.block
         single = ~cluster.spread
         self.sizes: list[int] = sorted(set(cluster.vm_cores[single].tolist()))

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from kant.model.errors import InputError
-from kant.optimize.defragment.instance import DefragInstance, Host, NumaNode, Vm
+from kant.optimize.defragment.instance import DefragInstance, NumaNode, Vm, VmHost
 
 CORES, MEMORY, BLOCK = 44, 368_776, 16
 """The size of a NUMA node; free cores modulo BLOCK are fragments."""
@@ -37,7 +37,7 @@ def generate(hosts: int, vms: int, seed: int) -> DefragInstance:
         draw.churn(0.35)
         draw.fill(vms)
     numa = (NumaNode(CORES, MEMORY), NumaNode(CORES, MEMORY))
-    return DefragInstance(BLOCK, tuple(Host(f"h{i}", numa) for i in range(hosts)), tuple(draw.machines()))
+    return DefragInstance(BLOCK, tuple(VmHost(f"h{i}", numa) for i in range(hosts)), tuple(draw.machines()))
 
 
 class _Fill:

@@ -20,7 +20,7 @@ class NumaNode(Struct, frozen=True, forbid_unknown_fields=True):
     memory: int
 
 
-class Host(Struct, frozen=True, forbid_unknown_fields=True):
+class VmHost(Struct, frozen=True, forbid_unknown_fields=True):
     """One machine with its NUMA nodes."""
 
     name: str
@@ -46,7 +46,7 @@ class DefragInstance(Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster of hosts. Free cores of a NUMA node beyond whole blocks of `block` cores are its fragment."""
 
     block: int
-    hosts: tuple[Host, ...]
+    hosts: tuple[VmHost, ...]
     vms: tuple[Vm, ...]
 
 
@@ -91,7 +91,7 @@ def _check_amounts(cores: int, memory: int, least: int, where: str) -> None:
         raise InputError(f"{where}: memory", "a whole number from 0 to 2^40", memory)
 
 
-def _check_vm(vm: Vm, hosts: dict[str, Host], where: str) -> None:
+def _check_vm(vm: Vm, hosts: dict[str, VmHost], where: str) -> None:
     _check_amounts(vm.cores, vm.memory, 1, where)
     if vm.host not in hosts:
         raise InputError(f"{where}: host", "the name of a host of this file", vm.host)

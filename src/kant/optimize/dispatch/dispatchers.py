@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.model.choice import ALPHA
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags
 from kant.optimize.dispatch import kernel
 from kant.optimize.dispatch.kernel import BLIND, CACHE, END, FEWER, LATE, POOL, PROBE, SCORE
-from kant.optimize.dispatch.tasks import Tasks, machines
+from kant.optimize.dispatch.tasks import TaskStream, machines
 
 DISPATCHES: Tags = {
     "level": ("cluster",),
@@ -31,7 +32,7 @@ BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatcher:
+class TaskDispatcher:
     """One way in which many schedulers place tasks.
 
     `choices` machines are drawn for each task, by their cores if `weighted`. With a cache, a scheduler sends its
@@ -49,7 +50,7 @@ class Dispatcher:
     report: int = 0
     own: bool = False
     weighted: bool = False
-    alpha: float = 0.5
+    alpha: float = ALPHA
     source: str = DODOOR
     tags: Tags = field(default_factory=lambda: DISPATCHES)
 
@@ -64,29 +65,29 @@ class Dispatcher:
 
 
 DISPATCHERS = {
-    "random": Dispatcher("Any machine.", BLIND, choices=1, source="the simplest there is", tags=BLIND_TAGS),
-    "two-choices": Dispatcher(
+    "random": TaskDispatcher("Any machine.", BLIND, choices=1, source="the simplest there is", tags=BLIND_TAGS),
+    "two-choices": TaskDispatcher(
         "Of two probed machines, the one with fewer tasks.", PROBE,
         source="M. Mitzenmacher, IEEE TPDS 12(10), 2001", tags={**BLIND_TAGS, "objective": ("latency",)},
     ),
-    "two-choices-score": Dispatcher("Of two probed machines, the one with the lower score.", PROBE, SCORE),
-    "two-choices-cached": Dispatcher(
+    "two-choices-score": TaskDispatcher("Of two probed machines, the one with the lower score.", PROBE, SCORE),
+    "two-choices-cached": TaskDispatcher(
         "Of two machines, the one with fewer tasks by the cache.", CACHE, tags={**BLIND_TAGS, "freshness": ("cached",)}
     ),
-    "dodoor": Dispatcher(
+    "dodoor": TaskDispatcher(
         "Of two machines, the one with the lower score by the cache.", CACHE, SCORE,
         tags={**DISPATCHES, "freshness": ("cached",)},
     ),
-    "sparrow": Dispatcher(
+    "sparrow": TaskDispatcher(
         "Reservations at two machines; the first that has room gets the task.", LATE,
         source="Sparrow, SOSP 2013", tags={**BLIND_TAGS, "objective": ("latency",)},
     ),
-    "prequal": Dispatcher(
+    "prequal": TaskDispatcher(
         "Probes three machines ahead of time; of a pool of answers, the least latency that is not hot.", POOL,
         choices=3, source="Prequal, NSDI 2024",
         tags={**DISPATCHES, "objective": ("latency",), "resources": ("1-d",), "freshness": ("cached",)},
     ),
-    "ends": Dispatcher(
+    "ends": TaskDispatcher(
         "Of four machines, drawn by their cores, the one with the earliest expected end by a cache that counts own "
         "decisions; the reply to eight of them refreshes it.",
         CACHE, END, choices=4, batch=0, report=2, own=True, weighted=True, source="ours, after Dodoor",
@@ -121,7 +122,7 @@ class Dispatched:
         return float(np.sort(self.latencies)[min(len(self.latencies) - 1, int(part * len(self.latencies)))]) / 1e6
 
 
-def picks_of(count: int, by: Dispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def picks_of(count: int, by: TaskDispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """The machines that are drawn for each of `count` tasks: one more than the choices, and at least eight."""
     weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
     draws = np.random.default_rng((seed, 3)).random((count, max(8, by.choices + 1)))
@@ -129,7 +130,7 @@ def picks_of(count: int, by: Dispatcher, seed: int, sizes: NDArray[np.int64]) ->
 
 
 def dispatch(
-    tasks: Tasks, by: Dispatcher, seed: int, *, schedulers: int = 5, delay_us: int = 250, fifo: bool = False
+    tasks: TaskStream, by: TaskDispatcher, seed: int, *, schedulers: int = 5, delay_us: int = 250, fifo: bool = False
 ) -> Dispatched:
     """Let `schedulers` place the tasks in turn. A message takes `delay_us` one way.
 

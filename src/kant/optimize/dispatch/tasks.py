@@ -44,7 +44,7 @@ CORES = sum(each.count * each.cores for each in MACHINES)
 
 
 @dataclass(frozen=True, slots=True)
-class Tasks:
+class TaskStream:
     """Tasks in the order of their arrival, in microseconds.
 
     `needs` has a row for each: thousandths of cores on each type of machine, then MiB. `times` has its durations there.
@@ -54,7 +54,7 @@ class Tasks:
     needs: Ints
     times: Ints
 
-    def at_load(self, load: float) -> Tasks:
+    def at_load(self, load: float) -> TaskStream:
         """The same tasks, with arrivals scaled so that they request this share of all cores while they arrive. A task
         counts with its mean use over the cores of the cluster."""
         if not 0 < load <= 10:
@@ -92,7 +92,7 @@ FUNCTIONS = (
 )
 
 
-def draw_machines(count: int, seed: int, cap_s: float) -> Tasks:
+def draw_machines(count: int, seed: int, cap_s: float) -> TaskStream:
     """Virtual machines that run for at most `cap_s` seconds: one to twelve alike at once, as in deployments."""
     rng = np.random.default_rng((seed, 1))
     groups = np.repeat(np.arange(count), rng.integers(1, 13, count))[:count]
@@ -103,7 +103,7 @@ def draw_machines(count: int, seed: int, cap_s: float) -> Tasks:
     return _tasks(rng, shapes[:, :1].repeat(len(MACHINES), 1), shapes[:, 1], times[:, None].repeat(len(MACHINES), 1))
 
 
-def draw_functions(count: int, seed: int, sizes: int = 1) -> Tasks:
+def draw_functions(count: int, seed: int, sizes: int = 1) -> TaskStream:
     """Functions with equal probability, in the smallest `sizes` of three sizes."""
     rng = np.random.default_rng((seed, 2))
     which, size = rng.integers(0, len(FUNCTIONS), count), rng.integers(0, sizes, count)
@@ -114,12 +114,12 @@ def draw_functions(count: int, seed: int, sizes: int = 1) -> Tasks:
     return _tasks(rng, cores, memory, np.maximum(base[:, None] * speed * MS, MS).astype(np.int64))
 
 
-def _tasks(rng: np.random.Generator, cores: Ints, memory: Ints, times: Ints) -> Tasks:
+def _tasks(rng: np.random.Generator, cores: Ints, memory: Ints, times: Ints) -> TaskStream:
     arrivals = np.cumsum(rng.exponential(1e5, len(memory))).astype(np.int64)
-    return Tasks(arrivals - arrivals[0], np.column_stack((cores, memory)).astype(np.int64), times)
+    return TaskStream(arrivals - arrivals[0], np.column_stack((cores, memory)).astype(np.int64), times)
 
 
-def read_tasks(path: Path) -> Tasks:
+def read_tasks(path: Path) -> TaskStream:
     """The tasks of a file without a header: id, cores, MiB, disk, milliseconds, start in milliseconds, type, and more.
     The disk is ignored. Raises InputError with the line."""
     rows = []
@@ -133,7 +133,7 @@ def read_tasks(path: Path) -> Tasks:
     table = np.array(sorted(rows, key=lambda row: row[3]), np.int64)
     kinds = len(MACHINES)
     needs = np.column_stack((table[:, :1].repeat(kinds, 1), table[:, 1]))
-    return Tasks((table[:, 3] - table[0, 3]) * MS, needs, table[:, 2:3].repeat(kinds, 1) * MS)
+    return TaskStream((table[:, 3] - table[0, 3]) * MS, needs, table[:, 2:3].repeat(kinds, 1) * MS)
 
 
 def _row(where: str, cells: list[str]) -> tuple[int, int, int, int]:

@@ -9,7 +9,7 @@ from kant.optimize.packing import paper, portfolio
 from kant.optimize.packing.certificate import Packing
 from kant.optimize.packing.instance import PackingInstance
 from kant.optimize.packing.problem import WAITS, Problem
-from kant.optimize.packing.steps import Step, ordered
+from kant.optimize.packing.steps import PackingStep, ordered
 
 MODELS = {"paper": paper.solve, "portfolio": portfolio.solve}
 LONGEST = 3600.0
@@ -47,7 +47,7 @@ class PackingAnswer(Struct, frozen=True):
     evicted: int
     disturbed: int
     disturbed_bound: int
-    steps: tuple[Step, ...]
+    steps: tuple[PackingStep, ...]
     placements: dict[str, str | None]
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from kant.optimize.packing.problem import WAITS, Assignment, Problem
 
 
-class Step(Struct, frozen=True, omit_defaults=True):
+class PackingStep(Struct, frozen=True, omit_defaults=True):
     """One action.
 
     `evict`: the pods stop, and wait. `move`: a pod, or several of a gang together, stop and start on another node at
@@ -21,7 +21,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
     target: tuple[str, ...] = ()
 
 
-def ordered(problem: Problem, target: Assignment) -> list[Step]:
+def ordered(problem: Problem, target: Assignment) -> list[PackingStep]:
     """Steps from the present places to `target`: evictions, then moves as soon as there is room, then starts.
 
     When no move has room, the cheapest unit is stopped until its place is free: of the lowest priority, then of the
@@ -37,9 +37,9 @@ class _Order:
         self.problem, self.target = problem, target
         self.node = list(problem.current)
         self.free = problem.free(problem.current)
-        self.steps: list[Step] = []
+        self.steps: list[PackingStep] = []
 
-    def run(self) -> list[Step]:
+    def run(self) -> list[PackingStep]:
         problem = self.problem
         for unit in problem.units:
             if self.node[unit[0]] != WAITS == self.target[unit[0]]:
@@ -81,4 +81,4 @@ class _Order:
                         self.free[node][r] += sign * amount
             self.node[pod] = new
         source, target = ([instance.nodes[n].name for n in places if n != WAITS] for places in (before, nodes))
-        self.steps.append(Step(do, tuple(instance.pods[i].name for i in pods), tuple(source), tuple(target)))
+        self.steps.append(PackingStep(do, tuple(instance.pods[i].name for i in pods), tuple(source), tuple(target)))

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 from kant.model.errors import InputError
-from kant.optimize.residency.program import Buffer, Program, Step, Tier
+from kant.optimize.instance_file import read_json
+from kant.optimize.residency.program import Buffer, Program, ProgramStep, Tier
+
+
+def read_program(path: Path) -> Program:
+    """Read the program of a file. Raises InputError with the file, the field, and the expected value."""
+    try:
+        return read_json(path, Program)
+    except InputError as error:
+        if error.where.startswith(str(path)):
+            raise
+        raise InputError(f"{path}, {error.where}", error.expected, error.got) from None
 
 
 def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> Program:
@@ -23,7 +35,7 @@ def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> 
     weight = [1 / (n + 1) for n in range(models)]  # some are used more often
     rng.shuffle(weight)
     capacity = max(int(sum(buffer.size for buffer in buffers) * share), max(buffer.size for buffer in buffers))
-    rows: list[Step] = []
+    rows: list[ProgramStep] = []
     caches: list[tuple[str, int]] = []  # with the last step that uses each
     for n in range(steps):
         chosen = dict.fromkeys(rng.choices(range(models), weight, k=rng.randint(1, 2)))
@@ -32,6 +44,6 @@ def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> 
         if rng.random() < 0.3:
             makes = [f"cache{n}"]
             caches.append((makes[0], n + rng.randint(1, 5)))
-        rows.append(Step(rng.randint(1, 8), tuple(uses), tuple(makes)))
+        rows.append(ProgramStep(rng.randint(1, 8), tuple(uses), tuple(makes)))
     made = [Buffer(name, rng.randint(3, 12), "host") for name, _ in caches]
     return Program(capacity, (Tier("host", 8), Tier("nvme", 2)), (*buffers, *made), tuple(rows))

@@ -31,7 +31,7 @@ class Buffer(Struct, frozen=True, forbid_unknown_fields=True):
     tier: str
 
 
-class Step(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ProgramStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`compute` ticks of work on the buffers that it `uses`; it creates the buffers that it `makes`."""
 
     compute: Ticks
@@ -49,7 +49,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
     capacity: Size
     tiers: Annotated[tuple[Tier, ...], Meta(min_length=1, max_length=64)]
     buffers: Annotated[tuple[Buffer, ...], Meta(min_length=1, max_length=10_000)]
-    steps: Annotated[tuple[Step, ...], Meta(min_length=1, max_length=10_000)]
+    steps: Annotated[tuple[ProgramStep, ...], Meta(min_length=1, max_length=10_000)]
 
     def __post_init__(self) -> None:
         tiers, known = {tier.name for tier in self.tiers}, set[str]()
@@ -79,7 +79,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
                 there.add(name)
 
 
-class Use(NamedTuple):
+class BufferUse(NamedTuple):
     """A buffer that a step uses or makes. `before` is the index of its previous use, -1 for none."""
 
     step: int
@@ -90,19 +90,19 @@ class Use(NamedTuple):
     made: bool
 
 
-def uses_of(program: Program) -> list[Use]:
+def uses_of(program: Program) -> list[BufferUse]:
     """The uses in the order of the program. `ticks` is the time to read or copy the buffer."""
     number = {buffer.name: n for n, buffer in enumerate(program.buffers)}
     speed = {tier.name: tier.bandwidth for tier in program.tiers}
     last: dict[int, int] = {}
-    found: list[Use] = []
+    found: list[BufferUse] = []
     for step, each in enumerate(program.steps):
         for made, names in ((False, each.uses), (True, each.makes)):
             for name in names:
                 b = number[name]
                 buffer = program.buffers[b]
                 ticks = -(-buffer.size // speed[buffer.tier])
-                found.append(Use(step, b, buffer.size, ticks, last.get(b, -1), made))
+                found.append(BufferUse(step, b, buffer.size, ticks, last.get(b, -1), made))
                 last[b] = len(found) - 1
     return found
 
@@ -120,46 +120,3 @@ def duration(program: Program, choices: Sequence[BufferAction]) -> int:
     for use, choice in zip(uses_of(program), choices, strict=True):
         reads[use.step] += use.ticks if choice.action == DROP else 0
     return sum(max(step.compute, read) for step, read in zip(program.steps, reads, strict=True))
-
-
-def faults(program: Program, choices: Sequence[BufferAction]) -> list[str]:
-    """The errors of a plan, as sentences; empty for a valid plan.
-
-    A kept buffer was in fast memory at its last use; a copy ends before its use, with one copy at a time and only while
-    steps compute; and the fast memory is never overfull.
-    """
-    found = []
-    uses = uses_of(program)
-    room = [0] * len(program.steps)
-    copies = []
-    for use, choice in zip(uses, choices, strict=True):
-        name = f"{program.buffers[use.buffer].name} at step {use.step}"
-        first = use.step + 1
-        if choice.action == KEEP:
-            if use.before < 0 and not use.made:
-                found.append(f"{name} is kept and was never there")
-            elif use.before >= 0 and choices[use.before].action == DROP:
-                found.append(f"{name} is kept and was not there at its last use")
-            first = use.step if use.made else uses[use.before].step + 1
-        elif choice.action == COPY:
-            first = choice.start
-            after = uses[use.before].step + 1 if use.before >= 0 else 0
-            if use.made or not after <= first < use.step:
-                found.append(f"{name} is copied from step {first} on, which is not between its uses")
-                continue
-            copies.append((use.step, first, use.ticks, name))
-        for step in range(first, use.step + 1):
-            room[step] += use.size
-    found += [f"step {n} holds {used}" for n, used in enumerate(room) if used > program.capacity]
-    # Copies can be interrupted: the one that is due first has precedence, step by step.
-    left = {n: ticks for n, (_, _, ticks, _) in enumerate(copies)}
-    for step, each in enumerate(program.steps):
-        supply = each.compute
-        for n in sorted((n for n in left if copies[n][1] <= step), key=lambda n: (copies[n][0], n)):
-            if copies[n][0] <= step:
-                continue
-            part = min(supply, left[n])
-            left[n] -= part
-            supply -= part
-    found += [f"{copies[n][3]} is not copied in time" for n, rest in left.items() if rest]
-    return found

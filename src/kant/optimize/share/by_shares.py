@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from kant.model.taxonomy import Tags
 from kant.optimize.share.policy import Chooser
-from kant.optimize.share.training import Training
+from kant.optimize.share.training import TrainingProgress
 
 RESET = 1000.0
 """The minimum number of seconds between two computations of shares."""
@@ -41,7 +41,7 @@ class SharePolicy(ABC):
     tags: ClassVar[Tags]
 
     @abstractmethod
-    def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
+    def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
         """The share of the time that each job should run, from 0 to 1."""
 
     def begin(self, gpus: int, round_s: float) -> Chooser:
@@ -69,11 +69,11 @@ class ByShares:
         self.reset = 0.0
         self.stale = True
 
-    def ran(self, job: Training, seconds: float) -> None:
+    def ran(self, job: TrainingProgress, seconds: float) -> None:
         self.accounts[job.number].received += seconds
         self.received += seconds
 
-    def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+    def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
         self.stale |= changed
         for job in jobs:
             if job.number not in self.accounts:
@@ -97,7 +97,7 @@ class ByShares:
         account = self.accounts[number]
         return account.priority, account.deficit, self.memory.shares.get(number, 0.0)
 
-    def _compute(self, jobs: Sequence[Training], now: float) -> None:
+    def _compute(self, jobs: Sequence[TrainingProgress], now: float) -> None:
         self.accounts = {job.number: self.accounts[job.number] for job in jobs}
         for job in jobs:
             account = self.accounts[job.number]

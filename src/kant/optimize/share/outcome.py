@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from kant.optimize.share.training import Training
+from kant.optimize.share.training import TrainingProgress
 
 UNFAIR = 1.05
 """A finish-time fairness above this counts as unfair (Shockwave, section 7)."""
@@ -24,7 +24,7 @@ class Fairness(Struct, frozen=True):
     unfair_share: float
 
 
-class JobOutcome(Struct, frozen=True):
+class SharedJobOutcome(Struct, frozen=True):
     """The arrival and the end of a job, in seconds, and its finish-time fairness."""
 
     name: str
@@ -45,7 +45,7 @@ class QueueOutcome(Struct, frozen=True):
     ftf_worst: float
 
 
-class Outcome(Struct, frozen=True):
+class SharingOutcome(Struct, frozen=True):
     """A run in rounds. `jct_s` is the mean completion time; `busy_share` is the share of the GPU-time until the end in
     which jobs made progress."""
 
@@ -57,21 +57,21 @@ class Outcome(Struct, frozen=True):
     rounds: int
     busy_share: float
     queues: tuple[QueueOutcome, ...]
-    each: tuple[JobOutcome, ...]
+    each: tuple[SharedJobOutcome, ...]
     notes: tuple[str, ...] = ()
 
 
-def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float, note: str) -> Outcome:
+def outcome(every: Sequence[TrainingProgress], gpus: int, rounds: int, used: float, note: str) -> SharingOutcome:
     """The outcome of jobs that have all ended; `used` is the GPU-seconds in which they made progress, `note` the
     policy's note."""
     crowd = max(1.0, len(every) / gpus)
     each = []
     for at in every:
         ftf = round((at.ended - at.job.arrival) / (at.job.exclusive * crowd), 5)
-        each.append(JobOutcome(at.job.name, at.job.queue, at.gpus, at.job.arrival, at.ended, ftf))
+        each.append(SharedJobOutcome(at.job.name, at.job.queue, at.gpus, at.job.arrival, at.ended, ftf))
     ratios = [job.ftf for job in each]
     makespan = max(job.end_s for job in each)
-    return Outcome(
+    return SharingOutcome(
         makespan,
         sum(job.end_s - job.arrival_s for job in each) / len(each),
         Fairness(max(ratios), sum(ratios) / len(each), sum(ratio > UNFAIR for ratio in ratios) / len(each)),
@@ -85,7 +85,7 @@ def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float, note
     )
 
 
-def _queue(name: str, jobs: Sequence[JobOutcome]) -> QueueOutcome:
+def _queue(name: str, jobs: Sequence[SharedJobOutcome]) -> QueueOutcome:
     ratios = [job.ftf for job in jobs]
     jct = sum(job.end_s - job.arrival_s for job in jobs) / len(jobs)
     return QueueOutcome(name, len(jobs), jct, sum(ratios) / len(jobs), max(ratios))

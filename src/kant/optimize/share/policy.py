@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from kant.model.taxonomy import Tags
-from kant.optimize.share.training import Training
+from kant.optimize.share.training import TrainingProgress
 
 SHARES: Tags = {
     "level": ("cluster",),
@@ -28,17 +28,17 @@ class Chooser(Protocol):
 
     note: str
 
-    def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
+    def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
         """The jobs of the next round, which fit together; `changed`: some arrived or ended since the last one."""
         ...
 
-    def ran(self, job: Training, seconds: float) -> None:
+    def ran(self, job: TrainingProgress, seconds: float) -> None:
         """Count `seconds` that a job has run in a round, without what it lost to preemption."""
         ...
 
 
-class Policy(Protocol):
-    """A frozen class in a file of its own; its fields are its configuration."""
+class RoundPolicy(Protocol):
+    """A frozen class; its fields are its configuration."""
 
     source: ClassVar[str]
     tags: ClassVar[Tags]

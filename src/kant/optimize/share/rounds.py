@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from kant.model.adaptive import AdaptiveJob
 from kant.model.errors import InputError
-from kant.optimize.share.outcome import Outcome, outcome
-from kant.optimize.share.policy import Policy
-from kant.optimize.share.training import Training, speeds_of
+from kant.optimize.share.outcome import SharingOutcome, outcome
+from kant.optimize.share.policy import RoundPolicy
+from kant.optimize.share.training import TrainingProgress, speeds_of
 
 ROUND = 120.0
 PREEMPTION = 20.0
@@ -26,24 +26,24 @@ LATEST = 1e10
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class ShareRound:
     """The start and the end of a round, and the jobs that ran, with the seconds of each."""
 
     start: float
     end: float
-    jobs: tuple[tuple[Training, float], ...]
+    jobs: tuple[tuple[TrainingProgress, float], ...]
 
 
 def simulate(
     jobs: Sequence[AdaptiveJob],
     gpus: int,
-    policy: Policy,
+    policy: RoundPolicy,
     *,
     round_s: float = ROUND,
     preemption_s: float = PREEMPTION,
     weights: Mapping[str, float] | None = None,
-    watch: Callable[[Round], None] | None = None,
-) -> Outcome:
+    watch: Callable[[ShareRound], None] | None = None,
+) -> SharingOutcome:
     """Run all jobs on `gpus` equal GPUs. Raises InputError if a job requests more.
 
     With `weights` queues are the tenants: the weight of each (default 1) is divided among its present jobs. `watch` is
@@ -59,9 +59,9 @@ def simulate(
     speeds = speeds_of(list(jobs))
     if any(int(int(speed * round_s) * (1 - preemption_s / round_s)) < 1 for speed in speeds.values()):
         raise InputError("the round", "time for a preemption and a step of every job", f"{round_s:g} s")
-    every = [Training(number, jobs[i], speeds) for number, i in enumerate(ordered)]
+    every = [TrainingProgress(number, jobs[i], speeds) for number, i in enumerate(ordered)]
     chooser = policy.begin(gpus, round_s)
-    active: list[Training] = []
+    active: list[TrainingProgress] = []
     before: set[int] | None = None
     now, came, rounds, used = 0.0, 0, 0, 0.0
     changed = True
@@ -93,7 +93,7 @@ def simulate(
             ran.append((job, seconds))
             used += job.gpus * seconds
         if watch is not None:
-            watch(Round(now, end, tuple(ran)))
+            watch(ShareRound(now, end, tuple(ran)))
         now, before = end, {job.number for job in chosen}
         rounds += 1
         active = [job for job in active if job.ended < 0]
@@ -104,7 +104,7 @@ def simulate(
     return outcome(every, gpus, rounds, used, chooser.note)
 
 
-def _weigh(jobs: Sequence[Training], weights: Mapping[str, float]) -> None:
+def _weigh(jobs: Sequence[TrainingProgress], weights: Mapping[str, float]) -> None:
     """Divide the weight of each queue among its jobs; the mean weight of a job is 1."""
     of_queue = Counter(job.job.queue for job in jobs)
     whole = sum(weights.get(queue, 1.0) for queue in of_queue)
@@ -112,7 +112,7 @@ def _weigh(jobs: Sequence[Training], weights: Mapping[str, float]) -> None:
         job.weight = weights.get(job.job.queue, 1.0) / of_queue[job.job.queue] * len(jobs) / whole
 
 
-def _check(chosen: Sequence[Training], gpus: int) -> None:
+def _check(chosen: Sequence[TrainingProgress], gpus: int) -> None:
     """Check the invariants of all policies: no job twice, no GPU twice."""
     if len({job.number for job in chosen}) < len(chosen) or sum(job.gpus for job in chosen) > gpus:
         raise AssertionError("a policy has given a GPU twice")

@@ -35,7 +35,7 @@ def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
 
 
 @dataclass(slots=True, eq=False)
-class Training:
+class TrainingProgress:
     """A job in the cluster, with `number`, its place in the order of arrival.
 
     `total` and `done` are steps at the present batch size `batch`; both are recomputed when that changes. `ran` is the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from kant.optimize.workflow.graph import NEVER, Graph, Run
+from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 
 Key = tuple[int, int]
 """A stage: the number of its graph, and its index in it."""
@@ -17,7 +17,7 @@ class Board:
     def __init__(self, graphs: Sequence[Graph]) -> None:
         self.graphs = graphs
         self.now = 0
-        self.runs: dict[Key, Run] = {}
+        self.runs: dict[Key, StageRun] = {}
         self.arrived: dict[int, int] = {}
         count = len(graphs[0].processors) if graphs else 0
         self.processors = range(count)
@@ -61,11 +61,11 @@ class Board:
         """The earliest end of a stage, and the first processor that offers it."""
         return min((self.finish(key, p, transfers), p) for p in self.able(key))
 
-    def place(self, key: Key, processor: int) -> Run:
+    def place(self, key: Key, processor: int) -> StageRun:
         """Place a stage on a processor, at the earliest start there."""
         duration = self.graphs[key[0]].stages[key[1]].durations[processor]
         start = self.start(processor, self.data_there(key, processor), duration)
-        run = self.runs[key] = Run(*key, processor, start, start + duration)
+        run = self.runs[key] = StageRun(*key, processor, start, start + duration)
         if duration:
             at = bisect_left(self._starts[processor], start)
             self._starts[processor].insert(at, start)

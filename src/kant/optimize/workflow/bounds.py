@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kant.optimize.workflow.graph import NEVER, Graph, Run
+from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 
 
-def slack(graph: Graph, runs: Sequence[Run]) -> list[int]:
+def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
     """For each stage of a plan how much later it could end without the plan ending later.
 
     Stages keep their processors and their order there, which excludes those without duration; `runs` are those of one
@@ -17,7 +17,7 @@ def slack(graph: Graph, runs: Sequence[Run]) -> list[int]:
     end = max(run.end for run in runs)
     latest = [end] * len(graph.stages)
     by_time = sorted(runs, key=lambda run: (run.end, run.start, run.stage), reverse=True)
-    following: dict[int, Run] = {}
+    following: dict[int, StageRun] = {}
     for run in by_time:
         late = end
         for j, ticks in graph.after[run.stage]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kant.model.errors import InputError
 from kant.optimize.solvers import cp_sat, deterministic
 from kant.optimize.workflow.bounds import lower_bound
-from kant.optimize.workflow.graph import NEVER, Graph, Run, makespan
+from kant.optimize.workflow.graph import NEVER, Graph, StageRun, makespan
 
 MOST = 50_000
 """The maximum size of a model: dependencies plus stages, times processors."""
@@ -23,7 +23,7 @@ def is_small(graph: Graph) -> bool:
 class Shortest(NamedTuple):
     """The best plan found, and a lower bound of the end of any plan; proven if the two are equal."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StageRun, ...]
     bound: int
 
     @property
@@ -31,7 +31,7 @@ class Shortest(NamedTuple):
         return makespan(self.runs) <= self.bound
 
 
-def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest:
+def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Shortest:
     """Look for a shorter plan than `runs` for `limit` deterministic seconds; returns `runs` itself if there is none.
 
     Raises InputError if CP-SAT is not installed, or the graph is too large.
@@ -86,5 +86,5 @@ def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest
     for i, stage in enumerate(graph.stages):
         p = next(p for p, chosen in on[i].items() if solver.value(chosen))
         at = solver.value(starts[i])
-        found.append(Run(0, i, p, at, at + stage.durations[p]))
+        found.append(StageRun(0, i, p, at, at + stage.durations[p]))
     return Shortest(tuple(found), min(bound, makespan(found)))

@@ -27,23 +27,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
 from kant.model.precedence import order_of
 from kant.model.units import SECOND, parse_duration
 from kant.optimize.workflow.graph import MOST, MOST_STAGES, NEVER, Graph, Stage
-from kant.toml_file import parse_tree
+from kant.toml_file import mebibytes_of, parse_toml, read_text
 
 Time = int | str
 MOST_PROCESSORS = 1_000
-MOST_BYTES = 16 << 20
+MOST_LETTERS = 16 << 20
 
-_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(MiB|GiB|TiB)(/s)?")
-_MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 _NAME = re.compile(r"[^\s/]{1,128}")
 _A_NAME = "a name of 1 to 128 characters without spaces and slashes"
 
@@ -119,23 +116,18 @@ class WorkflowFile:
 
 def read_workflow(path: Path) -> WorkflowFile:
     """Read the workflow of a TOML file. Raises InputError with file, line, field, and the expected value."""
-    try:
-        raw = path.read_bytes()
-        text = raw.decode("utf-8") if len(raw) <= MOST_BYTES else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    if len(raw) > MOST_BYTES:
-        raise InputError(str(path), f"at most {MOST_BYTES:,} bytes", len(raw))
+    text = read_text(path)
+    if len(text) > MOST_LETTERS:
+        raise InputError(str(path), f"at most {MOST_LETTERS:,} characters", len(text))
     return parse_workflow(str(path), text)
 
 
 def parse_workflow(where: str, text: str) -> WorkflowFile:
     """The workflow of a TOML text; `where` names it in error messages. Raises InputError."""
-    tree = parse_tree(where, text)
     try:
-        tables = msgspec.convert(tree, WorkflowTables)
-    except msgspec.ValidationError as error:
-        raise _refusal(where, text, tree, str(error)) from None
+        tables = parse_toml(where, text, WorkflowTables, _EXPECTED)
+    except InputError as error:
+        raise _with_line(error, where, text) from None
     known: set[str] = set()
     for n, stage in enumerate(tables.stage):
         if not _NAME.fullmatch(stage.id):
@@ -202,34 +194,13 @@ _EXPECTED = {
 }
 
 
-def _refusal(where: str, text: str, tree: Any, complaint: str) -> InputError:
-    """Our own error message for what msgspec found."""
-    message, _, steps = complaint.partition(" - at `$")
-    keys: list[str | int] = []
-    value = tree
-    for key, number in re.findall(r"\.(\w+)|\[([0-9]+|\.\.\.)\]", steps):
-        if number == "...":  # a value of a table: msgspec does not say which
-            break
-        keys.append(key or int(number))
-        value = value[keys[-1]]
-    kind = str(keys[0]) if len(keys) > 1 and isinstance(keys[1], int) else ""
-    field = str(keys[2] if kind and len(keys) > 2 else keys[0] if keys and not kind else "")
-    if kind in ("stage", "processor"):
-        place = _place(where, text, kind, int(keys[1]), field)
-        known = (StageTable if kind == "stage" else ProcessorTable).__struct_fields__
-    else:
-        place, known = f"{where}, {field}" if field else where, WorkflowTables.__struct_fields__
-    if message.startswith("Object contains unknown field"):
-        unknown = next(key for key in value if key not in known)
-        return InputError(
-            _place(where, text, kind, int(keys[1]), unknown) if kind else f"{where}, {unknown}",
-            f"only the keys {', '.join(known)}",
-            unknown,
-        )
-    if message.startswith("Object missing required field"):
-        missing = message.split("`")[1]
-        return InputError(place, f"the key {missing}, {_EXPECTED[missing]}")
-    return InputError(place, _EXPECTED.get(field, "a table"), value)
+def _with_line(error: InputError, where: str, text: str) -> InputError:
+    """Add the line of its field to an error about a table."""
+    found = re.match(r", \[\[(stage|processor)\]\] (\d+)(?:, (\w+))?", error.where.removeprefix(where))
+    if found is None:
+        return error
+    field = found[3] or (str(error.got) if error.expected.startswith("only the keys") else "")
+    return InputError(_place(where, text, found[1], int(found[2]) - 1, field), error.expected, error.got)
 
 
 def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
@@ -361,12 +332,12 @@ def _volume(volume: Time, timed: bool, where: str, per: str = "") -> Fraction:
         if not 0 <= volume <= MOST:
             raise InputError(where, f"a number from 0 to {MOST:,}", volume)
         return Fraction(volume)
-    match = _SIZE.fullmatch(volume)
     if not timed:
         raise InputError(where, "a whole number, as durations are in this file", volume)
-    if match is None or (match[3] or "") != per:
+    mib = mebibytes_of(volume.removesuffix(per)) if volume.endswith(per) else None
+    if mib is None:
         raise InputError(where, f"a size such as 10GiB{per}", volume)
-    return Fraction(match[1]) * _MIB[match[2]]
+    return mib
 
 
 def workflow_toml(graph: Graph, models: Sequence[str] | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -116,7 +116,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StageRun:
     """Stage `stage` of graph `graph` on a processor from `start` to before `end`."""
 
     graph: int
@@ -126,51 +126,6 @@ class Run:
     end: int
 
 
-def makespan(runs: Iterable[Run]) -> int:
+def makespan(runs: Iterable[StageRun]) -> int:
     """When the last run ends."""
     return max((run.end for run in runs), default=0)
-
-
-def faults(graphs: Sequence[Graph], runs: Sequence[Run], arrivals: Mapping[int, int] | None = None) -> list[str]:
-    """The errors of a plan, as sentences; empty for a valid plan.
-
-    Each stage runs once and for its duration there, not before its graph arrives (0 if not given), and after its data
-    has arrived; a processor runs one stage at a time. `arrivals` names the graphs that were accepted.
-    """
-    arrivals = dict.fromkeys(range(len(graphs)), 0) if arrivals is None else arrivals
-    found = []
-    of: dict[tuple[int, int], Run] = {}
-    for run in runs:
-        if (run.graph, run.stage) in of:
-            found.append(f"{_name(graphs, run)} runs twice")
-        of[run.graph, run.stage] = run
-    for k, came in arrivals.items():
-        graph = graphs[k]
-        for i, stage in enumerate(graph.stages):
-            if (k, i) not in of:
-                found.append(f"stage {stage.id} of graph {k} does not run")
-                continue
-            run = of[k, i]
-            takes = stage.durations[run.processor]
-            if takes == NEVER or run.end - run.start != takes:
-                found.append(f"{_name(graphs, run)} runs for {run.end - run.start} where it takes {takes}")
-            if run.start < came:
-                found.append(f"{_name(graphs, run)} starts before its graph arrives")
-            for j, ticks in stage.before:
-                source = of.get((k, j))
-                if source is not None:
-                    there = source.end + (ticks if source.processor != run.processor else 0)
-                    if run.start < there:
-                        found.append(f"{_name(graphs, run)} starts before the data of {graph.stages[j].id} is there")
-    last: dict[int, Run] = {}
-    for run in sorted(runs, key=lambda run: (run.start, run.end, run.graph, run.stage)):
-        before = last.get(run.processor)
-        if before is not None and run.start < before.end and run.start < run.end:
-            found.append(f"{_name(graphs, run)} and {_name(graphs, before)} run on one processor at a time")
-        if before is None or run.end > before.end:
-            last[run.processor] = run
-    return found
-
-
-def _name(graphs: Sequence[Graph], run: Run) -> str:
-    return f"stage {graphs[run.graph].stages[run.stage].id} of graph {run.graph}"

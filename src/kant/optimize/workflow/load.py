@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from kant.model.errors import InputError
 from kant.optimize.workflow.graph import Graph
 from kant.optimize.workflow.plan import Stream, stream
-from kant.optimize.workflow.policy import Policy
+from kant.optimize.workflow.policy import WorkflowRule
 
 MOST_GRAPHS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WorkflowStream:
     """Graphs of `pool`, with equal probability, at exponential intervals of `every` ticks on average.
 
     They arrive before `until`, and `start` of them at time zero. While `most` are in progress, arrivals are lost (0:
@@ -47,7 +47,7 @@ class Load:
             arrivals.append(at)
         return [rng.choice(self.pool) for _ in arrivals], arrivals
 
-    def under(self, policy: Policy, seed: int) -> Stream:
+    def under(self, policy: WorkflowRule, seed: int) -> Stream:
         """The result of a policy on the graphs of a seed."""
         graphs, arrivals = self.draw(seed)
         return stream(graphs, arrivals, policy, self.most)

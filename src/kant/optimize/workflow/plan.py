@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kant.optimize.workflow.board import Board, Key
-from kant.optimize.workflow.graph import Graph, Run
-from kant.optimize.workflow.policy import Policy
+from kant.optimize.workflow.graph import Graph, StageRun
+from kant.optimize.workflow.policy import WorkflowRule
 
 STAGE_ENDS, GRAPH_COMES = 0, 1
 """The order of simultaneous events: ends make room for arrivals."""
@@ -18,7 +18,7 @@ STAGE_ENDS, GRAPH_COMES = 0, 1
 class Stream:
     """The result of a stream. `arrivals` has the accepted graphs, `lost` counts the others."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[StageRun, ...]
     arrivals: dict[int, int]
     ends: dict[int, int]
     lost: int
@@ -34,7 +34,7 @@ class Stream:
         return sum(self.latencies) / len(self.latencies) if self.arrivals else 0.0
 
 
-def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: Policy, most: int = 0) -> Stream:
+def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: WorkflowRule, most: int = 0) -> Stream:
     """Let graph k arrive at time `arrivals[k]`, and place its stages as the policy chooses, until all have ended.
 
     All graphs have the same processors. While `most` graphs are in progress, arrivals are lost, as in DS3 (arXiv
@@ -87,6 +87,6 @@ def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> li
     return free
 
 
-def plan(graph: Graph, policy: Policy) -> tuple[Run, ...]:
+def plan(graph: Graph, policy: WorkflowRule) -> tuple[StageRun, ...]:
     """The runs of one graph that arrives at time zero, in the order in which they were placed."""
     return stream((graph,), (0,), policy).runs

@@ -22,7 +22,7 @@ STAGES: Tags = {
 """The common tags of rules for workflows (`kant.model.taxonomy`)."""
 
 
-class Policy(Protocol):
+class WorkflowRule(Protocol):
     """A frozen class; `whole` says when it is asked.
 
     With `whole` it places all stages of a graph when that arrives, each after its predecessors are placed. Otherwise a

@@ -6,14 +6,44 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.model.errors import InputError
-from kant.optimize.cross_entropy import Weights, search_weights
-from kant.optimize.workflow.load import Load
-from kant.optimize.workflow.policies.etf import Etf
-from kant.optimize.workflow.policies.learned import Learned
+from kant.optimize.workflow.learned import LearnedRule
+from kant.optimize.workflow.load import WorkflowStream
+from kant.optimize.workflow.policies import Etf
 
-WEIGHTS = tuple(field.name for field in fields(Learned))
+Weights = NDArray[np.float64]
+
+DRAWN, KEPT = 32, 8
+"""The number of weights that a generation draws, and how many of them the next is drawn around."""
+WIDTH, WIDENED, PACE = 0.5, 0.02, 0.7
+"""The first standard deviation, what is added to it, and the step size of a generation."""
+
+
+def search_weights(
+    first: Weights, judge: Callable[[int], Callable[[Weights], float]], seed: int, generations: int
+) -> Iterator[tuple[int, Weights, float]]:
+    """Yield the number, the mean weights and their cost, by generation, starting from `first`.
+
+    The cross-entropy method: draw weights, keep the best, draw around them (R. Y. Rubinstein, Methodology and Computing
+    in Applied Probability 1, 1999). `judge` returns the cost function of a generation: lower is better. The outcome
+    depends only on the seed.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    mean, width = first.astype(np.float64), np.full(len(first), WIDTH)
+    for number in range(generations):
+        cost = judge(number)
+        drawn = mean + width * rng.standard_normal((DRAWN, len(mean)))
+        drawn[0] = mean
+        costs = [cost(weights) for weights in drawn]
+        best = drawn[np.argsort(costs, kind="stable")[:KEPT]]
+        mean = (1 - PACE) * mean + PACE * best.mean(axis=0)
+        width = (1 - PACE) * width + PACE * best.std(axis=0) + WIDENED
+        yield number, mean, cost(mean)
+
+
+WEIGHTS = tuple(field.name for field in fields(LearnedRule))
 
 STREAMS = 4
 """Streams of each load that judge a generation: the same for all its weights, new for the next generation."""
@@ -26,11 +56,11 @@ class Generation:
     """One step of the training. `ratio` is the mean latency of `policy` over ETF's on this generation's streams."""
 
     number: int
-    policy: Learned
+    policy: LearnedRule
     ratio: float
 
 
-def train(loads: Sequence[Load], seed: int = 0, generations: int = 24) -> Iterator[Generation]:
+def train(loads: Sequence[WorkflowStream], seed: int = 0, generations: int = 24) -> Iterator[Generation]:
     """Yield generations of weights; the last is the result. The outcome depends only on the seed."""
     if not loads or generations < 1:
         raise InputError("the training", "at least one load and one generation")
@@ -51,6 +81,6 @@ def train(loads: Sequence[Load], seed: int = 0, generations: int = 24) -> Iterat
         yield Generation(number, policy_of(weights), ratio)
 
 
-def policy_of(weights: np.ndarray) -> Learned:
+def policy_of(weights: np.ndarray) -> LearnedRule:
     """The learned order with these weights, rounded to four digits so that they can be written down."""
-    return Learned(**{name: round(float(value), 4) for name, value in zip(WEIGHTS, weights, strict=True)})
+    return LearnedRule(**{name: round(float(value), 4) for name, value in zip(WEIGHTS, weights, strict=True)})

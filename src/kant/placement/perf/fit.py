@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kant.placement.perf.layer import Cost
+from kant.placement.perf.layer import CONTENTION, Cost
 from kant.placement.perf.streams import Floats
-from kant.placement.perf.testbeds import CONTENTION
 
 
 class Sample(NamedTuple):

@@ -20,6 +20,9 @@ from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Floats, Run, Task
 DEGREES = (1, 2, 4, 8)
 """Numbers of chunks into which the experts' half may be cut, as in FSMoE."""
 
+CONTENTION = 0.68
+"""Speed of each message stream while both run: fitted to table 5 of FSMoE, on nodes whose GPUs are on PCIe."""
+
 
 class Cost(NamedTuple):
     """The cost of an operation: `alpha` seconds, and `beta` seconds for each unit (a byte, or a multiply-add)."""

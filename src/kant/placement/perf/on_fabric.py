@@ -13,9 +13,8 @@ from typing import NamedTuple
 from kant.model.fabric import Fabric
 from kant.model.training import Training
 from kant.placement.cost.communication import FLOPS, Paths, Spans, all_reduce, paths
-from kant.placement.perf.layer import Cost, Operations, Volumes
+from kant.placement.perf.layer import CONTENTION, Cost, Operations, Volumes
 from kant.placement.perf.plan import Stack
-from kant.placement.perf.testbeds import CONTENTION
 
 OPERATIONS = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce", "gemm")
 PLACES = ("node", "hbd", "leaf", "spine", "superspine", "beyond")

@@ -116,28 +116,3 @@ def run(tasks: tuple[Task, ...], contention: float) -> Run:
     if tasks:
         _play(work, stream, after, contention, start, end)
     return Run(tasks, tuple(start.tolist()), tuple(end.tolist()), contention)
-
-
-def faults(found: Run) -> list[str]:
-    """Return what is wrong with a run, as text; independent of the code that makes runs.
-
-    Each stream runs one task at a time and in order, each task as soon as it may, and does its whole work: its time
-    less what it loses while a task of the other message stream runs.
-    """
-    wrong = []
-    near = 1e-9 * (1.0 + found.seconds)
-    last = [0.0, 0.0, 0.0]
-    for task, start, end in zip(found.tasks, found.starts, found.ends, strict=True):
-        ready = max(last[task.stream], found.ends[task.after] if task.after >= 0 else 0.0)
-        if abs(start - ready) > near:
-            wrong.append(f"{task.name} starts at {start}; expected {ready}")
-        beside = 0.0
-        if task.stream != COMPUTE:
-            for other, begin, finish in zip(found.tasks, found.starts, found.ends, strict=True):
-                if other.stream == 1 - task.stream:
-                    beside += max(0.0, min(end, finish) - max(start, begin))
-        done = end - start - (1.0 - found.contention) * beside
-        if abs(done - task.work) > near:
-            wrong.append(f"{task.name} does {done} s of its {task.work} s of work")
-        last[task.stream] = end
-    return wrong

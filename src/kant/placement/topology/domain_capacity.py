@@ -11,7 +11,7 @@ from kant.cluster.columns import FREE, GPUS, POOL, STATUS, Table, admits
 from kant.compiled import compiled, inlined
 from kant.placement.capacity import Slots
 from kant.placement.fits import capacity
-from kant.placement.topology.index import LEAF_LEVEL, Fabric, Topology
+from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Fabric, Topology
 
 # --- columns, for each slot (a demand) and domain -----------------------------------------------------------------
 FITTING_PODS = 0  # pods that fit now
@@ -43,6 +43,23 @@ class DomainCapacity(Slots):
             rows[:kept], cursors[:kept] = self.rows, self.cursors
         self.rows: Table = rows
         self.cursors: Table = cursors
+
+    def move(self, topology: Topology) -> None:
+        """Follow nodes into the domains of another topology: what was counted of each node is kept, and added up."""
+        used, nodes = len(self.slot_of), len(topology.node_order)
+        counted = self.rows[:used, self.fabric.position[topology.node_order]]
+        self.fabric, self.domains = topology.fabric, topology.offsets[-1]
+        self._cells = self.domains * CAPACITY_WIDTH
+        self.rows = np.zeros((len(self.rows), self.domains, CAPACITY_WIDTH), dtype=np.int64)
+        rows, tight = self.rows[:used], np.where(counted[:, :, FITTING_PODS] > 0, counted[:, :, FREE_MILLI], NOWHERE)
+        rows[:, :nodes] = counted
+        for level in range(1, CLUSTER + 1 if nodes else 0):
+            (below, first), last = topology.offsets[level - 1 : level + 1], topology.offsets[level + 1]
+            begins = topology.inner[first:last, 0] - below
+            rows[:, first:last] = np.add.reduceat(rows[:, below:first], begins, axis=1)
+            if level <= LEAF_LEVEL:
+                tight = np.minimum.reduceat(tight, begins, axis=1)
+            rows[:, first:last, TIGHTEST] = tight if level <= LEAF_LEVEL else 0
 
     def close(self, nodes: Table) -> None:
         """Exclude exactly the nodes with a 1 in `nodes` from now on."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -52,12 +50,7 @@ class DomainPolicy:
         self.typical_pods = typical_pods
         self.preferring = preferring
         self._kernels: dict[tuple[int, int, int], GroupKernel] = {}
-        self._params: dict[NodePolicy, Table] = {}
-
-    def is_outdated(self, empty: Table) -> bool:
-        """Return whether a policy computes other parameters for the current nodes."""
-        known = self._params.items()
-        return any(not np.array_equal(policy.numbers(self.typical_pods, empty), params) for policy, params in known)
+        self.params: dict[NodePolicy, Table] = {}
 
     def narrowest(self, shape: Shape) -> int:
         """Return the level at which a domain is searched first."""
@@ -73,9 +66,9 @@ class DomainPolicy:
         key = (group, groups, pods)
         if key not in self._kernels:
             policy, by_node = self.policy.policy_for(*key)
-            params = self._params.get(policy)
+            params = self.params.get(policy)
             if params is None:
-                params = self._params[policy] = policy.numbers(self.typical_pods, self.snapshot.state.empty)
+                params = self.params[policy] = policy.numbers(self.typical_pods, self.snapshot.state.empty)
             self._kernels[key] = GroupKernel(
                 slice_kernel(type(policy)), gang_kernel(type(policy)), params, by_node, policy.fresh
             )

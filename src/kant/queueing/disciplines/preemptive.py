@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -16,8 +16,6 @@ from kant.model.taxonomy import Tags, tagged
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
-from kant.queueing.preemption.candidate import Candidate
-from kant.queueing.preemption.proof import Proof, keep_in_place
 
 
 class Preemptive(Discipline, frozen=True, tag="preemptive"):
@@ -105,15 +103,33 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
 
         Returns the rows that must stop, and the placement that proves it; None if evicting all does not suffice.
         """
-        placer, shape = cycle.placer, cycle.state.shape_of(row)
-        proof = Proof(placer, shape, row, [Candidate(who, cycle.state.running[who], 0, 0, ()) for who in behind])
-        enough = proof.shortest_prefix()
-        proof.rollback()
-        if enough is None:
+        placer, trial, running = cycle.placer, cycle.placer.trial, cycle.state.running
+        shape = cycle.state.shape_of(row)
+
+        def fits_without(count: int) -> bool:
+            mark = trial.checkpoint()
+            for who in behind[:count]:
+                trial.evict(running[who])
+            fits = placer.missing(shape, row) == 0
+            trial.rollback(mark)
+            return fits
+
+        count = 1
+        while count < len(behind) and not fits_without(count):
+            count *= 2
+        if count >= len(behind) and not fits_without(len(behind)):
             return None
-        victims = proof.chosen(enough)
-        for who in victims:
-            placer.trial.evict(who.allocation)
+        enough = bisect_left(range(min(count, len(behind))), True, count // 2 + 1, key=fits_without)
+        for who in behind[:enough]:
+            trial.evict(running[who])
         placed = cycle.place(row, shape)
         assert not isinstance(placed, NoFit), "the same nodes gave another answer"
-        return [who.row for who in keep_in_place(placer, shape, placed, victims)], placed
+        needed = behind[:enough]
+        for who in reversed(behind[:enough]):
+            if trial.is_free(running[who]):
+                trial.restore(running[who])
+                if trial.keeps_apart(shape, placed):
+                    needed.remove(who)
+                else:
+                    trial.evict(running[who])
+        return needed, placed

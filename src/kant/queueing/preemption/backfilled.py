@@ -13,10 +13,11 @@ from kant.model.decision import Start
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.evictable import BORROWING
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Admits
-from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
+from kant.queueing.preemption.entitlement import Entitlements, Mask
 from kant.queueing.preemption.policy import candidate, evict_victims, missing_without
 from kant.queueing.preemption.room_bound import comes_after
 from kant.queueing.preemption.rules import QuotaRule

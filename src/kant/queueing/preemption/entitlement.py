@@ -9,7 +9,6 @@ An elastic gang counts as its floor. What it has above its floor comes after all
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from copy import copy
 from functools import cached_property
 from typing import Literal
@@ -17,39 +16,30 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import J_BASE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, J_USER, Table
+from kant.cluster.columns import J_BASE, J_MILLI, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, Table
 from kant.cluster.elastic import above_floor
-from kant.cluster.quota_columns import weigh
+from kant.cluster.quota_columns import NO_QUOTAS, reach, weigh
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import S_POOLS
 from kant.cluster.state import ClusterState
-from kant.model.units import FOREVER
+from kant.queueing.evictable import Running
 from kant.queueing.ports import PlanSoFar
 from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.room_bound import PreemptibleRoom
 
 Mask = NDArray[np.bool_]
 
-Gone = tuple[int, Amounts]
-"""A user, and the amounts of that user in one queue that leave."""
-
 Reclaim = Literal["off", "nominal", "fair-share"]
-
-BORROWING = -1
-"""The level of a job that would make its queue borrow."""
 
 
 class Entitlements:
     """The running jobs of one cycle, as columns, in the order in which they started.
 
     `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
-    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows
-    (`unlimited`). `guaranteed`: its queue guarantees it a minimum run time. The table is made once a cycle, and
+    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows.
+    `guaranteed`: its queue guarantees it a minimum run time. The table is made once a cycle, and
     `follow` applies the stops of the plan. Jobs that the plan starts come last, so they change no entitlement.
-
-    Two bounds answer most questions without a scan. `lowest` is the lowest priority of the preemptible jobs, and
-    `any_borrowing` says whether one of them borrows from a quota.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
@@ -58,12 +48,14 @@ class Entitlements:
         state, quota_usage = cycle.state, cycle.state.quota_usage
         self.rows = np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
         jobs = state.jobs.take(self.rows, axis=0)
-        self.queue, self.priority, self.user = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_USER]
+        self.queue, self.priority, self.milli = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_MILLI]
         self.base, self.runs = jobs[:, J_BASE], np.ones(len(self.rows), dtype=np.bool_)
         self.pools = state.shapes.facts[jobs[:, J_SHAPE], S_POOLS]
         self.preemptible: Mask = jobs[:, J_PREEMPTIBLE] == 1
         self.borrowing: Mask = np.ones(len(self.rows), dtype=np.bool_)
-        self.unlimited: Mask = self.borrowing  # holds nothing that quotas count
+        self.held: Table = np.zeros((len(self.rows), 0), dtype=np.int64)
+        self.borrows: Mask = self.held > 0  # by key: borrows of it
+        self.own_part = self.entitled = np.zeros(0, dtype=np.int64)
         self.tree = quota_usage.tree if quota_usage.tree is not None and quota_usage.tree.keys else None
         self.started = jobs[:, J_STARTED]
         self.protected_until = self.started + min_run
@@ -75,15 +67,16 @@ class Entitlements:
             self.guaranteed = (np.array(least, dtype=np.int64) > 0)[self.queue]
         self.by_node: HeldByNode | None = None  # of the preemptible jobs; made for the first gang of one pod
         self._followed = -1
+        self._table: Table | None = None  # made when a job asks whom it may evict
         if self.tree is not None:
-            self.entitled, self.own_part = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")
+            amounts = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")
+            self.entitled, self.own_part = (np.array(one, dtype=np.int64) for one in amounts)
             charged, width = quota_usage.charged, len(self.tree.keys)
             self.held = np.array([charged[row][3] for row in state.running], dtype=np.int64).reshape(-1, width)
             self.above: dict[int, Amounts] = {}
             if state.elastic:
                 self._count_floors()
-            self.borrows: Mask = self.held > 0  # by key: borrows of it
-            self.unlimited = self.held.max(axis=1) == 0
+            self.borrows = self.held > 0
             self._weigh()
         self.follow()
 
@@ -92,7 +85,7 @@ class Entitlements:
         stopped, shrunk = self.cycle.stopped, self.cycle.shrunk
         if self._followed == len(stopped) + len(shrunk):
             return
-        self._followed = len(stopped) + len(shrunk)
+        self._followed, self._table = len(stopped) + len(shrunk), None
         if stopped:
             gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
             self.preemptible, self.runs = self.preemptible & ~gone, ~gone
@@ -100,8 +93,6 @@ class Entitlements:
                 self._weigh()
         if shrunk:  # their remaining pods stay in this plan
             self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
-        self.lowest = int(self.priority[self.preemptible].min()) if self.preemptible.any() else FOREVER
-        self.any_borrowing = self.tree is not None and bool((self.borrows.any(axis=1) & self.preemptible).any())
 
     @cached_property
     def protected(self) -> list[int]:
@@ -137,55 +128,54 @@ class Entitlements:
         if not places:
             return None
         own = copy(self)
-        own.rows, own.queue, own.priority, own.user, own.base = (
-            column[places] for column in (self.rows, self.queue, self.priority, self.user, self.base)
+        own._table = None
+        own.rows, own.queue, own.priority, own.milli, own.base = (
+            column[places] for column in (self.rows, self.queue, self.priority, self.milli, self.base)
         )
         own.pools, own.home, own.protected_until = self.pools[places], self.home[places], self.protected_until[places]
         own.preemptible, own.runs, own.guaranteed = (
             column[places] for column in (self.preemptible, self.runs, self.guaranteed)
         )
         own.started = np.array([state.elastic[row].resized for row in own.rows.tolist()], dtype=np.int64)
-        own.borrowing = own.unlimited = np.ones(len(places), dtype=np.bool_)
-        own.any_borrowing = False
+        own.borrowing = np.ones(len(places), dtype=np.bool_)
+        own.held, own.borrows = self.held[places], self.borrows[places]
         if self.tree is not None:
             own.held = np.array([self.above[row] for row in own.rows.tolist()], dtype=np.int64)
             own.borrows = own.held > 0
-            own.unlimited = own.held.max(axis=1) == 0
             for node in np.unique(own.home[own.home >= 0]).tolist():
                 there, width = np.flatnonzero(own.home == node), len(self.tree.keys)
-                part = np.array(self.own_part[node * width : node * width + width], dtype=np.int64)
+                part = self.own_part[node * width : node * width + width]
                 floors = self.held[(self.home == node) & self.runs].sum(axis=0)
                 own.borrows[there] &= floors + own.held[there].cumsum(axis=0) > part
-            own.borrowing = own.borrows.any(axis=1) | own.unlimited
-            own.any_borrowing = bool(own.borrows.any())
-        own.lowest = int(own.priority.min())
+            own.borrowing = own.borrows.any(axis=1) | (own.held.max(axis=1) == 0)
         return own
 
     def _weigh(self) -> None:
         """Compute which running jobs borrow. The columns of jobs that the plan has stopped do not change."""
-        parts = np.array(self.own_part, dtype=np.int64)
-        weigh(self.held, self.home * self.held.shape[1], self.runs, parts, self.borrows)
-        self.borrowing = self.borrows.any(axis=1) | self.unlimited
+        weigh(self.held, self.home * self.held.shape[1], self.runs, self.own_part, self.borrows)
+        self.borrowing = self.borrows.any(axis=1) | (self.held.max(axis=1) == 0)
 
-    def reach(self, node: int, amounts: Amounts, gone: Collection[Gone] = ()) -> int:
+    def reach(self, node: int, amounts: Amounts) -> int:
         """Return the highest place in a queue's path up to which all stay in quota if it takes `amounts`, or BORROWING.
 
-        Jobs of that queue in `gone` have left before. A queue over its quota does not get in quota by replacing one of
-        its jobs with another.
+        A queue over its quota does not get in quota by replacing one of its jobs with another.
         """
-        assert self.tree is not None
-        tree, first = self.cycle.admission.quota_tree, node * len(amounts)
-        if gone:
-            tree = tree.without([(node, user, held) for user, held in gone])
-        for key, amount in enumerate(amounts):
-            if amount and tree.own(node, key) + amount > self.own_part[first + key]:
-                return BORROWING
-        return tree.paths[node].index(tree.reclaim_scope(node, amounts, self.entitled))
+        tree = self.cycle.admission.quota_tree
+        asked = np.array(amounts, dtype=np.int64)
+        return int(reach(tree.limits, tree.used, node * len(amounts), asked, self.own_part, self.entitled))
 
-    def gone(self, mask: Mask) -> list[Gone]:
-        """Return what these jobs, all of one queue, give back when they leave, by user."""
-        users = self.user[mask]
-        return [(user, self.held[mask][users == user].sum(axis=0).tolist()) for user in np.unique(users).tolist()]
+    def running(self) -> Running:
+        """Return the running jobs as the plan leaves them, for the rules of `queueing/evictable.py`."""
+        if self._table is None:
+            home = self.home * self.held.shape[1] if self.tree is not None else np.full(len(self.rows), -1)
+            columns = [
+                self.rows, self.queue, home, self.priority, self.preemptible, self.started, self.protected_until,
+                self.guaranteed, self.pools, self.base, self.milli,
+            ]  # fmt: skip
+            self._table = np.column_stack(columns).astype(np.int64, copy=False)
+        tree = self.cycle.admission.quota_tree if self.tree is not None else None
+        limits, used = (NO_QUOTAS, NO_QUOTAS) if tree is None else (tree.limits, tree.used)
+        return Running(self._table, self.held, self.borrows, limits, used, self.own_part, self.entitled)
 
     def whole(self, allowed: Mask) -> Mask:
         """Return `allowed` without base jobs that have a running replica outside it: they stop with their replicas.

@@ -19,11 +19,12 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Move
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER, SECOND
-from kant.queueing.claims import may_evict
+from kant.queueing.claims import may_evict, may_evict_later
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
+from kant.queueing.evictable import BORROWING
 from kant.queueing.ports import NO_CANDIDATES, NotNow
 from kant.queueing.preemption.candidate import Admits, Candidate
-from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask, Reclaim
+from kant.queueing.preemption.entitlement import Entitlements, Mask, Reclaim
 from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
@@ -108,29 +109,35 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         changes, and the answer says when another try may help.
         """
         if not shape.ask.preempts:
-            return NotNow(no_candidates=True)
-        # Jobs of lower priority that this plan starts are candidates once they run.
-        retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
-        if self._rules_out_candidates(cycle, row, shape):
-            return NO_CANDIDATES if definitive else NotNow(-1, False, True)
+            return NO_CANDIDATES
+        made = self._try_levels(cycle, row, shape)
+        if isinstance(made, NotNow) and cycle.lowest < FOREVER and self._may_evict(cycle, row, shape, later=True):
+            least = 1 if cycle.shrunk else max(1, self.min_run_s * SECOND)
+            return made._replace(retry_at=_sooner(made.retry_at, cycle.now + least))
+        return made
+
+    def _try_levels(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
+        """Do what `free_capacity` says. The jobs that this plan starts are no candidates."""
+        if not self._may_evict(cycle, row, shape):
+            return NO_CANDIDATES
+        retry_at, definitive = -1, True
         entitlements = self.entitlements(cycle)
         above = entitlements.surplus() if cycle.state.elastic else None
-        if self._has_no_candidates(entitlements, row, shape) and (
-            above is None or self._has_no_candidates(above, row, shape)
-        ):
-            return NotNow(definitive=definitive)
         rules = PreemptionRules(entitlements, row, shape, self.reclaim != "off", self.priority)
+        cap = int(self.most * shape.gpu_milli)
+        known = rules.finds(cap, self.exact) if above is None and not cycle.state.burst_replicas else None
+        if known is not None:
+            return known
         to_shrink = (
             PreemptionRules(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
         )
         surely = rules.node < 0 and not shape.order_dependent  # more room never makes it fit less
         if rules.node >= 0 and not cycle.admission.quota_tree.could_ever(rules.node, rules.amounts):
-            return NotNow(definitive=definitive)
+            return NotNow()
         levels = rules.levels()
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
         best: tuple[Preference, LevelResult] | None = None
-        cap = int(self.most * shape.gpu_milli)
         for level in levels:
             own = allowed_victims(rules, level)
             wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
@@ -202,33 +209,23 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         cycle.entitlements.follow()
         return cycle.entitlements
 
-    def _rules_out_candidates(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
-        """Return whether counts in the state prove that there are no candidates. Looks at no running job."""
+    def _may_evict(self, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
+        """Return whether counts allow that the job evicts a running one; `later`: one that this plan starts."""
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
         lowest = state.lowest_preemptible() if self.priority or cycle.takes_back else FOREVER
-        if tree is None or not tree.keys or self.reclaim == "off" or usage.node_of[queue] < 0:
-            return not may_evict(priority, lowest, False, NO_QUOTAS, NO_QUOTAS, -1, NO_QUOTAS, False)
-        amounts = np.array(usage.amounts(shape), dtype=np.int64)
-        if self.reclaim == "fair-share" and amounts.any():  # fair shares depend on all live jobs
-            return False
-        own, first = cycle.admission.quota_tree.used, usage.node_of[queue] * len(amounts)
-        if not may_evict(priority, lowest, True, tree.limits, own, first, amounts, True):
-            return True
-        return priority <= lowest and not state.eviction_bounds()[1]
-
-    def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
-        """Return whether two bounds prove that the job may stop no other.
-
-        That is the case if no running job is of lower priority, and either none borrows or the job itself would.
-        """
-        state, takes_back = entitlements.state, entitlements.cycle.takes_back
-        if (self.priority or takes_back) and int(state.jobs[row, J_PRIORITY]) > entitlements.lowest:
-            return False
-        if self.reclaim == "off" or not entitlements.any_borrowing:
-            return True
-        node, amounts = state.quota_usage.node_of[int(state.jobs[row, J_QUEUE])], state.quota_usage.amounts(shape)
-        return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
+        limits, used, first, amounts, reclaims = NO_QUOTAS, NO_QUOTAS, -1, np.zeros(0, dtype=np.int64), False
+        if tree is not None and tree.keys and self.reclaim != "off" and usage.node_of[queue] >= 0:
+            limits, used, reclaims = tree.limits, cycle.admission.quota_tree.used, True
+            amounts = np.array(usage.amounts(shape), dtype=np.int64)
+            first = usage.node_of[queue] * len(amounts)
+            if self.reclaim == "fair-share" and amounts.any():  # fair shares depend on all live jobs
+                return True
+        if later:
+            return may_evict_later(priority, lowest, cycle.lowest, reclaims, limits, used, first, amounts)
+        return may_evict(priority, lowest, reclaims, limits, used, first, amounts, True) and (
+            priority > lowest or state.eviction_bounds()[1]
+        )
 
 
 def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
@@ -274,9 +271,6 @@ def choose_victims(
     whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
     exact = len(whole) + len(surplus) <= cycle.exact
-    light = [who for who in whole if who.capped <= cap_milli]
-    if rules.short and not surplus and admits and not admits(light):
-        return None, exact  # it lacks quota even without all of them
     return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits), exact
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_USER, Table
-from kant.cluster.quota_columns import all_borrow
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, Table
+from kant.cluster.quota_columns import reach
 from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
+from kant.queueing import evictable as e
+from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Candidate
-from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
+from kant.queueing.preemption.entitlement import Entitlements, Mask
 
 
 def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
@@ -54,8 +57,12 @@ class QuotaRule:
                     tree.charge(node, user, amounts)
             if not fits:
                 return False
-        gone = [(user, amounts) for node, user, amounts in known if node == self.node]
-        return self.level == BORROWING or self.entitlements.reach(self.node, self.amounts, gone) >= self.level
+        if self.level == e.BORROWING:
+            return True
+        gone = tree.without([one for one in known if one[0] == self.node])
+        first, asked = self.node * len(self.amounts), np.array(self.amounts, dtype=np.int64)
+        part, entitled = self.entitlements.own_part, self.entitlements.entitled
+        return bool(reach(tree.limits, gone.used, first, asked, part, entitled) >= self.level)
 
     def condition(self, candidates: Collection[Candidate]) -> QuotaCondition | None:
         """Return this in columns, for sets of these candidates; None where users have limits of their own."""
@@ -66,11 +73,10 @@ class QuotaRule:
         given = [given_back(entitlements.state, who) for who in candidates]
         home = np.array([quota_usage.node_of[queue] for queue, _, _ in given], dtype=np.int64)
         amounts = np.array([amounts for _, _, amounts in given], dtype=np.int64).reshape(-1, width)
-        first, part, entitled = self.node * width, entitlements.own_part, entitlements.entitled
         return QuotaCondition(
-            tree.limits, tree.used, first, np.array(self.amounts, dtype=np.int64), np.maximum(home * width, -1),
-            amounts, np.array(part[first : first + width], dtype=np.int64), np.array(entitled, dtype=np.int64),
-            self.level, self.limited,
+            tree.limits, tree.used, self.node * width, np.array(self.amounts, dtype=np.int64),
+            np.maximum(home * width, -1), amounts, entitlements.own_part, entitlements.entitled, self.level,
+            self.limited,
         )  # fmt: skip
 
 
@@ -88,102 +94,56 @@ class PreemptionRules:
 
     def __init__(self, entitlements: Entitlements, row: int, shape: Shape, reclaim: bool, by_priority: bool) -> None:
         self.entitlements = entitlements
-        cycle, state = entitlements.cycle, entitlements.state
-        self.tree = entitlements.tree
-        self.queue, self.user, base, priority = state.jobs[row, [J_QUEUE, J_USER, J_BASE, J_PRIORITY]].tolist()
-        self.node = state.quota_usage.node_of[self.queue] if self.tree is not None else -1
+        cycle, state, tree = entitlements.cycle, entitlements.state, entitlements.tree
+        job = state.jobs[row].tolist()
+        queue, self.user = job[J_QUEUE], job[J_USER]
+        self.node = state.quota_usage.node_of[queue] if tree is not None else -1
         self.amounts: Amounts = state.quota_usage.amounts(shape) if self.node >= 0 else ()
-        self._amounts = np.array(self.amounts, dtype=np.int64)
-        self.wanted = self._amounts > 0
+        width = len(tree.keys) if tree is not None else 0
         self.short = self.node >= 0 and cycle.admission.shortage(row, shape) is not None
-        preemptible, self._near = entitlements.preemptible, entitlements.runs
-        if not self.short:
-            self._near = entitlements.pools & shape.pool_bits != 0
-        if base >= 0:
-            preemptible = preemptible & (entitlements.rows != base) & (entitlements.base != base)
-        own: Mask = entitlements.queue == self.queue
-        lower = (
-            preemptible & (entitlements.priority < priority)
-            if by_priority
-            else np.zeros(len(preemptible), dtype=np.bool_)
-        )
-        self.passed = self._have_passed(row, priority)
-        if not by_priority and self.passed is not None:
-            lower = self.passed & preemptible
-        self._own_lower = lower & own
-        self._other_lower = lower & ~own & entitlements.borrowing
-        self._entitled_to_nothing = self._other_lower & entitlements.unlimited
-        self._reclaimable = np.zeros(len(preemptible), dtype=np.bool_)
-        if reclaim and self.wanted.any():
-            self._reclaimable = preemptible & ~own & (entitlements.borrows & self.wanted).any(axis=1)
+        self.running = entitlements.running()
+        self.claim = e.Claim(
+            row, queue, self.node * max(width, 1), job[J_PRIORITY], job[J_SINCE], job[J_BASE],
+            e.EVERYWHERE if self.short else shape.pool_bits, np.array(self.amounts or [0] * width, dtype=np.int64),
+            by_priority, reclaim, cycle.takes_back, cycle.by_share,
+        )  # fmt: skip
+        self._marks: dict[int, Table] = {}
 
-    def _have_passed(self, row: int, priority: int) -> Mask | None:
-        """Return the preemptible jobs of lower priority that started while the job waited, without those whose queue
-        guarantees them a minimum run time; None if the discipline takes back none.
-        """
-        entitlements, cycle = self.entitlements, self.entitlements.cycle
-        if not cycle.takes_back:
-            return None
-        jobs = cycle.state.jobs
-        passed: Mask = entitlements.preemptible & (entitlements.priority < priority)
-        passed &= jobs[entitlements.rows, J_STARTED] > jobs.item(row, J_SINCE)
-        if cycle.by_share:
-            passed &= entitlements.queue == self.queue
-        return passed & ~entitlements.guaranteed
+    def marks(self, level: int) -> Table:
+        """Return which running jobs it may stop at a level, as bits (`queueing/evictable.py`)."""
+        found = self._marks.get(level)
+        if found is None:
+            found = self._marks[level] = np.zeros(len(self.running.table), dtype=np.int64)
+            e.mark(self.running, self.claim, level, found)
+        return found
+
+    @cached_property
+    def passed(self) -> Mask | None:
+        """Those of the jobs that it may stop that passed it; None if the discipline takes back none."""
+        return self.marks(e.BORROWING) & e.PASSED > 0 if self.claim.takes_back else None
 
     def protected_until(self) -> Table:
         """Return when each running job may be preempted for this one, µs; 0 for jobs that passed it."""
-        until = self.entitlements.protected_until
-        return until if self.passed is None else np.where(self.passed, 0, until)
+        until, passed = self.entitlements.protected_until, self.passed
+        return until if passed is None else np.where(passed, 0, until)
 
     def levels(self) -> list[int]:
         """Return the levels at which the job may preempt, in the order in which they are tried."""
-        if self.tree is None or not self.wanted.any():
-            return [BORROWING]
-        reach = self.entitlements.reach(self.node, self.amounts)
-        own = self._own_lower & self._near
-        if not own.any():
-            return [reach] if reach == BORROWING else [reach, BORROWING]
-        further = self.entitlements.reach(self.node, self.amounts, self.entitlements.gone(own))
-        return list(dict.fromkeys([*([reach] if reach != BORROWING else []), further, BORROWING]))
+        own = dict.fromkeys(e.levels_of(self.running, self.claim))
+        return [*(level for level in own if level != e.BORROWING), e.BORROWING]
 
     def victims(self, level: int) -> tuple[Mask, Mask]:
         """Return the jobs that it may stop at a level, protected or not; and those from which it reclaims.
 
         A base job is included only with all its running replicas.
         """
-        own = self._own_lower & self.entitlements.borrowing if level == BORROWING else self._own_lower
-        others = self._of_queues(self._other_lower, BORROWING) | self._entitled_to_nothing
-        reclaims = self._reclaims(level)
-        return self.entitlements.whole(own | others | reclaims) & self._near, reclaims
+        marks = self.marks(level)
+        return self.entitlements.whole(marks & e.STOPS > 0), marks & e.RECLAIMED > 0
 
-    def _reclaims(self, level: int) -> Mask:
-        """Return the jobs from which it reclaims the entitlement of its queue."""
-        return np.zeros_like(self._reclaimable) if level == BORROWING else self._of_queues(self._reclaimable, level)
-
-    def _of_queues(self, mask: Mask, level: int) -> Mask:
-        """Return the jobs of `mask` against whose queues the level holds."""
-        if self.tree is None or not mask.any():
-            return mask
-        queues = self.entitlements.queue
-        allowed: Mask = np.zeros(int(queues.max()) + 1, dtype=np.bool_)
-        for queue in set(queues[mask].tolist()):
-            allowed[queue] = self._holds_against(queue, level)
-        return mask & allowed[queues]
-
-    def _holds_against(self, queue: int, level: int) -> bool:
-        """Return whether all queues on the other side borrow, and the newcomer's side is in quota up to the level."""
-        assert self.tree is not None
-        home, own = self.entitlements.state.quota_usage.node_of[queue], self.tree.paths[self.node]
-        if home < 0 or not self.wanted.any():
-            return True
-        path = self.tree.paths[home]
-        meets = ([place for place, node in enumerate(path) if node in own] or [len(path)])[0]
-        if level != BORROWING and (meets == len(path) or own.index(path[meets]) > level):
-            return False
-        tree, width = self.entitlements.cycle.admission.quota_tree, len(self.amounts)
-        entitled = np.array(self.entitlements.entitled, dtype=np.int64)
-        return bool(all_borrow(tree.limits, tree.used, entitled, home * width, self.node * width, self._amounts))
+    def finds(self, cap: int, exact: int) -> NotNow | None:
+        """Return the answer where counts prove that no eviction helps; None where a search has to tell."""
+        found, until = e.finds_victims(self.entitlements.cycle.now, self.running, self.claim, cap, exact)
+        return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 
     def quota(self, level: int) -> QuotaRule | None:
         """Return whether the quota admits the job at a level; None if no quota is about it."""

@@ -16,11 +16,11 @@ from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates
 from kant.cluster.quota_condition import NO_CONDITION
 from kant.cluster.shapes import Shape
+from kant.model.decision import NoFit
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 from kant.queueing.ports import Placer
-from kant.queueing.preemption.candidate import Admits, Candidate
-from kant.queueing.preemption.proof import Proof
+from kant.queueing.preemption.candidate import Admits, Candidate, members
 from kant.queueing.preemption.rules import QuotaRule
 
 TRIALS = 64
@@ -28,6 +28,64 @@ TRIALS = 64
 
 EXACT = 10
 """Up to this many candidates every set that could be better is tried: at most 2**EXACT trial placements."""
+
+
+class _Asked:
+    """Asks the placer, on the trial, whether a set of candidates suffices. It remembers the answers, and counts them.
+
+    For a gang of one group this is monotone: more room never makes it fit less. The groups of one gang are placed one
+    after the other, so for several groups it is not quite monotone.
+    """
+
+    def __init__(
+        self, placer: Placer, shape: Shape, job_row: int, ordered: Sequence[Candidate], admits: Admits | None
+    ) -> None:
+        self.placer, self.shape, self.job_row = placer, shape, job_row
+        self.ordered, self.admits = ordered, admits
+        self.counts: Table = np.zeros(2, dtype=np.int64)  # first the trial placements
+        self.which: Table = np.zeros(len(ordered), dtype=np.int64)
+        self.answers: dict[int, bool] = {}
+        self._out = 0  # the candidates that are evicted on the trial at the moment
+        self._mark = placer.trial.checkpoint()
+
+    def chosen(self, which: int) -> list[Candidate]:
+        """Return the candidates of a set, in order."""
+        return [self.ordered[i] for i in members(which)]
+
+    def suffices(self, which: int) -> bool:
+        """Return whether the gang fits, and the quota admits it, once the candidates of a set have left."""
+        answer = self.answers.get(which)
+        if answer is None:
+            answer = self.answers[which] = self.admitted(which) and self._fits(which)
+        return answer
+
+    def admitted(self, which: int) -> bool:
+        """Return whether the quota admits the job once the candidates of a set have left."""
+        return self.admits is None or self.admits(self.chosen(which))
+
+    def _fits(self, which: int) -> bool:
+        trial = self.placer.trial
+        for i in members(self._out & ~which):
+            trial.restore(self.ordered[i].allocation)
+        for i in members(which & ~self._out):
+            trial.evict(self.ordered[i].allocation)
+        self._out = which
+        self.counts[0] += 1
+        return self.placer.missing(self.shape, self.job_row) == 0
+
+    def rollback(self) -> None:
+        """Restore all candidates on the trial."""
+        self.placer.trial.rollback(self._mark)
+        self._out = 0
+
+    def carry_out(self, which: int) -> tuple[list[Candidate], Allocation]:
+        """Evict a set that suffices, and place the gang. The trial, which was rolled back, then has these changes."""
+        victims = self.chosen(which)
+        for victim in victims:
+            self.placer.trial.evict(victim.allocation)
+        placed = self.placer.place(self.shape, self.job_row)
+        assert not isinstance(placed, NoFit), "the same nodes gave another answer"
+        return victims, placed
 
 
 def choose(
@@ -73,21 +131,19 @@ def choose(
     monotone = len(shape.parts) == 1 and not shape.wide
     if few and len(shape.parts) == 1:  # a job over the cap is in no set, and one group needs no other
         ordered = [who for who in ordered if who.capped <= cap_milli]
-    proof = Proof(placer, shape, job_row, ordered, admits)
+    asked = _Asked(placer, shape, job_row, ordered, admits)
     quota = admits.condition(ordered) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
     domains = None if quota is None else placer.counted_domains(shape)
     columns, view = (
         _columns(ordered, admitted, few and monotone),
-        proof if domains is None or quota is None else (domains, quota),
+        asked if domains is None or quota is None else (domains, quota),
     )
     found = placer.draft().victims(_groups(shape), columns, cap_milli, trials, few and monotone, view, monotone)
     best = None if found is None else sum([1 << i for i in found.nonzero()[0].tolist()])
     if few and not monotone:
-        best = _of_all_sets(proof, best, lacking, cap_milli)
-    if best is None:
-        proof.rollback()
-        return None
-    return proof.carry_out(best)
+        best = _of_all_sets(asked, best, lacking, cap_milli)
+    asked.rollback()
+    return None if best is None else asked.carry_out(best)
 
 
 def _columns(ordered: Sequence[Candidate], nodes: Table, few: bool) -> Candidates:
@@ -108,25 +164,25 @@ def _groups(shape: Shape) -> Table:
 Key = tuple[tuple[int, ...], int, int, int, tuple[int, ...]]
 
 
-def _of_all_sets(proof: Proof, best: int | None, lacking: int, cap: int) -> int | None:
+def _of_all_sets(asked: _Asked, best: int | None, lacking: int, cap: int) -> int | None:
     """Return the first of all sets within the cap that suffices, or `best` where that comes first.
 
     For gangs of several groups, which may fit better with less room.
     """
 
     def key(which: int) -> Key:
-        who = proof.chosen(which)
+        who = asked.chosen(which)
         cost, milli = sum([one.cost for one in who]), sum([one.milli for one in who])
         return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted([one.row for one in who]))
 
-    limit, everyone = None if best is None else key(best), range(1, 1 << len(proof.ordered))
+    limit, everyone = None if best is None else key(best), range(1, 1 << len(asked.ordered))
     within = [
-        which for which, who in zip(everyone, map(proof.chosen, everyone), strict=True)
+        which for which, who in zip(everyone, map(asked.chosen, everyone), strict=True)
         if sum([one.milli for one in who]) >= lacking and sum([one.capped for one in who]) <= cap
     ]  # fmt: skip
     for which in sorted(within, key=key):
         if limit is not None and key(which) >= limit:
             break
-        if proof.suffices(which):
+        if asked.suffices(which):
             return which
     return best

@@ -8,7 +8,7 @@ If the documents leave a rule open, the reference follows the core: it finds whe
 departs from the rule, and not whether the rule is a good one.
 
 `Reference` decides; `compare` says where a plan of the real scheduler differs from it. EASY and conservative have an
-oracle of their own, `kant.testing.textbook`.
+oracle of their own, `tests/core/textbook.py`.
 """
 
 from kant.testing.reference.compare import compare, decisions_of

@@ -10,13 +10,13 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.testing.reference.ledger import BORROWING
 from kant.testing.reference.order import rank
 from kant.testing.reference.places import takes_some
-from kant.testing.reference.world import Live
+from kant.testing.reference.world import LiveJob
 
 if TYPE_CHECKING:
     from kant.testing.reference.plan import ReferencePlan
 
 
-def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
+def holders_of(plan: ReferencePlan, live: LiveJob) -> list[tuple[LiveJob, bool]]:
     """The blocked jobs of higher priority that hold a job back now, each with whether it lacks quota."""
     discipline = plan.profile.discipline
     if not plan.keeps_priority or not isinstance(discipline, Backfill):
@@ -24,7 +24,7 @@ def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
     guaranteed = any(one.name == live.job.queue and one.min_run for one in plan.world.queues.queues)
     at_once = plan.rights.may_stop(live) and not guaranteed
     hold = discipline.hold_s if at_once else max(discipline.hold_s, discipline.hold_fixed_s)
-    found, seen = list[tuple[Live, bool]](), set[tuple[object, ...]]()
+    found, seen = list[tuple[LiveJob, bool]](), set[tuple[object, ...]]()
     for one in sorted(plan.in_order(), key=lambda one: rank(plan.world, plan.profile.order, one, ())[1:]):
         first = plan.equals(one) not in seen
         seen.add(plan.equals(one))
@@ -36,7 +36,7 @@ def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
     return found
 
 
-def competes(plan: ReferencePlan, one: Live, live: Live) -> bool | None:
+def competes(plan: ReferencePlan, one: LiveJob, live: LiveJob) -> bool | None:
     """Whether a job takes what a blocked job lacks: a place (False) or quota (True); None if neither."""
     if plan.profile.order.shares and one.job.queue != live.job.queue:
         return None
@@ -51,7 +51,7 @@ def competes(plan: ReferencePlan, one: Live, live: Live) -> bool | None:
     return True if same and any(lack != "user" or one.job.user == live.job.user for lack in lacks) else None
 
 
-def has_more_right(plan: ReferencePlan, live: Live, one: Live) -> bool:
+def has_more_right(plan: ReferencePlan, live: LiveJob, one: LiveJob) -> bool:
     """Whether a job is entitled to its request, while a blocked job of another queue would borrow."""
     if plan.rules.reclaim == "off" or not plan.ledger.keys or one.job.queue == live.job.queue:
         return False
@@ -63,7 +63,7 @@ def borrows(plan: ReferencePlan, job: Job) -> bool:
     return not plan.rights.limited(job, amounts) or plan.ledger.reach(job, amounts) == BORROWING
 
 
-def start_beside(plan: ReferencePlan, live: Live, holders: list[tuple[Live, bool]]) -> bool:
+def start_beside(plan: ReferencePlan, live: LiveJob, holders: list[tuple[LiveJob, bool]]) -> bool:
     """Start a held job on nodes that none of its holders can ever use; returns whether it started."""
     if any(by_quota for _, by_quota in holders):
         return False

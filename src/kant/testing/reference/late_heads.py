@@ -11,7 +11,7 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.testing.reference.holds import holders_of
 from kant.testing.reference.ledger import BORROWING, Amounts
 from kant.testing.reference.rights import Victim, best, names, victim
-from kant.testing.reference.world import Live
+from kant.testing.reference.world import LiveJob
 
 if TYPE_CHECKING:
     from kant.testing.reference.plan import ReferencePlan
@@ -46,7 +46,7 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
             without.add((live.job.queue, key))
 
 
-def is_behind(plan: ReferencePlan, running: Live, head: Live) -> bool:
+def is_behind(plan: ReferencePlan, running: LiveJob, head: LiveJob) -> bool:
     """Whether a running job started while the head waited, although it comes after it by priority and submission."""
     own, other = (
         (-head.job.priority, head.job.submit, head.number),
@@ -56,7 +56,7 @@ def is_behind(plan: ReferencePlan, running: Live, head: Live) -> bool:
 
 
 def evict_backfilled(
-    plan: ReferencePlan, head: Live, options: list[tuple[str | None, Amounts]], behind: list[Live]
+    plan: ReferencePlan, head: LiveJob, options: list[tuple[str | None, Amounts]], behind: list[LiveJob]
 ) -> bool:
     for model, amounts in options:
         for right, in_quota in rights_over(plan, head, amounts, behind):
@@ -74,7 +74,7 @@ def evict_backfilled(
 
 def suffices(
     plan: ReferencePlan,
-    head: Live,
+    head: LiveJob,
     model: str | None,
     amounts: Amounts,
     in_quota: bool,
@@ -88,8 +88,8 @@ def suffices(
 
 
 def rights_over(
-    plan: ReferencePlan, head: Live, amounts: Amounts, behind: list[Live]
-) -> Iterator[tuple[list[Live], bool]]:
+    plan: ReferencePlan, head: LiveJob, amounts: Amounts, behind: list[LiveJob]
+) -> Iterator[tuple[list[LiveJob], bool]]:
     """The jobs that a head may stop, and whether it must be in quota after they have left."""
     limited = plan.rights.limited(head.job, amounts)
     if plan.rules.reclaim == "off" or (limited and plan.ledger.reach(head.job, amounts) != BORROWING):

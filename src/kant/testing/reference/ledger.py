@@ -14,7 +14,7 @@ from fractions import Fraction
 from kant.model.job import Job
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
 from kant.testing.naive_quota import Key, NaiveQuotas
-from kant.testing.reference.world import Pieces, World
+from kant.testing.reference.world import Pieces, ReferenceWorld
 
 Amounts = dict[Key, int]
 
@@ -22,10 +22,10 @@ BORROWING = -1
 """The level of a newcomer that would borrow."""
 
 
-class Ledger:
+class ReferenceLedger:
     """The running jobs under a plan so far. `held` has them in the order in which they started."""
 
-    def __init__(self, world: World, fair: bool) -> None:
+    def __init__(self, world: ReferenceWorld, fair: bool) -> None:
         self.world = world
         queues = self.queues = world.queues
         self.fair = fair

@@ -9,10 +9,10 @@ from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, GPU
 from kant.queueing.order import Order
 from kant.queueing.orders.sjf import Sjf
-from kant.testing.reference.world import Live, World
+from kant.testing.reference.world import LiveJob, ReferenceWorld
 
 
-def rank(world: World, order: Order, live: Live, running: Sequence[Job]) -> tuple[object, ...]:
+def rank(world: ReferenceWorld, order: Order, live: LiveJob, running: Sequence[Job]) -> tuple[object, ...]:
     """The sort key of a waiting job, smallest first. `running` are the jobs that run under the plan so far."""
     job = live.job
     shares = share(world, job.queue, running) if order.shares else ()
@@ -22,7 +22,7 @@ def rank(world: World, order: Order, live: Live, running: Sequence[Job]) -> tupl
     return shares, world.is_over_budget(job.queue, job.user, "soft"), -job.priority, key, live.number
 
 
-def share(world: World, queue: str, running: Sequence[Job]) -> tuple[float, ...]:
+def share(world: ReferenceWorld, queue: str, running: Sequence[Job]) -> tuple[float, ...]:
     """Dominant shares, divided by weights, of the queues from the root down (A. Ghodsi et al., NSDI 2011)."""
     config = world.queues
     place = {one.name: at for at, one in enumerate(config.queues)}

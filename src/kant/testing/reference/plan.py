@@ -13,11 +13,11 @@ from kant.scheduler.profile import Profile
 from kant.testing.reference.allocator import OwnPlaces
 from kant.testing.reference.holds import holders_of, start_beside
 from kant.testing.reference.late_heads import serve_late_heads
-from kant.testing.reference.ledger import Amounts, Ledger
+from kant.testing.reference.ledger import Amounts, ReferenceLedger
 from kant.testing.reference.order import rank
-from kant.testing.reference.rights import Rights, Victim, best, preference
+from kant.testing.reference.rights import ReferenceRights, Victim, best, preference
 from kant.testing.reference.rules import without_preferences
-from kant.testing.reference.world import Live, Pieces, World
+from kant.testing.reference.world import LiveJob, Pieces, ReferenceWorld
 
 Said = tuple[str, str, object]
 """A decision as (what, job, details): for a start the pods by node, for an eviction whether the job moves."""
@@ -28,20 +28,20 @@ NO_PREEMPTION = Preemption(priority=False, reclaim="off", min_run_s=0)
 class ReferencePlan:
     """One cycle. Everything is recounted for every question."""
 
-    def __init__(self, world: World, profile: Profile, now: int, places: OwnPlaces) -> None:
+    def __init__(self, world: ReferenceWorld, profile: Profile, now: int, places: OwnPlaces) -> None:
         self.world, self.profile, self.now, self.places = world, profile, now, places
         self.rules = profile.preemption or NO_PREEMPTION
         discipline = profile.discipline
         self.keeps_priority = isinstance(discipline, Backfill) and discipline.keeps_priority
         self.rooms = world.rooms()
-        self.ledger = Ledger(world, self.rules.reclaim == "fair-share")
+        self.ledger = ReferenceLedger(world, self.rules.reclaim == "fair-share")
         self.ledger.entitle([live.job for live in (*world.waiting.values(), *world.running.values())])
         self.stopped: set[str] = set()
         self.gone: set[str] = set()  # rejected or started
         self.started: dict[str, Pieces] = {}
-        self.victims: list[Live] = []
+        self.victims: list[LiveJob] = []
         self.said: list[Said] = []
-        self.rights = Rights(
+        self.rights = ReferenceRights(
             world, self.ledger, self.rules, self.stopped, now, self.keeps_priority, profile.order.shares
         )
 
@@ -82,21 +82,21 @@ class ReferencePlan:
 
     # --- order of jobs --------------------------------------------------------------------------------------------
 
-    def in_order(self) -> list[Live]:
+    def in_order(self) -> list[LiveJob]:
         """The waiting jobs that may be tried now, best first."""
         waiting = [live for live in self.world.waiting.values() if live.job.id not in self.gone]
         jobs = [job for job, _ in self.ledger.held.values()]
         tried = (live for live in waiting if not self._backs_off(live))
         return sorted(tried, key=lambda live: rank(self.world, self.profile.order, live, jobs))
 
-    def _backs_off(self, live: Live) -> bool:
+    def _backs_off(self, live: LiveJob) -> bool:
         requeue = self.profile.requeue
         if not live.returns or not requeue.base_s:
             return False
         wait = min(requeue.base_s << min(live.returns - 1, 30), max(requeue.max_s, requeue.base_s))
         return live.since + wait * SECOND > self.now
 
-    def equals(self, live: Live) -> tuple[object, ...]:
+    def equals(self, live: LiveJob) -> tuple[object, ...]:
         """The bucket of a job: once one job of a bucket does not start, the others are skipped."""
         if isinstance(self.profile.discipline, Strict):
             return (live.job.queue,)
@@ -135,7 +135,7 @@ class ReferencePlan:
 
     # --- one job --------------------------------------------------------------------------------------------------
 
-    def options(self, live: Live) -> Iterator[tuple[str | None, Amounts]]:
+    def options(self, live: LiveJob) -> Iterator[tuple[str | None, Amounts]]:
         """The GPU models on which a job is tried, with its amounts there; none if its queue starts nothing."""
         if self.world.is_over_budget(live.job.queue, live.job.user, "hard"):
             return
@@ -143,7 +143,7 @@ class ReferencePlan:
             for model in self.ledger.options(live.job):
                 yield model, self.ledger.asked(live.job, model)
 
-    def start_now(self, live: Live, closed: Collection[str] = ()) -> bool:
+    def start_now(self, live: LiveJob, closed: Collection[str] = ()) -> bool:
         """Start a job if it fits, within its quota, on none of the nodes `closed`; returns whether it started."""
         for model, amounts in self.options(live):
             if self.ledger.fits(live.job, amounts):
@@ -158,7 +158,7 @@ class ReferencePlan:
                     return True
         return False
 
-    def _start_by_eviction(self, live: Live) -> bool:
+    def _start_by_eviction(self, live: LiveJob) -> bool:
         if not (self.profile.preemption or self.keeps_priority) or not live.job.preempts:
             return False
         for model, amounts in self.options(live):
@@ -177,15 +177,17 @@ class ReferencePlan:
                 return True
         return False
 
-    def awaits_node(self, live: Live) -> bool:
+    def awaits_node(self, live: LiveJob) -> bool:
         """Whether its queue, or the job itself, still waits for an autoscaler's node before it may stop others."""
         waits = [queue.node_wait for queue in self.world.queues.queues if queue.name == live.job.queue]
         return live.node_comes and any(live.since + wait > self.now for wait in [*waits, live.job.node_wait])
 
-    def _suffices(self, live: Live, model: str | None, amounts: Amounts, level: int, victims: Sequence[Victim]) -> bool:
+    def _suffices(
+        self, live: LiveJob, model: str | None, amounts: Amounts, level: int, victims: Sequence[Victim]
+    ) -> bool:
         return self.rights.admits(live.job, amounts, level, victims) and self.fits_without(victims, live, model)
 
-    def fits_without(self, victims: Sequence[Victim], live: Live, model: str | None, starts: bool = True) -> bool:
+    def fits_without(self, victims: Sequence[Victim], live: LiveJob, model: str | None, starts: bool = True) -> bool:
         """Whether the gang has a place after these have left; with `starts` false also without the plan's starts."""
         rooms = [room.copy() for room in self.rooms]
         leaving = [(who.live.job, who.live.pieces or []) for who in victims]
@@ -198,20 +200,20 @@ class ReferencePlan:
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
-    def _start(self, live: Live, pieces: Pieces) -> None:
+    def _start(self, live: LiveJob, pieces: Pieces) -> None:
         self.gone.add(live.job.id)
         self.started[live.job.id] = pieces
         self.ledger.held[live.job.id] = (live.job, self.ledger.amounts_of(pieces))
         self.said.append(("start", live.job.id, by_node(pieces)))
 
-    def _give_back(self, live: Live) -> None:
+    def _give_back(self, live: LiveJob) -> None:
         """Stop a running job and free its resources."""
         self.stopped.add(live.job.id)
         del self.ledger.held[live.job.id]
         for piece in live.pieces or ():
             self.rooms[piece[0]].change(piece, 1, live.job)
 
-    def evict_for(self, newcomer: Live, victims: list[Victim], model: str | None) -> None:
+    def evict_for(self, newcomer: LiveJob, victims: list[Victim], model: str | None) -> None:
         for who in victims:
             self._give_back(who.live)
             self.victims.append(who.live)

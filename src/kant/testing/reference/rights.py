@@ -9,8 +9,8 @@ from itertools import combinations
 from kant.model.job import Job
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.preemption.policy import Preemption
-from kant.testing.reference.ledger import BORROWING, Amounts, Ledger
-from kant.testing.reference.world import Live, World
+from kant.testing.reference.ledger import BORROWING, Amounts, ReferenceLedger
+from kant.testing.reference.world import LiveJob, ReferenceWorld
 
 Key = tuple[tuple[int, int], int, int, int, tuple[int, ...]]
 
@@ -19,7 +19,7 @@ Key = tuple[tuple[int, int], int, int, int, tuple[int, ...]]
 class Victim:
     """A running job that may be stopped. `cost` is the milli-GPU-seconds of work since its last checkpoint."""
 
-    live: Live
+    live: LiveJob
     milli: int
     cost: int
     reclaimed: bool = False
@@ -31,7 +31,7 @@ class Victim:
         return int(not self.reclaimed), self.live.job.priority
 
 
-def victim(live: Live, now: int, reclaimed: bool = False, passed: bool = False) -> Victim:
+def victim(live: LiveJob, now: int, reclaimed: bool = False, passed: bool = False) -> Victim:
     """A running job as a victim at `now` (µs)."""
     job, ran = live.job, now - live.started
     lost = ran % job.checkpoint if job.checkpoint > 0 else ran
@@ -65,11 +65,11 @@ def best(candidates: Sequence[Victim], cap: int, suffices: Callable[[Sequence[Vi
 
 
 @dataclass
-class Rights:
+class ReferenceRights:
     """The preemption rights of one waiting job under a profile, with the plan so far in `ledger` and `stopped`."""
 
-    world: World
-    ledger: Ledger
+    world: ReferenceWorld
+    ledger: ReferenceLedger
     rules: Preemption
     stopped: set[str]
     now: int
@@ -77,37 +77,37 @@ class Rights:
     """Whether jobs that have passed a waiting job of higher priority are evicted for it at once."""
     by_share: bool
 
-    def runs(self) -> dict[str, Live]:
+    def runs(self) -> dict[str, LiveJob]:
         """The jobs that run at the begin of the cycle and that the plan has not stopped."""
         return {name: live for name, live in self.world.running.items() if name not in self.stopped}
 
-    def may_stop(self, live: Live) -> bool:
+    def may_stop(self, live: LiveJob) -> bool:
         return live.job.preemptible and not live.protected
 
-    def protected_until(self, live: Live) -> int:
+    def protected_until(self, live: LiveJob) -> int:
         """When the minimum run time of a job, by the profile and its queue, ends, µs."""
         own = {queue.name: queue.min_run for queue in self.world.queues.queues}
         return live.started + max(self.rules.min_run_s * SECOND, own.get(live.job.queue, 0))
 
-    def has_passed(self, live: Live, waiting: Live) -> bool:
+    def has_passed(self, live: LiveJob, waiting: LiveJob) -> bool:
         """Whether a running job of lower priority started while the other one waited, and no queue protects it."""
         if not self.takes_back or live.job.priority >= waiting.job.priority or live.started <= waiting.since:
             return False
         guaranteed = any(queue.name == live.job.queue and queue.min_run for queue in self.world.queues.queues)
         return not guaranteed and (not self.by_share or live.job.queue == waiting.job.queue)
 
-    def _is_lower(self, live: Live, waiting: Live) -> bool:
+    def _is_lower(self, live: LiveJob, waiting: LiveJob) -> bool:
         """Whether a running job may be evicted for its lower priority."""
         if self.rules.priority:
             return live.job.priority < waiting.job.priority
         return self.has_passed(live, waiting)
 
-    def shares_nodes(self, live: Live, job: Job, model: str | None) -> bool:
+    def shares_nodes(self, live: LiveJob, job: Job, model: str | None) -> bool:
         """Whether some node, with `model` one of that GPU model, admits both jobs."""
         nodes = [node for node in self.world.nodes if model is None or node.model == model]
         return any(self.world.admits(node, live.job) and self.world.admits(node, job) for node in nodes)
 
-    def levels(self, waiting: Live, model: str | None, amounts: Amounts, short: bool) -> list[int]:
+    def levels(self, waiting: LiveJob, model: str | None, amounts: Amounts, short: bool) -> list[int]:
         """The levels at which a job may preempt: how far up its queue's path it stays in quota, then borrowing."""
         job = waiting.job
         if not self.limited(job, amounts):
@@ -124,10 +124,10 @@ class Rights:
     def limited(self, job: Job, amounts: Amounts) -> bool:
         return job.queue in self.ledger.tree.queues and any(amounts.values())
 
-    def _own_lower(self, live: Live, waiting: Live) -> bool:
+    def _own_lower(self, live: LiveJob, waiting: LiveJob) -> bool:
         return self.may_stop(live) and self._is_lower(live, waiting) and live.job.queue == waiting.job.queue
 
-    def victims(self, waiting: Live, model: str | None, amounts: Amounts, level: int, short: bool) -> list[Victim]:
+    def victims(self, waiting: LiveJob, model: str | None, amounts: Amounts, level: int, short: bool) -> list[Victim]:
         """The jobs that the job may stop at one level, including those within their minimum run time."""
         found, job = [], waiting.job
         for name, live in self.runs().items():

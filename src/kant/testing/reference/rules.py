@@ -15,7 +15,7 @@ NO_RULES = PodRules()
 
 
 @dataclass
-class Counts:
+class NodeCounts:
     """The pods on one node by class, and their use of its exact amounts."""
 
     classes: dict[str, int] = field(default_factory=dict)
@@ -28,8 +28,8 @@ class Counts:
         for name, amount in rules.amounts:
             self.taken[name] = self.taken.get(name, 0) + pods * amount
 
-    def copy(self) -> Counts:
-        return Counts(dict(self.classes), dict(self.taken))
+    def copy(self) -> NodeCounts:
+        return NodeCounts(dict(self.classes), dict(self.taken))
 
 
 def rules_of(job: Job, group: int) -> PodRules:
@@ -52,7 +52,7 @@ def without_preferences(job: Job) -> Job:
     )
 
 
-Where = tuple[Node, Counts]
+Where = tuple[Node, NodeCounts]
 
 
 def domain_of(node: Node, topology: str, said: Mapping[str, Mapping[str, str]]) -> object:

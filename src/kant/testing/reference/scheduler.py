@@ -16,7 +16,7 @@ from kant.scheduler.profile import Profile
 from kant.testing.reference.allocator import Differs, OwnPlaces, PlacesOf
 from kant.testing.reference.places import SCORES
 from kant.testing.reference.plan import ReferencePlan, Said
-from kant.testing.reference.world import Pieces, World
+from kant.testing.reference.world import Pieces, ReferenceWorld
 
 
 class Reference:
@@ -28,7 +28,7 @@ class Reference:
     """
 
     def __init__(self, spec: ClusterSpec, profile: Profile) -> None:
-        self.world = World.of(spec)
+        self.world = ReferenceWorld.of(spec)
         self.profile = profile
         for policy, known in ((profile.discipline, (Strict, BestEffort, Backfill)), (profile.order, (Fifo, Sjf, Drf))):
             if not isinstance(policy, known):

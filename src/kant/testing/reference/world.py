@@ -15,7 +15,7 @@ from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import DAY, HOUR
 from kant.testing.naive import admits
-from kant.testing.reference.rules import Counts, rules_of
+from kant.testing.reference.rules import NodeCounts, rules_of
 
 NO_NODE = Node("", 0, cpu=0, memory=0)
 
@@ -24,7 +24,7 @@ Pieces = list[list[int]]
 
 
 @dataclass
-class Live:
+class LiveJob:
     """A waiting or running job. Times are microseconds.
 
     `number` counts the jobs in order of arrival. `since` is when it last began to wait, or to run. `returns` is how
@@ -59,7 +59,7 @@ class Room:
     open: bool = True
     node_sets: Mapping[str, Collection[str]] = field(default_factory=dict)
     domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    counts: NodeCounts = field(default_factory=NodeCounts)
     there: bool = True
 
     def change(self, piece: list[int], sign: int, job: Job) -> None:
@@ -78,7 +78,7 @@ class Room:
 
 
 @dataclass
-class Run:
+class HeldRun:
     """What a job has held, in thousandths of GPUs, from when and until when (-1: it still does)."""
 
     job: Job
@@ -88,13 +88,13 @@ class Run:
 
 
 @dataclass
-class World:
+class ReferenceWorld:
     """The cluster and its jobs after the events so far. `running` is in the order in which jobs started."""
 
     rows: list[Node]
     """The node in each row, or the last one that was in it."""
-    waiting: dict[str, Live] = field(default_factory=dict)
-    running: dict[str, Live] = field(default_factory=dict)
+    waiting: dict[str, LiveJob] = field(default_factory=dict)
+    running: dict[str, LiveJob] = field(default_factory=dict)
     closed: dict[str, NodeStatus] = field(default_factory=dict)
     queues: QueueConfig = field(default_factory=QueueConfig)
     arrivals: int = 0
@@ -104,17 +104,17 @@ class World:
     free: list[int] = field(default_factory=list)
     """Rows whose node has left, or that were never used, in the order in which they became free."""
     domains: dict[str, dict[str, str]] = field(default_factory=dict)
-    others: dict[str, Counts] = field(default_factory=dict)
+    others: dict[str, NodeCounts] = field(default_factory=dict)
     """Pods that belong to no job, by node."""
     named: dict[str, int] = field(default_factory=dict)
     """Queues that jobs have named, in the order of first appearance."""
     now: int = 0
     ends: tuple[int, ...] = ()
     """The ends of months, from an event; without it each month has 30 days."""
-    runs: list[Run] = field(default_factory=list)
+    runs: list[HeldRun] = field(default_factory=list)
 
     @classmethod
-    def of(cls, spec: ClusterSpec) -> World:
+    def of(cls, spec: ClusterSpec) -> ReferenceWorld:
         """The cluster before any event."""
         return cls(list(spec.nodes), pools={node.pool: node for node in spec.nodes})
 
@@ -133,12 +133,12 @@ class World:
             most, job = self.queues.max_time(event.job.queue)[0], event.job
             job = replace(job, limit=most) if most and job.limit < 0 else job
             unwanted = "drain" in self.queue_states(job.queue) or 0 < most < job.limit
-            self.waiting[job.id] = Live(job, self.arrivals, event.time, unwanted=unwanted)
+            self.waiting[job.id] = LiveJob(job, self.arrivals, event.time, unwanted=unwanted)
             self.arrivals += 1
             self.named.setdefault(event.job.queue, len(self.named))
         elif isinstance(event, ev.JobStarted):
             job = self.waiting[event.job].job
-            self.runs.append(Run(job, sum(one.count * one.demand.charged_milli for one in job.groups), event.time))
+            self.runs.append(HeldRun(job, sum(one.count * one.demand.charged_milli for one in job.groups), event.time))
             live = self.running[event.job] = self.waiting.pop(event.job)
             live.pieces = event.allocation.tolist()
             live.started = live.since = event.time
@@ -178,7 +178,7 @@ class World:
             own.update(event.domains)
             self.domains[event.topology] = {node: domain for node, domain in own.items() if domain}
         elif isinstance(event, ev.PodsCounted):
-            self.others[event.node] = Counts(dict(event.classes), dict(event.amounts))
+            self.others[event.node] = NodeCounts(dict(event.classes), dict(event.amounts))
         elif isinstance(event, ev.JobRuled):
             live = self.running.get(event.job) or self.waiting[event.job]
             live.job = replace(live.job, rules=event.rules)
@@ -229,7 +229,7 @@ class World:
         """Whether pods of a job may run on a node at all."""
         return admits(node, job, self.node_sets)
 
-    def _back(self, job: str, since: int) -> Live:
+    def _back(self, job: str, since: int) -> LiveJob:
         """Let a running job wait again, from `since` on."""
         live = self.waiting[job] = self.running.pop(job)
         live.since, live.pieces = since, None
@@ -267,7 +267,7 @@ class World:
         rooms = [
             Room(
                 node, [1000] * node.gpus, node.cpu, node.memory, self._opens(row), self.node_sets, self.domains,
-                self.others[node.name].copy() if row not in self.free and node.name in self.others else Counts(),
+                self.others[node.name].copy() if row not in self.free and node.name in self.others else NodeCounts(),
                 row not in self.free,
             )
             for row, node in enumerate(self.rows)

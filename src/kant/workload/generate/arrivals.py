@@ -8,12 +8,12 @@ import numpy as np
 from numpy.random import Generator
 
 from kant.workload.generate.law import Floats
-from kant.workload.generate.row import Row
+from kant.workload.generate.row import ClusterStatistics
 
 HOUR_S = 3600.0
 
 
-def hourly_rate(rng: Generator, row: Row, hours: int) -> Floats:
+def hourly_rate(rng: Generator, row: ClusterStatistics, hours: int) -> Floats:
     """The relative rate of each hour: hour of day x weekday x noise with a mean of one.
 
     The noise is exp(x), where x is an AR(1) process with the row's deviation and hourly correlation.
@@ -30,7 +30,7 @@ def hourly_rate(rng: Generator, row: Row, hours: int) -> Floats:
     return rate
 
 
-def session_starts(rng: Generator, row: Row, sessions: int, span_s: float) -> Floats:
+def session_starts(rng: Generator, row: ClusterStatistics, sessions: int, span_s: float) -> Floats:
     """`sessions` sorted times in seconds, 0 <= t < `span_s`.
 
     Gaps are Gamma in operational time (the integral of the rate), scaled to fill the span: burstier than a
@@ -47,7 +47,7 @@ def session_starts(rng: Generator, row: Row, sessions: int, span_s: float) -> Fl
     return starts
 
 
-def session_sizes(rng: Generator, row: Row, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def session_sizes(rng: Generator, row: ClusterStatistics, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The numbers of identical jobs per session, which sum to `jobs`; the last one is cut so that the sum is exact."""
     weights = np.array(row.sessions) / sum(row.sessions)
     drawn = rng.choice(len(weights), size=jobs, p=weights) + 1

@@ -14,7 +14,7 @@ from kant.model.units import GPU, SECOND
 from kant.workload.generate.arrivals import session_sizes, session_starts
 from kant.workload.generate.couple import Coupling, couple
 from kant.workload.generate.law import Floats
-from kant.workload.generate.row import Row
+from kant.workload.generate.row import ClusterStatistics
 from kant.workload.generate.rows import ROWS
 from kant.workload.generate.services import mixed
 from kant.workload.generate.services import services as draw_services
@@ -85,7 +85,7 @@ def generate(
     return mixed(training, draw_services(chosen, services * load * gpus, days, seed))
 
 
-def row_named(name: str) -> Row:
+def row_named(name: str) -> ClusterStatistics:
     """The row called `name`. Raises InputError listing those that exist."""
     if name not in ROWS:
         raise InputError("generator", f"one of {', '.join(ROWS)}", name)
@@ -116,7 +116,7 @@ def _bounded(jobs: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _up_to(row: Row, gpus: int) -> Row:
+def _up_to(row: ClusterStatistics, gpus: int) -> ClusterStatistics:
     return replace(row, sizes=tuple(size for size in row.sizes if size.gpus <= gpus))
 
 
@@ -130,7 +130,7 @@ class _Bodies:
     seconds: Ints
 
 
-def _bodies(row: Row, rng: Generator, jobs: int) -> _Bodies:
+def _bodies(row: ClusterStatistics, rng: Generator, jobs: int) -> _Bodies:
     sessions = session_sizes(rng, row, jobs)
     parts = np.array([size.jobs for size in row.sizes])
     size = rng.choice(len(parts), size=len(sessions), p=parts / parts.sum())
@@ -147,7 +147,7 @@ def _bodies(row: Row, rng: Generator, jobs: int) -> _Bodies:
     return _Bodies(sessions, gpus, milli, np.maximum(np.rint(seconds), 1).astype(np.int64))
 
 
-def _bodies_for(row: Row, bits: object, gpu_seconds: float) -> _Bodies:
+def _bodies_for(row: ClusterStatistics, bits: object, gpu_seconds: float) -> _Bodies:
     """As many jobs as use `gpu_seconds`, ending with the job that comes closest."""
     expected = gpu_seconds / gpu_seconds_per_job(row)
     state = bits.state  # type: ignore[attr-defined]
@@ -172,7 +172,7 @@ def _bodies_for(row: Row, bits: object, gpu_seconds: float) -> _Bodies:
 
 
 @lru_cache(maxsize=64)
-def couplings(row: Row) -> tuple[tuple[range, Coupling], ...]:
+def couplings(row: ClusterStatistics) -> tuple[tuple[range, Coupling], ...]:
     """For each class of sizes with a law of its own: its indices into `row.sizes`, and their coupling."""
     share = sum(milli * weight for milli, weight in row.shares) / sum(w for _, w in row.shares) / GPU
     made, start = [], 0
@@ -187,7 +187,7 @@ def couplings(row: Row) -> tuple[tuple[range, Coupling], ...]:
     return tuple(made)
 
 
-def gpu_seconds_per_job(row: Row) -> float:
+def gpu_seconds_per_job(row: ClusterStatistics) -> float:
     """The expected GPU-seconds of one job."""
     share = sum(milli * weight for milli, weight in row.shares) / sum(w for _, w in row.shares) / GPU
     total = 0.0

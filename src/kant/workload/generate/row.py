@@ -17,7 +17,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ClusterStatistics:
     """One cluster of `gpus` GPUs that saw `per_hour` jobs an hour.
 
     `durations` gives a law for each class of sizes by its largest member. `shares` are the thousandths of a

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from kant.workload.generate.law import Mixture, mixture
-from kant.workload.generate.row import Row, Size
+from kant.workload.generate.row import ClusterStatistics, Size
 
 ACME = "Hu et al., Characterization of Large Language Model Development in the Datacenter, NSDI'24"
 HELIOS = "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios), SC'21"
@@ -66,9 +66,9 @@ def _helios(
     jobs: tuple[float, ...],
     gpu_time: tuple[float, ...],
     *parts: tuple[float, float, float],
-) -> Row:
+) -> ClusterStatistics:
     """A Helios cluster: sizes as its figure gives them; hours, weekdays and noise of Venus for all four."""
-    return Row(
+    return ClusterStatistics(
         name=f"helios-{cluster}",
         source=HELIOS,
         gpus=gpus,
@@ -81,7 +81,7 @@ def _helios(
 
 
 _ROWS = (
-    Row(
+    ClusterStatistics(
         name="philly",
         source=PHILLY,
         gpus=2490,
@@ -131,7 +131,7 @@ _ROWS = (
         (3.27, 1.24, 3.85, 31.42, 24.82, 27.24, 7.07, 1.09),
         (0.43, 5.27, 1.31), (0.57, 6.24, 3.10),
     ),
-    Row(
+    ClusterStatistics(
         name="seren",
         source=ACME,
         gpus=2288,
@@ -149,7 +149,7 @@ _ROWS = (
         queues=12,
         **VENUS,
     ),
-    Row(
+    ClusterStatistics(
         name="kalos",
         source=ACME,
         gpus=2416,
@@ -168,7 +168,7 @@ _ROWS = (
         queues=10,
         **VENUS,
     ),
-    Row(
+    ClusterStatistics(
         name="pai",
         source=PAI,
         gpus=6742,
@@ -183,4 +183,4 @@ _ROWS = (
     ),
 )  # fmt: skip
 
-ROWS: dict[str, Row] = {row.name: row for row in _ROWS}
+ROWS: dict[str, ClusterStatistics] = {row.name: row for row in _ROWS}

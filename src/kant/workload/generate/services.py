@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import PCG64, Generator, SeedSequence
 
 from kant.model.units import HOUR, SECOND
-from kant.workload.generate.row import Row
+from kant.workload.generate.row import ClusterStatistics
 from kant.workload.generate.tenants import draw_tenants
 from kant.workload.workload import Ints, Workload, make_workload
 
@@ -23,7 +23,7 @@ DAY_SHAPE = np.array([1 + np.cos(2 * np.pi * (hour - 15) / 24) / 2 for hour in r
 """The rate of burst replicas by hour of day: most at 15:00, a third of that at 3:00."""
 
 
-def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
+def services(row: ClusterStatistics, gpus: float, days: float, seed: int) -> Workload:
     """Services that hold `gpus` GPUs on average over `days` days, with the tenants of `row`.
 
     Base jobs arrive within the first twentieth of the span and end with it. They are not preemptible and have priority

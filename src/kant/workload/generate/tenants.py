@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from kant.workload.generate.row import Row
+from kant.workload.generate.row import ClusterStatistics
 
 Ints = NDArray[np.int64]
 
@@ -18,14 +18,14 @@ def zipf(count: int) -> NDArray[np.float64]:
     return scaled
 
 
-def draw_tenants(rng: Generator, row: Row, sessions: int) -> tuple[Ints, Ints]:
+def draw_tenants(rng: Generator, row: ClusterStatistics, sessions: int) -> tuple[Ints, Ints]:
     """The queue and the user of each session, as codes into `tenant_names`. A user belongs to one queue."""
     queue = rng.choice(row.queues, size=sessions, p=zipf(row.queues)).astype(np.int64)
     member = rng.choice(row.users_per_queue, size=sessions, p=zipf(row.users_per_queue))
     return queue, (queue * row.users_per_queue + member).astype(np.int64)
 
 
-def tenant_names(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def tenant_names(row: ClusterStatistics) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Queues `vc01`, `vc02`, … in falling weight, and users `vc01-u01`, … queue by queue."""
     queues = tuple(f"vc{i + 1:02d}" for i in range(row.queues))
     users = tuple(f"{queue}-u{i + 1:02d}" for queue in queues for i in range(row.users_per_queue))

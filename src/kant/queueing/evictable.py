@@ -1,0 +1,199 @@
+"""Whom a waiting job may evict, in columns: what `preemption/rules.py` states. Python and kernels call these.
+
+A level is how far up the path of the job's queue all stay in quota once it runs, or BORROWING.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.cluster.quota_columns import all_borrow, could_ever, first_short, place_of_meeting, reach, refund_all
+from kant.compiled import compiled, inlined
+from kant.model.units import FOREVER
+
+BORROWING = -1
+"""The level of a job that would make its queue borrow."""
+
+EVERYWHERE = -1
+"""All pools, as bits."""
+
+# Columns of a running job.
+R_ROW, R_QUEUE, R_HOME, R_PRIORITY, R_PREEMPTIBLE, R_STARTED = range(6)
+"""R_HOME: the first slot of its queue; below 0 outside the tree. R_PREEMPTIBLE: 1 where it may be stopped."""
+R_UNTIL, R_GUARANTEED, R_POOLS, R_BASE, R_MILLI = range(6, 11)
+"""R_UNTIL: when it has run for its minimum, µs. R_GUARANTEED: 1 where its queue guarantees one. R_BASE: its base job;
+-1: none."""
+RUNNING_WIDTH = 11
+
+STOPS, RECLAIMED, PASSED = 1, 2, 4
+"""Of a running job, as bits: it may be evicted; its queue gives back what the other is entitled to; and it passed the
+waiting job, so no minimum run time protects it and no cap counts it."""
+
+
+class Running(NamedTuple):
+    """The running jobs, in the order in which they started, with what they hold and borrow by key; and the quotas.
+
+    By slot: `parts` is what the own jobs of a queue are entitled to, `entitled` what the queue is.
+    """
+
+    table: Table
+    held: Table
+    borrows: NDArray[np.bool_]
+    limits: Table
+    used: Table
+    parts: Table
+    entitled: Table
+
+
+class Claim(NamedTuple):
+    """A waiting job, its rights, and the first slot of its queue (below 0: in no tree). `amounts` are by key.
+
+    `pools` are those where it may run, as bits; EVERYWHERE where it lacks quota.
+    """
+
+    row: int
+    queue: int
+    first: int
+    priority: int
+    since: int
+    base: int
+    pools: int
+    amounts: Table
+    by_priority: bool
+    reclaims: bool
+    takes_back: bool
+    by_share: bool
+
+
+@inlined
+def _asks(claim: Claim) -> bool:
+    """Return whether it asks for something that quotas count."""
+    asks = False
+    for key in range(claim.amounts.shape[0] if claim.first >= 0 else 0):
+        asks = asks or claim.amounts[key] > 0
+    return asks
+
+
+@inlined
+def _is_near(claim: Claim, other: Table) -> bool:
+    """Return whether a running job may be stopped at all, and holds something where the other may run."""
+    kin = claim.base >= 0 and (other[R_ROW] == claim.base or other[R_BASE] == claim.base)
+    return bool(other[R_PREEMPTIBLE] == 1 and not kin and other[R_POOLS] & claim.pools != 0)
+
+
+@inlined
+def _has_passed(claim: Claim, other: Table) -> bool:
+    """Return whether a job of lower priority started while the other waited, and no queue guarantees it a minimum."""
+    passed = claim.takes_back and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
+    return bool(passed and other[R_GUARANTEED] == 0 and (not claim.by_share or other[R_QUEUE] == claim.queue))
+
+
+@inlined
+def _is_lower(claim: Claim, other: Table) -> bool:
+    """Return whether a running job may be evicted for its lower priority."""
+    return bool((claim.by_priority and other[R_PRIORITY] < claim.priority) or _has_passed(claim, other))
+
+
+@inlined
+def _holds_against(running: Running, claim: Claim, home: int, level: int, asks: bool) -> bool:
+    """Return whether all queues on the other side borrow, and the newcomer's side is in quota up to the level."""
+    if home < 0 or not asks:
+        return True
+    if level != BORROWING:
+        place = place_of_meeting(running.limits, home, claim.first)
+        if place < 0 or place > level:
+            return False
+    return bool(all_borrow(running.limits, running.used, running.entitled, home, claim.first, claim.amounts))
+
+
+@compiled
+def mark(running: Running, claim: Claim, level: int, marks: Table) -> None:
+    """Write for each running job whether the job may evict it at a level, as bits."""
+    asks = _asks(claim)
+    for i in range(marks.shape[0]):
+        other, holds, borrows, gives = running.table[i], False, False, False
+        marks[i] = 0
+        if not _is_near(claim, other):
+            continue
+        for key in range(running.held.shape[1]):
+            holds = holds or running.held[i, key] > 0
+            borrows = borrows or running.borrows[i, key]
+            gives = gives or (asks and running.borrows[i, key] and claim.amounts[key] > 0)
+        stops, reclaimed = _is_lower(claim, other), False
+        if other[R_QUEUE] == claim.queue:
+            stops = stops and (level != BORROWING or borrows or not holds)
+        elif holds:
+            stops = stops and borrows and _holds_against(running, claim, other[R_HOME], BORROWING, asks)
+            reclaimed = claim.reclaims and gives and level != BORROWING
+            reclaimed = reclaimed and _holds_against(running, claim, other[R_HOME], level, asks)
+        marks[i] = STOPS * (stops or reclaimed) + RECLAIMED * reclaimed + PASSED * _has_passed(claim, other)
+
+
+@compiled
+def levels_of(running: Running, claim: Claim) -> tuple[int, int]:
+    """Return up to where the job stays in quota, and up to where once it has evicted all that it may of its queue."""
+    if not _asks(claim):
+        return BORROWING, BORROWING
+    limits, used = running.limits, running.used.copy()
+    first = reach(limits, used, claim.first, claim.amounts, running.parts, running.entitled)
+    for i in range(running.table.shape[0]):
+        other = running.table[i]
+        if other[R_QUEUE] == claim.queue and _is_near(claim, other) and _is_lower(claim, other):
+            refund_all(limits, used, claim.first, running.held[i])
+    return int(first), int(reach(limits, used, claim.first, claim.amounts, running.parts, running.entitled))
+
+
+NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
+"""Whether a job finds victims: surely not, not by a search that is not exact, or perhaps."""
+
+
+@compiled
+def finds_victims(now: int, running: Running, claim: Claim, cap: int, exact: int) -> tuple[int, int]:
+    """Return whether an eviction may let a job start, and when time alone may change that, µs; -1: never.
+
+    None may where it may evict nobody at any level, or lacks quota even without all whom it may. Among at most `exact`
+    candidates the search is exact. Victims hold at most `cap` milli-GPUs.
+    """
+    limits, until, answer = running.limits, FOREVER, NONE_PROVEN
+    if not could_ever(limits, claim.first, claim.amounts):
+        return answer, -1
+    marks = np.zeros(running.table.shape[0], dtype=np.int64)
+    short = first_short(limits, running.used, claim.first, claim.amounts) >= 0
+    one, other = levels_of(running, claim)
+    for turn in range(3):
+        level = one if turn == 0 else other if turn == 1 else BORROWING
+        if turn < 2 and (level == BORROWING or (turn == 1 and one == other)):
+            continue
+        mark(running, claim, level, marks)
+        found, milli, soonest = 0, 0, FOREVER
+        used, own = running.used.copy(), running.used.copy()
+        for i in range(marks.shape[0]):
+            if marks[i] & STOPS == 0:
+                continue
+            who, passed = running.table[i], marks[i] & PASSED != 0
+            milli += 0 if passed else who[R_MILLI]
+            if not passed and who[R_UNTIL] > now:
+                soonest = min(soonest, who[R_UNTIL])
+                continue
+            found += 1
+            if passed or who[R_MILLI] <= cap:
+                refund_all(limits, used, who[R_HOME], running.held[i])
+                if who[R_HOME] == claim.first:
+                    refund_all(limits, own, who[R_HOME], running.held[i])
+        if soonest < FOREVER and (claim.first < 0 or milli > cap):
+            return MAY_BE, -1
+        until = min(until, soonest)
+        if found == 0:
+            continue
+        lacks = first_short(limits, used, claim.first, claim.amounts) >= 0
+        if level != BORROWING and not lacks:
+            lacks = reach(limits, own, claim.first, claim.amounts, running.parts, running.entitled) < level
+        if not short or not lacks:
+            return MAY_BE, -1
+        if found > exact:
+            answer = NONE_FOUND
+    return answer, until if until < FOREVER else -1
