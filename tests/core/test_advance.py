@@ -329,3 +329,41 @@ def test_late_heads_and_rights_of_all_kinds_are_decided_alike(seed: int) -> None
         evicts = structs.replace(evicts, min_run_s=least_s, reclaim=reclaim)
     queues = QueueConfig((root, a, b, own, c))
     assert_decided_alike(workload, replace(profile, discipline=discipline, preemption=evicts), queues)
+
+
+RESERVES = """about = ""
+[order]
+policy = "{order}"
+[discipline]
+policy = {discipline}
+moves = {moves}
+sticky = {sticky}
+[placement]
+policy = "consolidated"
+[simulation]
+estimates = "limit"
+"""
+
+
+def reserving(seed: int) -> tuple[Workload, Profile]:
+    """A full cluster under EASY or conservative backfilling: jobs end early, on time or late, some at no known time."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    n, priorities = int(draw.integers(20, 70)), int(draw.choice([1, 1, 3]))
+    runtime = draw.integers(1, int(draw.choice([20, 80, 200])), n)
+    limit = (runtime * draw.choice([0.5, 1, 1, 2, 5], n)).astype(int) + 1
+    workload = make_workload(
+        "reserving", np.cumsum(draw.integers(0, 3, n)) * int(draw.integers(1, 12)) * SECOND, runtime * SECOND,
+        draw.choice([1, 1, 2, 3, 4, 4, 8, 12], n), priority=draw.integers(0, priorities, n),
+        limit=np.where(draw.random(n) < 0.02, -1, limit * SECOND),
+    )  # fmt: skip
+    own = [f'"conservative"\ndepth = {draw.choice([0, 0, 3])}', f'"easy"\nheads = {draw.choice([1, 1, 3])}'][seed % 2]
+    text = RESERVES.format(
+        order=draw.choice(["fifo", "fifo", "sjf"]), discipline=own, moves=draw.choice([256, 256, 2, 0]),
+        sticky=draw.choice(["true", "false"]),
+    )  # fmt: skip
+    return workload, parse_profile(text, "reserving")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cycles_with_reservations_are_decided_alike(seed: int) -> None:
+    assert_decided_alike(*reserving(seed), NO_QUEUES)

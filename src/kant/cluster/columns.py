@@ -177,6 +177,19 @@ def planned_run(job: Table, promised: int) -> int:
 
 
 @inlined
+def expected_end(since: int, span: int, now: int) -> int:
+    """Return when a run of `span` from `since` on is expected to end, later than `now`, µs.
+
+    A job that outlives its estimate is expected to run twice as long, and this doubles each time it is exceeded.
+    """
+    end = since + span
+    while end <= now:
+        end += span
+        span *= 2
+    return int(min(end, FOREVER))
+
+
+@inlined
 def end_of_devices(table: Table, node: int) -> int:
     """Return 1 + the last device that the node has; devices before it may be lost."""
     end = devices_of(table)

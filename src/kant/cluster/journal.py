@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.model.decision import Grow, Hold, Plan, Reason, Shrink, Start
+from kant.model.decision import Grow, Hold, Plan, Reason, Reserve, Shrink, Start
 from kant.model.errors import InputError
 from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
@@ -118,8 +118,9 @@ class Journal:
     def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[Reason]) -> None:
         """Record the decisions of cycles in a run that writes no journal: the jobs, and their numbers of pieces.
 
-        `when` has the time of each decision, the number of its cycle, and when that asks for another one. A job without
-        pieces waits on; `lacks` yields the reasons in order. Small batches of plans spare the garbage collector.
+        `when` has the time of each decision, the number of its cycle, when that asks for another one, and the start and
+        end of a reservation (0 and 0: the job starts). A job without pieces waits on; `lacks` yields the reasons in
+        order. Small batches of plans spare the garbage collector.
         """
         assert self.sink is None
         ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1
@@ -127,7 +128,7 @@ class Journal:
             own = pieces[ends[first] - counts[first] : ends[end - 1]]
             rows, groups = own[:, :GROUP].tolist(), own[:, GROUP].tolist()
             plans, at, last, which = list[Plan](), 0, -1, slice(first, end)
-            for (now, cycle, review), job, count in zip(
+            for (now, cycle, review, start, until), job, count in zip(
                 when[which].tolist(), jobs[which], counts[which].tolist(), strict=True
             ):
                 if cycle != last:
@@ -140,7 +141,7 @@ class Journal:
                 if count > 1 and any(groups[at : at + count]):
                     held = own[at : at + count, : GROUP + 1].tolist()
                 at += count
-                plans[-1].decisions.append(Start(job, held))
+                plans[-1].decisions.append(Reserve(job, start, until, held) if until else Start(job, held))
             self._digest.update(_ENCODER.encode_lines(plans))
         self.decisions += len(jobs)
 

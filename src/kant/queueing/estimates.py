@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kant.cluster.columns import J_P50, J_P90, J_SINCE, planned_run
+from kant.cluster.columns import J_P50, J_P90, J_SINCE, expected_end, planned_run
 from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER, MINUTE
 
@@ -55,8 +55,4 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         span = self.duration(state, row)
         if span >= FOREVER:
             return FOREVER
-        end = state.jobs.item(row, J_SINCE) + span
-        while end <= now:
-            end += span
-            span *= 2
-        return min(end, FOREVER)
+        return expected_end(state.jobs.item(row, J_SINCE), span, now)

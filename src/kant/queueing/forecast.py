@@ -156,6 +156,13 @@ class Forecast:
             if row in state.running and wanted[2] < FOREVER:
                 heappush(self._ends, (wanted[2], row))
 
+    def advanced(self, opened: int, tightened: bool) -> None:
+        """Record that compiled code has followed the state on the calendar (`sim/reserve.py`)."""
+        self.opened, self.tightened = opened, tightened
+        ends = ((self.calendar.expected_end(row), row) for row in self.state.running)
+        self._ends = sorted(one for one in ends if one[0] < FOREVER)
+        self._reserved = set(self.state.reserved)
+
     # --- written by the plan --------------------------------------------------------------------------------
 
     def starts(self, row: int, allocation: Allocation, now: int, end: int) -> None:

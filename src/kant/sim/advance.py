@@ -1,9 +1,10 @@
 """Advance a simulated run by many instants in one compiled call: jobs end and arrive, the awake buckets are walked.
 
 Buckets are walked best first, in quota and by priority. This covers disciplines that keep to `Discipline.run`, and
-backfill, without limits. For anything else the call returns, and Python decides that instant: for example where a job
-may be evicted. Both use the same functions: `queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`,
-`cluster/quota_columns.py`, the placement kernels, the metrics.
+backfill, without limits; with reservations in time (`reserve.py`) there are no buckets. For anything else the call
+returns, and Python decides that instant: for example where a job may be evicted. Both use the same functions:
+`queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`, `cluster/quota_columns.py`, the placement
+kernels, the metrics.
 
 Long: it is one loop.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,7 @@ from kant.metrics.recorder import sample
 from kant.model.placement import GROUP
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
+from kant.placement.calendar.book import H_END
 from kant.placement.cost.slowdown import SpanRows, write_spans
 from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group_kernel
 from kant.placement.kernels import COUNT_ALL, named
@@ -58,6 +61,22 @@ from kant.sim.blocked import (
     running_of,
 )
 from kant.sim.ends import first_end, push_end, take_end
+from kant.sim.happened import (
+    CAME,
+    CYCLED,
+    ENDED,
+    H_COUNT,
+    H_PIECE,
+    H_ROW,
+    H_WHAT,
+    HELD,
+    OUTRANKED,
+    SHORT,
+    STARTED,
+    note,
+)
+from kant.sim.reservations import Reservations, close_up, follow_ends, has_room, join, leaves, spans_of, take_back
+from kant.sim.reserve import NO_ROOM, WAITS, reserving_kernel
 from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
 
 # Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
@@ -68,14 +87,6 @@ ARRIVAL_WIDTH = 12
 
 PYTHON = -1
 """Value of S_FIRST, and of a kind's shape, for jobs that Python decides."""
-
-# Columns of the event table, in order of time.
-H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT = range(6)
-"""H_INSTANT numbers the instants of the call. A job that starts has H_COUNT pieces from H_PIECE on. Of a job that is
-told it waits: HELD has in H_PIECE the number of its pods that fit; SHORT what is available of its quota, and in H_COUNT
-the slot that binds; OUTRANKED until when it is held, µs, and by which row. Where late heads are served each instant
-ends with CYCLED, whose H_PIECE is when to cycle again without an event, µs; -1: never."""
-ENDED, CAME, STARTED, HELD, SHORT, OUTRANKED, CYCLED = range(7)
 
 # The state of the call, which it reads and writes.
 (
@@ -88,20 +99,9 @@ STANDS = 26
 MOST_WAKES = 1024
 """Maximum number of instants without an event in one call."""
 
-WAITS, FULL = 1, 2
-"""Return codes: Python decides the instant; there may be no room for ROOM pieces, or for ROOM more waiting jobs."""
-
 FINISHED = int(JobStatus.FINISHED)
 
-Advance = Callable[..., None]
-
-
-@inlined
-def note(happened: Table, said: int, now: int, what: int, row: int, instant: int, piece: int, count: int) -> int:
-    event = happened[said]
-    event[H_TIME], event[H_WHAT], event[H_ROW], event[H_INSTANT] = now, what, row, instant
-    event[H_PIECE], event[H_COUNT] = piece, count
-    return said + 1
+Advance = Callable[..., Table]
 
 
 @inlined
@@ -134,7 +134,8 @@ def undo(
     """Undo the attempt at an instant: new jobs are removed, and started jobs wait again."""
     for k in range(said - 1, known - 1, -1):
         row, what = happened[k, H_ROW], happened[k, H_WHAT]
-        if what == STARTED:  # the row of the last that was removed is the first that is free again
+        if what == STARTED and entries[0, w.E_ROW] > 0:
+            # the row of the last that was removed is the first that is free again
             was = entries[entries[0, w.E_LEFT]]
             w.push(
                 entries, places, buckets, row, was[w.E_PRIORITY], was[w.E_KEY], was[w.E_SHAPE], was[w.E_KNOWN],
@@ -151,13 +152,17 @@ def undo(
 
 
 @cache
-def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool) -> Advance:
+def advance_kernel(
+    one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool, reserves: bool
+) -> Advance:
     """Return the compiled call for a profile that places jobs by these node policies; `by_domain`: some in a domain.
 
-    With `backfills` heads that have waited too long are served.
+    With `backfills` heads that have waited too long are served. With `reserves` jobs have reservations in time.
     """
     place = group_kernel(one, other, by_domain)
     serve = serve_kernel(place) if backfills else serve_none
+    cycle: Callable[..., Any] = reserving_kernel(place) if reserves else serve_none
+    looks_again = backfills or reserves
 
     def advance(
         until: int, checkpoint: int, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
@@ -166,9 +171,12 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
         places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
-        rules: Rules | None, rights: Rights, quotas: Quotas,
-    ) -> None:  # fmt: skip
-        """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
+        rules: Rules | None, rights: Rights, quotas: Quotas, reservations: Reservations, store: Table,
+    ) -> Table:  # fmt: skip
+        """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`.
+
+        `reservations` is None without any, and `store` that of the calendar, which is returned.
+        """
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
         stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
         nobody, nothing = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
@@ -180,9 +188,15 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
             wakes += now < min(due, comes)
             if now == FOREVER or now > until:
                 break
+            if reserves:
+                most = stands[WAITING] + arrivals.shape[0] - at
+                if said + 2 * heap[0, 0] + 4 * most + 1 > happened.shape[0]:
+                    break
             if due == now:
                 while first_end(heap, ends) == now:
                     row = take_end(heap, ends)
+                    if reserves:
+                        leaves(reservations, store, row, now)
                     pieces = held[jobs[row, c.J_PIECE] : jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]]
                     to.stopped(table, log, pools, jobs, pieces, demands, row, now, FINISHED, 0, -1, to.STAYS, True)
                     said = note(happened, said, now, ENDED, row, passed, 0, 0)
@@ -198,11 +212,15 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                 else:
                     pods += shapes[s, S_PODS]
                 last += 1
+            if reserves and code == 0 and not has_room(reservations.book, 3 * pods):
+                code = NO_ROOM
+                stands[ROOM] = 3 * pods
+            pieces_more = 2 * pods if reserves else pods
             if code == 0 and (
-                stands[TAKEN] + pods > held.shape[0] or stands[WAITING] + last - at >= entries.shape[0]
+                stands[TAKEN] + pieces_more > held.shape[0] or stands[WAITING] + last - at >= entries.shape[0]
             ):  # fmt: skip
-                code = FULL
-                stands[ROOM] = max(pods, last - at)
+                code = NO_ROOM
+                stands[ROOM] = max(pieces_more, last - at)
             known, top, review, first = said, stands[TAKEN], -1, at
             copy_of(stands, stood)
             tries = code == 0 and (last > at or stands[WAITING] > 0)
@@ -236,7 +254,9 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     if not could_ever(quotas.limits, home, quotas.amounts[s]):
                         code = WAITS
                     priority = -come[A_PRIORITY] if by_priority else 0
-                    if w.push(entries, places, buckets, row, priority, come[A_KEY], s, come[A_KNOWN], come[A_BUCKET]):
+                    if reserves:
+                        join(reservations.line, stands[WAITING] - 1, row, priority, come[A_KEY])
+                    elif w.push(entries, places, buckets, row, priority, come[A_KEY], s, come[A_KNOWN], come[A_BUCKET]):
                         stands[MAY_TRY] = 1
                         if outgrown:
                             verdicts[come[A_KNOWN], w.V_STATE] = w.AWAKE
@@ -369,7 +389,17 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                 for i in range(at, last):  # a new job may wait behind one that was tried
                     if places[begin + i, w.P_ENTRY] > 0 and shapes[shape_of[arrivals[i, A_KIND]], S_ALONE] == 1:
                         code = WAITS
-                if code == 0 and stands[WAITING] > 0:
+                if reserves:
+                    store = follow_ends(reservations, store, now)
+                    marks, before = reservations.marks.copy(), spans_of(reservations, stands[WAITING])
+                    if code == 0:
+                        code, said, top, review, store = cycle(
+                            reservations, store, stands[WAITING], top, now, happened, said, passed
+                        )
+                    if code != 0:
+                        store = take_back(reservations, store, before, marks)
+                        close_up(reservations.line, stands[WAITING], jobs, begin + at)
+                elif code == 0 and stands[WAITING] > 0:
                     review = serve(
                         now, log[0], rules, rights, quotas, stands[RETRY], stands[TAKEN], happened[known:said, H_ROW],
                         shapes, groups, jobs, heap, ends, held, top, view, view_log, demands, typical, scores, others,
@@ -395,8 +425,10 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
             if code != 0:
                 last = at
             at = last
+            runs = 0
             for k in range(known, said):
                 if happened[k, H_WHAT] == STARTED:
+                    runs += 1
                     row, first = happened[k, H_ROW], happened[k, H_PIECE]
                     if jobs[row, c.J_PREEMPTIBLE] == 1:
                         count(quotas.counts, jobs[row, c.J_PRIORITY], 1)
@@ -409,18 +441,24 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     stands[WAITING] -= 1
                     stands[MILLI] -= jobs[row, c.J_MILLI]
                     stands[PODS] -= jobs[row, c.J_PODS]
+                    if reserves and reservations.book.spans[row, H_END] < FOREVER:
+                        push_end(reservations.expects, reservations.expected, row, reservations.book.spans[row, H_END])
+            if reserves and said > known:
+                close_up(reservations.line, stands[WAITING] + runs, jobs, int(np.int64(FOREVER)))
+                stands[TAKEN] = top
             if due == now or last > first or said > known:
                 stands[SAMPLES] = sample(
                     pools, samples, stands[SAMPLES], integrals, sampled, now, stands[WAITING], stands[MILLI]
                 )  # fmt: skip
                 stands[NOW] = now
             if code == 0:
-                if backfills or rights.evicts:
+                if looks_again or rights.evicts:
                     said = note(happened, said, now, CYCLED, -1, passed, review, 0)
                     stands[WAKE] = review if review > now else FOREVER
                 passed += 1
-            elif backfills or rights.evicts or due == now:
+            elif looks_again or rights.evicts or due == now:
                 stands[WAKE] = now  # for the rest of this instant
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
+        return store
 
-    return compiled(named(advance, one, other, place, serve))
+    return compiled(named(advance, one, other, place, serve, cycle))

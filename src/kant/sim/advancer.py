@@ -5,7 +5,6 @@ The compiled call returns its events as an array. A job that arrives and ends wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,10 +13,9 @@ from kant.cluster import columns as c
 from kant.cluster import transitions as to
 from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.quota_tree import QuotaTree
-from kant.model.decision import Hold, NoFit, Outranked, Plan, Reason, Start
+from kant.model.decision import NoFit, Outranked, Reason, Reserved
 from kant.model.errors import StateError
-from kant.model.event import JobFinished, JobStarted, JobSubmitted
-from kant.model.placement import Allocation
+from kant.model.event import JobSubmitted
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains
 from kant.queueing.admission import over_quota
@@ -29,9 +27,13 @@ from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
 from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
+from kant.sim import happened as h
 from kant.sim.advance_columns import Names, kept, node_policies
+from kant.sim.advance_journal import pieces_of, write_events
 from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
 from kant.sim.jobs import Arrivals
+from kant.sim.reserve import NO_ROOM, NO_SLOTS
+from kant.sim.reserve_columns import NO_STORE, Line, is_simple, may_reserve
 from kant.sim.serve_heads import KNOWN, KNOWN_WIDTH, Rules
 from kant.sim.speed import Steady
 
@@ -58,7 +60,10 @@ class Advancer:
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
         self._policies = node_policies(run.profile.placement)[:2]
         profile = run.profile
-        self._looks_again = isinstance(profile.discipline, Backfill) or profile.preemption is not None  # as time passes
+        self._line = Line(run) if may_reserve(profile) else None
+        self._looks_again = (  # as time passes
+            isinstance(profile.discipline, Backfill) or profile.preemption is not None or self._line is not None
+        )
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
         self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
@@ -72,7 +77,7 @@ class Advancer:
         self._ready_for: tuple[object, ...] = ()
         assert isinstance(run.execution.speed, Steady)
         self._speed = run.execution.speed
-        self._happened = np.empty((0, 6), dtype=np.int64)
+        self._happened = np.zeros((0, h.EVENT_WIDTH), dtype=np.int64)
         kinds, first = np.unique(self._table[:, a.A_KIND], return_index=True)
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
@@ -84,9 +89,10 @@ class Advancer:
         followed = (
             run.dependencies or run.services or run.rounds or run.curve or run.ledger or run.observe or run.faults.any
         )
+        reserves = may_reserve(profile)
         return (
-            (type(profile.discipline).run is Discipline.run or type(profile.discipline) is Backfill)
-            and not (profile.looks_at_running or profile.order.shares or profile.strategies)
+            (type(profile.discipline).run is Discipline.run or type(profile.discipline) is Backfill or reserves)
+            and not ((profile.looks_at_running and not reserves) or profile.order.shares or profile.strategies)
             and not (profile.order.outgrown and type(profile.discipline) is Backfill)
             and not (followed or options.recheck_s or run.execution.placed or state.history or state.followers)
             and isinstance(run.execution.speed, Steady)
@@ -101,6 +107,7 @@ class Advancer:
             (run.wake == FOREVER or self._looks_again)
             and not run.vain
             and self._has_columns(state.quota_usage.tree)
+            and (self._line is None or state.quota_usage.tree is None)
             and self._in_the_way not in state.pending
             and is_idle(state)
             and not (state.books or state.fleet_version or state.shapes.counts or state.health.bad)
@@ -141,7 +148,9 @@ class Advancer:
         for shape in {*asked, *shapes.tolist()}:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
-        stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1) | (pending.places[rows, P_ENTRY] == 0)
+        stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1)
+        if self._line is None:
+            stop |= pending.places[rows, P_ENTRY] == 0
         if stop.any():
             self._in_the_way = rows[int(stop.argmax())]
             return False
@@ -166,7 +175,9 @@ class Advancer:
                 break
             code, room, passed = self._call(until)
             instants += passed
-            if code == a.FULL:
+            if code == NO_SLOTS:
+                self.run.scheduler.placer.calendar.make_slots()
+            elif code == NO_ROOM:
                 self._room = room
                 self.state.lay_out_pieces(max(room, MOST))
             else:
@@ -203,7 +214,9 @@ class Advancer:
             _, firsts, inverse = np.unique(alike * len(levels) + level, return_index=True, return_inverse=True)
             asked = jobs[firsts][:, [c.J_QUEUE, c.J_SHAPE, c.J_PRIORITY, c.J_PREEMPTIBLE]].tolist()
             found = [
-                (0, 0) if shape == a.PYTHON else pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
+                (0, 0)
+                if shape == a.PYTHON or self._line is not None
+                else pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
                 for queue, shape, priority, preemptible in asked
             ]
             self._arrivals[:, [a.A_BUCKET, a.A_KNOWN]] = np.array(found)[inverse]
@@ -248,9 +261,9 @@ class Advancer:
         stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
         stands[[a.WAKE, a.RETRY]] = run.wake, pending.retry_until
         stands[[a.LOWEST, a.BEYOND]] = pending.watch.bounds()
-        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES
+        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1
         if events > len(self._happened):
-            self._happened = np.empty((events, 6), dtype=np.int64)
+            self._happened = np.zeros((events, h.EVENT_WIDTH), dtype=np.int64)
         domains, capacity = None, self._capacity
         if capacity is not None:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
@@ -262,14 +275,20 @@ class Advancer:
                 FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
-        a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
+        reservations, store = None, NO_STORE
+        if self._line is not None:
+            reservations, store = self._line.tables(
+                most, more + max(self._room, ENTRIES), self._shapes, self._groups, (kept(one), kept(other)), domains
+            )
+        by_policy = type(one.policy), type(other.policy), capacity is not None
+        store = a.advance_kernel(*by_policy, rules is not None, reservations is not None)(
             until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
             kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas,
+            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, reservations, store,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
@@ -277,14 +296,16 @@ class Advancer:
         state.pieces_used, state.arrivals, state.now = stands[[a.TAKEN, a.RANK, a.NOW]].tolist()
         state.waiting_milli, run.wake = stands[[a.MILLI, a.WAKE]].tolist()
         came, happened = int(stands[a.AT]), self._happened[: stands[a.SAID]]
-        broken_off = len(happened) > 0 and happened.item(-1, a.H_INSTANT) == stands[a.INSTANTS]
+        broken_off = len(happened) > 0 and happened.item(-1, h.H_INSTANT) == stands[a.INSTANTS]
         self._take_in(happened, begin, first, came, broken_off)
-        what = happened[stands[a.FOLLOWED] :, a.H_WHAT]
-        run.scheduler.seen = state.job_changes.end - int((what <= a.STARTED).sum())
+        if self._line is not None:
+            self._line.follow(happened, store)
+        what = happened[stands[a.FOLLOWED] :, h.H_WHAT]
+        run.scheduler.seen = state.job_changes.end - int((what <= h.STARTED).sum())
         now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
         retry = stands.item(a.RETRY)
         pending.advanced(now, may_try, doubts, wakes_on, retry, state.quota_usage.tree is not None)
-        quota = state.quota_usage.quota_version - int((what == a.ENDED).sum())
+        quota = state.quota_usage.quota_version - int((what == h.ENDED).sum())
         pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
         coming.at += came
         return int(stands[a.CODE]), int(stands[a.ROOM]), int(stands[a.INSTANTS])
@@ -306,9 +327,9 @@ class Advancer:
         if len(state.rows) != len(state.ids):
             twice = next(name for row, name in enumerate(state.ids) if state.rows[name] != row)
             raise StateError(f"job {twice!r} was submitted twice")
-        what, rows = happened[:, a.H_WHAT], happened[:, a.H_ROW]
-        self._write(happened, begin, first, broken_off)
-        ended = rows[what == a.ENDED]
+        what, rows = happened[:, h.H_WHAT], happened[:, h.H_ROW]
+        write_events(run, happened, lambda row: self.coming.event(first + row - begin), self._lack, broken_off)
+        ended = rows[what == h.ENDED]
         for row in ended[ended < begin].tolist():
             del state.live[row]
             if state.running.pop(row, None) is None:
@@ -323,9 +344,9 @@ class Advancer:
             self._speed.submitted(row, event.runtime, event.overhead)
             if state.jobs.item(row, c.J_STATUS) == to.PENDING:
                 state.pending[row] = None
-        started = rows[what == a.STARTED]
+        started = rows[what == h.STARTED]
         started = started[state.jobs[started, c.J_STATUS] == to.RUNNING]
-        for row, pieces in zip(started.tolist(), self._pieces(started), strict=True):
+        for row, pieces in zip(started.tolist(), pieces_of(state, started), strict=True):
             state.pending.pop(row, None)
             state.running[row] = pieces
             job = state.jobs[row].tolist()
@@ -335,66 +356,18 @@ class Advancer:
         state.capacity_version += len(ended)
         if state.quota_usage.tree is not None:
             state.quota_usage.quota_version += len(ended)
-        state.job_changes.frombytes(rows[what <= a.STARTED].astype(np.int32).tobytes())
+        state.job_changes.frombytes(rows[what <= h.STARTED].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
 
-    def _pieces(self, rows: np.ndarray) -> Iterator[Allocation]:
-        """Yield the pieces that each of these jobs holds, or held until it ended."""
-        for at, count in self.state.jobs[rows[:, None], [c.J_PIECE, c.J_PIECES]].tolist():
-            yield self.state.pieces[at : at + count].copy()
-
-    def _write(self, happened: np.ndarray, begin: int, first: int, broken_off: bool) -> None:
-        """Write the events to the journal, and the decisions, which enter the digest."""
-        state, run = self.state, self.run
-        journal, recorder = run.journal, run.recorder
-        what, rows = happened[:, a.H_WHAT], happened[:, a.H_ROW]
-        decided, ended = happened[(what >= a.STARTED) & (what < a.CYCLED)], rows[what == a.ENDED]
-        if journal.sink is None and len(decided):
-            names, counts = (
-                [state.ids[row] for row in decided[:, a.H_ROW].tolist()],
-                np.where(decided[:, a.H_WHAT] == a.STARTED, decided[:, a.H_COUNT], 0),
-            )
-            lacks = (self._lack(*one) for one in decided[counts == 0][:, [1, 2, 4, 5]].tolist())
-            pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
-            when = np.column_stack([decided[:, [a.H_TIME, a.H_INSTANT]], np.full(len(decided), -1)])
-            if self._looks_again:
-                cycled = happened[what == a.CYCLED]
-                when[:, 2] = cycled[np.searchsorted(cycled[:, a.H_INSTANT], when[:, 1]), a.H_PIECE]
-            journal.decided(when, names, counts, pieces, lacks)
-        elif journal.sink is not None:
-            held = self._pieces(rows[what == a.STARTED])
-            cut = np.flatnonzero(np.diff(happened[:, a.H_INSTANT])) + 1
-            instants = [part.tolist() for part in np.split(happened, cut)] if len(happened) else []
-            for at, instant in enumerate(instants):
-                decisions, review = list[Start | Hold](), -1
-                for now, event, row, _, value, other in instant:
-                    if event == a.ENDED:
-                        journal.write(JobFinished(now, state.ids[row]))
-                    elif event == a.CAME:
-                        journal.write(self.coming.event(first + row - begin))
-                    elif event == a.STARTED:
-                        decisions.append(Start(state.ids[row], next(held)))
-                    elif event == a.CYCLED:
-                        review = value
-                    else:
-                        decisions.append(Hold(state.ids[row], self._lack(event, row, value, other)))
-                now = instant[0][a.H_TIME]
-                if decisions or at < len(instants) - 1 or not broken_off:
-                    journal.plan(Plan(now, [*decisions], review))
-                for start in decisions:
-                    if isinstance(start, Start):
-                        journal.write(JobStarted(now, start.job, start.allocation))
-        if recorder.keep_intervals:
-            for row, pieces in zip(ended.tolist(), self._pieces(ended), strict=True):
-                recorder.ended(row, pieces, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
-
     def _lack(self, event: int, row: int, value: int, other: int) -> Reason:
         """Return why a job waits, from an event that says so."""
-        if event == a.OUTRANKED:
+        if event == h.OUTRANKED:
             return Outranked(self.state.ids[other], value)
+        if event == h.BEHIND:
+            return Reserved(self.state.ids[other], value)
         shape, tree = self.state.jobs.item(row, c.J_SHAPE), self.state.quota_usage.tree
-        if event == a.SHORT and tree is not None:
+        if event == h.SHORT and tree is not None:
             asked = self._amounts.item(shape, other % len(tree.keys))
             return over_quota(tree, tree.short(asked, value, other), ever=False)
         return NoFit(0, self._groups.item(self._shapes.item(shape, S_FIRST), G_PODS), value)
@@ -487,7 +460,12 @@ class Advancer:
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
             self._shapes[known:, S_FIRST] = a.PYTHON
         pending = self.run.scheduler.pending
-        if shape.ceiling or placer.never_fits(shape) is not None or (pending.keeps_priority and shape.ask.node_sets):
+        if (
+            (self._line is not None and not is_simple(shape))
+            or shape.ceiling
+            or placer.never_fits(shape) is not None
+            or (pending.keeps_priority and shape.ask.node_sets)
+        ):
             return
         rows = placer.kernel_groups(shape, self._scores)
         if rows is None:

@@ -29,6 +29,7 @@ from kant.placement.calendar.book import (
     G_PODS,
     G_POOLS,
     GANG_WIDTH,
+    H_END,
     H_FIRST,
     H_OPENED,
     H_START,
@@ -51,6 +52,7 @@ from kant.placement.calendar.moves import (
     M_GANG,
     MADE_WAY,
     MOVE_WIDTH,
+    NOWHERE,
     SOONER,
     first_candidate,
     first_sooner,
@@ -218,6 +220,21 @@ class Calendar:
             self._book = book = book._replace(arena=arena)
         return book
 
+    def tables(self, jobs: int, more: int) -> tuple[Book, Table, Table, Table]:
+        """Return what kernels need that plan by themselves: the book, the store, what has no room, and a table for what
+        is promised. There is room for jobs up to row `jobs`, and for `more` pieces."""
+        self.no_room.meet()
+        self._meet_all()
+        return self._room_for(jobs, more), self._store, self.no_room.table, self._pieces
+
+    def follow(self, store: Table, held: dict[int, Allocation], now: int) -> None:
+        """Take in what kernels have planned up to `now`: jobs hold this, as long as the book says."""
+        spans = self._book.spans[list(held), H_START : H_END + 1].tolist()
+        lost = {key: one for key, one in self.held.items() if key < 0}
+        self.held = lost | {row: (held[row], *span) for row, span in zip(held, spans, strict=True)}
+        self._store, self._asked = store, now
+        self._steps.clear()
+
     @property
     def looks(self) -> int:
         """How often searches have looked at a node, for the demands that have bounds now: a measure of their cost."""
@@ -260,7 +277,7 @@ class Calendar:
     def _counted(self, pools: int) -> Table:
         steps = self._steps.get(pools)
         if steps is None:
-            steps = self._steps[pools] = count_steps(self._table, self._store, self._book.ledgers, pools)
+            steps = self._steps[pools] = count_steps(self._table, self._store, self._book.ledgers, pools, 0)
         return steps
 
     def _earliest_of_group(
@@ -273,7 +290,7 @@ class Calendar:
             )
             if start != FULL:
                 break
-            self._make_slots()
+            self.make_slots()
         if shape.numbers[0]:
             pieces[:, GROUP] = shape.numbers[0]
         return (int(start), pieces) if start < NEVER else None
@@ -318,7 +335,7 @@ class Calendar:
             )
             if later != FULL:
                 return int(later), pieces
-            self._make_slots()
+            self.make_slots()
 
     # --- reservations that move ----------------------------------------------------------------------------
 
@@ -337,8 +354,8 @@ class Calendar:
                 self._book, self._store, moves, row, gang_of(shape.index), duration, start, now
             )
             if made != FULL:
-                return None if made == NEVER else (pieces, self._take_in(moves, row))
-            self._make_slots()
+                return None if made in (NEVER, NOWHERE) else (pieces, self._take_in(moves, row))
+            self.make_slots()
 
     def first_sooner(
         self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, given: int,
@@ -356,7 +373,7 @@ class Calendar:
             if what == ELSEWHERE:
                 self._pools = self._book.gangs.item(gang_of(jobs.item(rows.item(at), J_SHAPE)), G_POOLS)
             elif what == FULL:
-                self._make_slots()
+                self.make_slots()
             else:
                 break
         found = (int(start), pieces) if what in (SOONER, MADE_WAY) else None
@@ -376,7 +393,7 @@ class Calendar:
             )  # fmt: skip
             if what != FULL:
                 break
-            self._make_slots()
+            self.make_slots()
         return (at, pieces, self._take_in(moves, rows.item(at))) if what == MADE_WAY else (at, None, [])
 
     def ask_again(self, rows: list[int]) -> None:
@@ -390,12 +407,7 @@ class Calendar:
     def _moves(self, reserved: Table | None, row: int) -> Table:
         """Return the reservations that may move, by start (columns M_*). Makes room for their pieces and for jobs up to
         `row`, and adds the gangs of all jobs to the book."""
-        shapes = self._shapes.shapes
-        for shape in shapes[self._met :]:
-            self._met_by(shape)
-        self._met = len(shapes)
-        if self._book.demands is not self._shapes.demands:
-            self._follow_demands()
+        self._meet_all()
         rows = _zeros(0, 2) if reserved is None else reserved
         if len(rows) > 1:
             rows = rows[np.lexsort((rows[:, 0], self._book.spans[rows[:, 0], H_START]))]
@@ -405,6 +417,15 @@ class Calendar:
             moves[:, M_GANG] *= 2  # `gang_of` of jobs' shapes
         self._room_for(row, int(self._book.gangs[moves[:, M_GANG], G_PODS].sum()))
         return moves
+
+    def _meet_all(self) -> None:
+        """Add the gangs of all jobs to the book."""
+        shapes = self._shapes.shapes
+        for shape in shapes[self._met :]:
+            self._met_by(shape)
+        self._met = len(shapes)
+        if self._book.demands is not self._shapes.demands:
+            self._follow_demands()
 
     def _take_in(self, moves: Table, row: int) -> list[int]:
         """Take in that reservations have other devices, and that the job has lost its own."""
@@ -448,7 +469,7 @@ class Calendar:
         slots[:] = -1
         slots[0, :2] = 0, 2 * bounds.size <= BOUND_CELLS
 
-    def _make_slots(self) -> None:
+    def make_slots(self) -> None:
         """Double the number of slots."""
         book = self._book
         bounds, floors, marks = longer(book.bounds), longer(book.floors), longer(book.marks)

@@ -29,8 +29,11 @@ T_FREE = 1  # milli-GPUs from then on, once all rows of this time are read
 
 
 @compiled
-def count_steps(table: Table, store: Table, ledgers: Table, pools: int) -> Table:
-    """Return what the nodes of `pools` (bits) that are in service have free over time, from time 0 on."""
+def count_steps(table: Table, store: Table, ledgers: Table, pools: int, now: int) -> Table:
+    """Return what the nodes of `pools` (bits) that are in service have free over time, from `now` on.
+
+    What has begun by then counts from time 0 on.
+    """
     rows = 1
     for node in range(table.shape[0]):
         if table[node, STATUS] == 0 and (pools >> ledgers[node, L_POOL]) & 1:
@@ -44,14 +47,20 @@ def count_steps(table: Table, store: Table, ledgers: Table, pools: int) -> Table
         changes[0] += GPU * ledgers[node, L_GPUS]
         first = ledgers[node, L_FIRST]
         for row in range(first, first + ledgers[node, L_COUNT]):
+            if store[row, C_END] <= now:
+                continue
             taken = bits_in(store[row, C_MASK]) * store[row, C_MILLI]
-            times[used], changes[used] = store[row, C_START], -taken
-            times[used + 1], changes[used + 1] = store[row, C_END], taken
-            used += 2
-    order = np.argsort(times, kind="mergesort")
-    steps = np.zeros((rows, 2), dtype=np.int64)
+            if store[row, C_START] <= now:
+                changes[0] -= taken
+            else:
+                times[used], changes[used] = store[row, C_START], -taken
+                used += 1
+            times[used], changes[used] = store[row, C_END], taken
+            used += 1
+    order = np.argsort(times[:used], kind="mergesort")
+    steps = np.zeros((used, 2), dtype=np.int64)
     free = 0
-    for k in range(rows):
+    for k in range(used):
         free += changes[order[k]]
         steps[k, T_TIME] = times[order[k]]
         steps[k, T_FREE] = free

@@ -9,11 +9,23 @@ of start. On other nodes this is a heuristic: it may miss a place that another c
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kant.cluster.columns import D_ENTRIES, J_PRIORITY, J_SHAPE, POOL, STATUS, Table, bits_in, planned_run
+from kant.cluster.columns import (
+    D_ENTRIES,
+    D_GPUS,
+    D_MILLI,
+    J_PRIORITY,
+    J_SHAPE,
+    POOL,
+    STATUS,
+    Table,
+    bits_in,
+    planned_run,
+)
 from kant.compiled import compiled, inlined
 from kant.model.placement import NODE, WIDTH
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.book import (
     ANYWHERE,
     FULL,
@@ -33,13 +45,22 @@ from kant.placement.calendar.book import (
     Q_PODS,
     Book,
 )
-from kant.placement.calendar.commitments import NEVER
+from kant.placement.calendar.commitments import (
+    C_END,
+    C_KEY,
+    C_MASK,
+    C_START,
+    L_COUNT,
+    L_FIRST,
+    L_GPUS,
+    NEVER,
+)
 from kant.placement.calendar.counted import first_count
-from kant.placement.calendar.earliest_start import find_earliest
+from kant.placement.calendar.earliest_start import find_earliest, followed_slot
 from kant.placement.calendar.gangs import place_somewhere
 from kant.placement.calendar.no_room import N_INSISTS, knows_none, note
 from kant.placement.calendar.reserved import all_hold
-from kant.placement.calendar.store import HIDDEN, commit, release, set_key, set_start
+from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, set_key, set_start
 
 # --- reservations that may move, in the order of their starts ---------------------------------------------------------
 M_ROW = 0
@@ -52,6 +73,9 @@ MOVE_WIDTH = 5
 NEW = -(1 << 40)
 """Minus the row of a job: the key of a place that it has on trial in addition to the one that it holds."""
 
+NOWHERE = -2
+"""The start of a job that has no place then, whoever moves."""
+
 # --- results of `first_sooner` -------------------------------------------------------------------------------------
 ASKED = 0  # undecided: this job must be handled another way; or all rows are done
 SOONER = 1  # it can start earlier
@@ -61,17 +85,47 @@ ELSEWHERE = 4  # the free GPUs of its pools must be counted first
 
 
 @inlined
-def held_by(book: Book, row: int) -> Table:
-    first = book.spans[row, H_FIRST]
-    return book.arena[first : first + book.spans[row, H_COUNT]]
+def held_by(spans: Table, arena: Table, row: int) -> Table:
+    first = spans[row, H_FIRST]
+    return arena[first : first + spans[row, H_COUNT]]
 
 
 @inlined
-def pools_of(book: Book, pieces: Table) -> int:
+def pools_of(table: Table, pieces: Table) -> int:
     pools = 0
     for i in range(pieces.shape[0]):
-        pools |= 1 << book.table[pieces[i, 0], POOL]
+        pools |= 1 << table[pieces[i, 0], POOL]
     return pools
+
+
+@inlined
+def has_place(
+    book: Book, store: Table, row: int, gang: int, duration: int, start: int, now: int, stale: NDArray[np.bool_]
+) -> bool:
+    """Return False if a job certainly has no place at `start`, even without what begins then or later.
+
+    It counts devices of all nodes, in service or not; and only for one group of whole GPUs.
+    """
+    demands, bounds, ledgers = book.demands, book.bounds, book.ledgers
+    first = book.gangs[gang, G_FIRST]
+    d, count = book.parts[first, Q_DEMAND], book.parts[first, Q_PODS]
+    if book.gangs[gang, G_PARTS] != 1 or demands[d, D_GPUS] == 0 or demands[d, D_MILLI] != GPU:
+        return True
+    slot, _ = followed_slot(book, d, duration, now)
+    pods = 0
+    for node in range(stale.shape[0] if slot >= 0 else 0):
+        if bounds[slot, node] > start and not stale[node]:
+            continue
+        first, mask = ledgers[node, L_FIRST], 0
+        for k in range(first + ledgers[node, L_COUNT] - 1, first - 1, -1):
+            if store[k, C_END] <= start:
+                break  # they are in the order of their ends
+            if store[k, C_START] < start and store[k, C_KEY] != row:
+                mask |= store[k, C_MASK]
+        pods += (ledgers[node, L_GPUS] - bits_in(mask)) // demands[d, D_GPUS]
+        if pods >= count:
+            return True
+    return slot < 0
 
 
 @compiled
@@ -80,34 +134,50 @@ def make_way(
 ) -> tuple[int, Table, Table]:
     """Find a place for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
 
-    Returns `start` and its pieces; NEVER where there is none, or FULL, and then nothing has moved; and the store. Moved
-    reservations are marked in `moves`, with their new pieces in the arena. What the job held is released.
+    Returns `start` and its pieces; NEVER where there is none, NOWHERE where there would be none without those that
+    begin later, or FULL, and then nothing has moved; and the store. Moved reservations are marked in `moves`, with
+    their new pieces in the arena. What the job held is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
+    # Locals, since each look at a field of a tuple counts all its tables as used.
+    empty, table, demands, rows, used, freed, gangs = (
+        book.empty,
+        book.table,
+        book.demands,
+        book.rows,
+        book.used,
+        book.freed,
+        book.gangs,
+    )
     at, placed = book.pieces[0], 0
-    stale = np.zeros(book.empty.shape[0], dtype=np.bool_)
+    unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow what is on trial
+    stale = np.zeros(empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
         moves[k, M_CHANGED] = 0
         other = moves[k, M_ROW]
         if other == row or spans[other, H_START] >= start:
-            old = held_by(book, other)
-            set_start(store, ledgers, old, other, HIDDEN)
-            stale[old[:, NODE]] = True
+            stale[held_by(spans, arena, other)[:, NODE]] = True
+    if not has_place(book, store, row, gang, duration, start, now, stale):
+        return NOWHERE, np.zeros((0, WIDTH), dtype=np.int64), store
+    for k in range(moves.shape[0]):
+        other = moves[k, M_ROW]
+        if other == row or spans[other, H_START] >= start:
+            set_start(store, ledgers, held_by(spans, arena, other), other, HIDDEN)
     made, pieces, store = place_somewhere(book, store, gang, duration, now, start, stale)
     if made == start:
         end = min(start + duration, FOREVER)
-        store = commit(store, book.used, ledgers, book.taken, pieces, NEW - row, start, end)
+        store = commit(store, used, ledgers, unread, pieces, NEW - row, start, end)
         while placed < moves.shape[0]:
             move = moves[placed]
             other = move[M_ROW]
             began, ended = spans[other, H_START], spans[other, H_END]
             if other != row and began >= start:
-                old = held_by(book, other)
+                old = held_by(spans, arena, other)
                 set_start(store, ledgers, old, other, began)
-                if not all_hold(book.empty, book.table, store, ledgers, old, began, ended, book.demands, book.rows):
+                if not all_hold(empty, table, store, ledgers, old, began, ended, demands, rows):
                     set_start(store, ledgers, old, other, HIDDEN)
                     made = NEVER
-                    if move[M_GANG] >= 0 and book.gangs[move[M_GANG], G_POOLS] & pools_of(book, old):
+                    if move[M_GANG] >= 0 and gangs[move[M_GANG], G_POOLS] & pools_of(table, old):
                         length = ended - began
                         made, new, store = place_somewhere(book, store, move[M_GANG], length, now, began, stale)
                     if made != began:
@@ -115,24 +185,24 @@ def make_way(
                     move[M_CHANGED], move[M_FIRST], move[M_COUNT] = 1, at, new.shape[0]
                     arena[at : at + new.shape[0]] = new
                     at += new.shape[0]
-                    store = commit(store, book.used, ledgers, book.taken, new, NEW - other, began, ended)
+                    store = commit(store, used, ledgers, unread, new, NEW - other, began, ended)
             placed += 1
         if placed == moves.shape[0]:
             made = start
-        release(store, ledgers, book.freed, pieces, NEW - row, True)
+        release(store, ledgers, freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
         if other == row or spans[other, H_START] >= start:
-            old, new = held_by(book, other), arena[first : first + count]
+            old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])
             if made == start and (other == row or moves[k, M_CHANGED] == 1):
-                release(store, ledgers, book.freed, old, other, True)
+                release(store, ledgers, freed, old, other, True)
                 spans[other, H_COUNT] = 0
             if moves[k, M_CHANGED] == 1 and made == start:
                 set_key(store, ledgers, new, NEW - other, other)
                 spans[other, H_FIRST], spans[other, H_COUNT] = first, count
             elif moves[k, M_CHANGED] == 1:
-                release(store, ledgers, book.freed, new, NEW - other, True)
+                release(store, ledgers, freed, new, NEW - other, False)
     if made == start:
         book.pieces[0] = at
         return made, pieces, store
@@ -152,12 +222,15 @@ def first_sooner(
     Others make way as long as `attempts` allows failed attempts.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
-    gangs, spans = book.gangs, book.spans
+    gangs, spans, arena = book.gangs, book.spans, book.arena
+    # Locals, since each look at a field of a tuple counts all its tables as used.
+    empty, table, ledgers, demands, parts = book.empty, book.table, book.ledgers, book.demands, book.parts
+    work = book.rows
     crowded = moves.shape[0] == 0
     for i in range(at, rows.shape[0]):
         row = rows[i]
         span, gang = spans[row], 2 * jobs[row, J_SHAPE]
-        own, began, ended = held_by(book, row), span[H_START], span[H_END]
+        own, began, ended = held_by(spans, arena, row), span[H_START], span[H_END]
         duration = given if given >= 0 else planned_run(jobs[row], promised)
         simple = gangs[gang, G_PARTS] == 1 and gangs[gang, G_COLUMN] == ANYWHERE
         if own.shape[0] == 0 or not simple or began <= now or ended != min(began + duration, FOREVER):
@@ -172,7 +245,7 @@ def first_sooner(
         if may_move and attempts[0] > 0 and gangs[gang, G_POOLS] != pools:
             return i, ELSEWHERE, NEVER, nothing, store
         duration = min(max(duration, 1), FOREVER)
-        part = book.parts[gangs[gang, G_FIRST]]
+        part = parts[gangs[gang, G_FIRST]]
         start, pieces = NEVER, nothing
         if not searched:
             start, pieces = find_earliest(
@@ -198,16 +271,16 @@ def first_sooner(
             undecided = attempts[0] <= 0
             first = NEVER
             if not undecided:
-                first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(book, own), began, ended)
+                first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(table, own), began, ended)
             if first < min(start, began):
                 made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
-                if made != NEVER:
+                if made not in (NEVER, NOWHERE):
                     return i, FULL if made == FULL else MADE_WAY, made, found, store
                 attempts[0] -= 1
                 undecided = True
         if start < NEVER:
             return i, SOONER, start, pieces, store
-        if not all_hold(book.empty, book.table, store, book.ledgers, own, began, ended, book.demands, book.rows):
+        if not all_hold(empty, table, store, ledgers, own, began, ended, demands, work):
             return i, ASKED, NEVER, nothing, store
         span[H_OPENED], span[H_MOVED] = opened, not (crowded or undecided)
         if recorded[row, by] == 0:
@@ -226,37 +299,37 @@ def first_candidate(
     Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs that have not been
     told that they wait, or with a priority above `lowest`, are handled another way. Others make way if they `may_move`.
     """
-    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    nothing, gangs, demands = np.zeros((0, WIDTH), dtype=np.int64), book.gangs, book.demands
     for i in range(at, rows.shape[0]):
         row = rows[i]
-        shape, gang = jobs[row, J_SHAPE], book.gangs[2 * jobs[row, J_SHAPE]]
+        shape, gang = jobs[row, J_SHAPE], 2 * jobs[row, J_SHAPE]
         if recorded[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
             return i, ASKED, nothing, store
         duration = planned_run(jobs[row], promised)
         if knows_none(none, shape, duration, stamp, current):
             continue
-        part = book.parts[gang[G_FIRST]]
+        part = book.parts[gangs[gang, G_FIRST]]
         d, pods = part[Q_DEMAND], part[Q_PODS]
-        if gang[G_PARTS] != 1 or gang[G_COLUMN] != ANYWHERE or book.demands[d, D_ENTRIES] > 0:
+        if gangs[gang, G_PARTS] != 1 or gangs[gang, G_COLUMN] != ANYWHERE or demands[d, D_ENTRIES] > 0:
             return i, ASKED, nothing, store
         start, pieces = find_earliest(
             book, store, d, pods, duration, now, now, ANYWHERE, 0, now + 1, nothing, row, 0, 0
         )  # fmt: skip
         if start == NEVER and may_move and moves.shape[0] > 0:
-            start, pieces, store = make_way(book, store, moves, row, 2 * shape, duration, now, now)
+            start, pieces, store = make_way(book, store, moves, row, gang, duration, now, now)
             if start == now:
                 return i, MADE_WAY, pieces, store
-        if start != NEVER:
+        if start not in (NEVER, NOWHERE):
             return i, FULL if start == FULL else ASKED, nothing, store
-        note(none, shape, duration, stamp, current)
+        note(none, shape, 0 if start == NOWHERE else duration, stamp, current)
     return rows.shape[0], ASKED, nothing, store
 
 
 @inlined
-def in_service(book: Book, pieces: Table) -> int:
+def in_service(table: Table, pieces: Table) -> int:
     """Return the milli-GPUs of `pieces` on nodes in service."""
     milli = 0
     for i in range(pieces.shape[0]):
-        if book.table[pieces[i, 0], STATUS] == 0:
+        if table[pieces[i, 0], STATUS] == 0:
             milli += pieces[i, 3] * bits_in(pieces[i, 2])
     return milli

@@ -1,0 +1,93 @@
+"""Writes the events and decisions of a compiled call (`happened.py`) to the journal of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.model.decision import Hold, Plan, Reason, Reserve, Start
+from kant.model.event import JobFinished, JobReserved, JobStarted, JobSubmitted
+from kant.model.placement import Allocation
+from kant.sim import happened as h
+
+if TYPE_CHECKING:
+    from kant.sim.run import Run
+
+Lack = Callable[[int, int, int, int], Reason]
+"""Returns why a job waits, from an event that says so: what happened, the job's row, H_PIECE and H_COUNT."""
+
+
+def pieces_of(state: ClusterState, rows: np.ndarray) -> Iterator[Allocation]:
+    """Yield the pieces that each of these jobs holds, or held until it ended."""
+    for at, count in state.jobs[rows[:, None], [c.J_PIECE, c.J_PIECES]].tolist():
+        yield state.pieces[at : at + count].copy()
+
+
+def write_events(
+    run: Run, happened: np.ndarray, came: Callable[[int], JobSubmitted], lack: Lack, broken_off: bool
+) -> None:
+    """Write the events to the journal, and the decisions, which enter the digest. `came` has submissions, by row.
+
+    Where the last instant was `broken_off` only its job ends have happened.
+    """
+    state, recorder = run.state, run.recorder
+    if run.journal.sink is None:
+        _write_decisions(run, happened, lack)
+    else:
+        _write_all(run, happened, came, lack, broken_off)
+    if recorder.keep_intervals:
+        ended = happened[happened[:, h.H_WHAT] == h.ENDED, h.H_ROW]
+        for row, pieces in zip(ended.tolist(), pieces_of(state, ended), strict=True):
+            recorder.ended(row, pieces, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
+
+
+def _write_decisions(run: Run, happened: np.ndarray, lack: Lack) -> None:
+    state, what = run.state, happened[:, h.H_WHAT]
+    decided, cycled = happened[(what >= h.STARTED) & (what < h.CYCLED)], happened[what == h.CYCLED]
+    if not len(decided):
+        return
+    names = [state.ids[row] for row in decided[:, h.H_ROW].tolist()]
+    counts = np.where(decided[:, h.H_WHAT] <= h.RESERVED, decided[:, h.H_COUNT], 0)
+    lacks = (lack(*one) for one in decided[counts == 0][:, [h.H_WHAT, h.H_ROW, h.H_PIECE, h.H_COUNT]].tolist())
+    pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
+    when = decided[:, [h.H_TIME, h.H_INSTANT, h.H_COUNT, h.H_BEGIN, h.H_END]]
+    when[:, 2] = -1
+    when[decided[:, h.H_WHAT] != h.RESERVED, 3:] = 0
+    if len(cycled):
+        when[:, 2] = cycled[np.searchsorted(cycled[:, h.H_INSTANT], when[:, 1]), h.H_PIECE]
+    run.journal.decided(when, names, counts, pieces, lacks)
+
+
+def _write_all(
+    run: Run, happened: np.ndarray, came: Callable[[int], JobSubmitted], lack: Lack, broken_off: bool
+) -> None:
+    state, journal = run.state, run.journal
+    cut = np.flatnonzero(np.diff(happened[:, h.H_INSTANT])) + 1
+    instants = [part.tolist() for part in np.split(happened, cut)] if len(happened) else []
+    for at, instant in enumerate(instants):
+        decisions, review = list[Start | Hold | Reserve](), -1
+        for now, event, row, _, value, other, start, end in instant:
+            if event == h.ENDED:
+                journal.write(JobFinished(now, state.ids[row]))
+            elif event == h.CAME:
+                journal.write(came(row))
+            elif event == h.STARTED:
+                decisions.append(Start(state.ids[row], state.pieces[value : value + other].copy()))
+            elif event == h.RESERVED:
+                decisions.append(Reserve(state.ids[row], start, end, state.pieces[value : value + other].copy()))
+            elif event == h.CYCLED:
+                review = value
+            else:
+                decisions.append(Hold(state.ids[row], lack(event, row, value, other)))
+        now = instant[0][h.H_TIME]
+        if decisions or at < len(instants) - 1 or not broken_off:
+            journal.plan(Plan(now, [*decisions], review))
+        for one in decisions:
+            if isinstance(one, Start):
+                journal.write(JobStarted(now, one.job, one.allocation))
+            elif isinstance(one, Reserve):
+                journal.write(JobReserved(now, one.job, one.start, one.end, one.allocation))
