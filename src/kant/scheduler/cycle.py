@@ -98,6 +98,8 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     #    pass it, or reserve a place in time.
     if state.pending or not profile.discipline.buckets:
         profile.discipline.run(cycle)
+        if cycle.evictor is not None and profile.discipline.buckets:
+            cycle.evictor.await_starts(cycle)
 
     # 5. Move victims that fit elsewhere.
     if cycle.victims and (profile.preemption is None or profile.preemption.move_victims):

@@ -41,7 +41,7 @@ from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group
 from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
-from kant.queueing.claims import may_evict, may_evict_later
+from kant.queueing.claims import may_evict
 from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim, finds_victims
 from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 from kant.sim.blocked import (
@@ -55,6 +55,7 @@ from kant.sim.blocked import (
     S_PREEMPTS,
     Quotas,
     Rights,
+    awaits_start,
     borrowing_of,
     holder_of,
     running_jobs,
@@ -360,11 +361,6 @@ def advance_kernel(
                                 if victims == MAY_BE or shapes[s, S_ALONE] == 1:
                                     code = WAITS
                                     break
-                                if rights.evicts and shapes[s, S_PREEMPTS] == 1 and may_evict_later(
-                                    priority, least if rights.by_priority or rights.keeps else FOREVER, started_least,
-                                    rights.reclaims, quotas.limits, quotas.used, home, amounts,
-                                ):  # fmt: skip
-                                    retry = min(retry if retry >= 0 else FOREVER, now + max(1, rights.min_run))
                                 if may and retry >= 0:
                                     wakes_on = (wakes_on & QUOTA) | LIVE
                                 elif may:
@@ -374,7 +370,8 @@ def advance_kernel(
                                     freed(pools, watched)
                                     stands[LOG], stands[WAKES_ON] = log[0], 0
                                 stands[WAKES_ON] |= wakes_on
-                                proven = victims == NONE_PROVEN
+                                proven = priority <= started_least or not rights.evicts or shapes[s, S_PREEMPTS] == 0
+                                proven = proven and victims == NONE_PROVEN
                                 if not proven:
                                     stands[DOUBTS] = stands[MAY_TRY] = 1
                                 w.learn(
@@ -406,6 +403,12 @@ def advance_kernel(
                         domains, entries, places, buckets, verdicts, stirred,
                     )  # fmt: skip
                     code = WAITS if review == PYTHON_DECIDES else 0
+                    if code == 0 and rights.reclaims and started_least < FOREVER:
+                        soon = awaits_start(
+                            now, least, started_least, rights, quotas, shapes, jobs, entries, buckets, verdicts, stirred
+                        )
+                        if soon > now:
+                            review = soon if review <= now else min(review, soon)
                 if code != 0:
                     undo(happened, known, said, entries, places, buckets, jobs, quotas, begin + at, begin + last)
                     for i in range(at, last):

@@ -25,7 +25,8 @@ from kant.compiled import compiled
 from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
 from kant.queueing import evictable as e
-from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, takes_pod
+from kant.queueing import waiting as w
+from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, may_evict_later, takes_pod
 from kant.sim.ends import ENDS, JOB
 
 # Columns of a shape.
@@ -170,6 +171,23 @@ def running_of(
         table[i, e.R_POOLS], table[i, e.R_MILLI] = shapes[job[c.J_SHAPE], S_POOL_BITS], job[c.J_MILLI]
     limits = quotas.limits
     return e.Running(table, held, borrows, limits, quotas.used, limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy())
+
+
+@compiled
+def awaits_start(
+    now: int, lowest: int, started: int, rights: Rights, quotas: Quotas, shapes: Table, jobs: Table, entries: Table,
+    buckets: Table, verdicts: Table, heap: Table,
+) -> int:  # fmt: skip
+    """Return when a waiting job may evict one that this instant starts, µs; -1: none may. See `await_starts`."""
+    lowest = lowest if rights.by_priority or rights.keeps else FOREVER
+    for i in range(w.best_first(entries, buckets, verdicts, heap, rights.heads, False, int(np.int64(0)), FOREVER)):
+        row, s = rights.heads[i, 1], rights.heads[i, 2]
+        home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
+        if shapes[s, S_PREEMPTS] == 1 and may_evict_later(
+            jobs[row, c.J_PRIORITY], lowest, started, rights.reclaims, quotas.limits, quotas.used, home, amounts
+        ):
+            return int(now + max(1, rights.min_run))
+    return -1
 
 
 @compiled

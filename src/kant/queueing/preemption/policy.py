@@ -110,30 +110,23 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         """
         if not shape.ask.preempts:
             return NO_CANDIDATES
-        made = self._try_levels(cycle, row, shape)
-        if isinstance(made, NotNow) and cycle.lowest < FOREVER and self._may_evict(cycle, row, shape, later=True):
-            least = 1 if cycle.shrunk else max(1, self.min_run_s * SECOND)
-            return made._replace(retry_at=_sooner(made.retry_at, cycle.now + least))
-        return made
-
-    def _try_levels(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
-        """Do what `free_capacity` says. The jobs that this plan starts are no candidates."""
+        # Jobs of lower priority that this plan starts are candidates once they run.
+        retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
         if not self._may_evict(cycle, row, shape):
-            return NO_CANDIDATES
-        retry_at, definitive = -1, True
+            return NO_CANDIDATES if definitive else NotNow(-1, False, True)
         entitlements = self.entitlements(cycle)
         above = entitlements.surplus() if cycle.state.elastic else None
         rules = PreemptionRules(entitlements, row, shape, self.reclaim != "off", self.priority)
         cap = int(self.most * shape.gpu_milli)
         known = rules.finds(cap, self.exact) if above is None and not cycle.state.burst_replicas else None
         if known is not None:
-            return known
+            return known._replace(definitive=known.definitive and definitive)
         to_shrink = (
             PreemptionRules(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
         )
         surely = rules.node < 0 and not shape.order_dependent  # more room never makes it fit less
         if rules.node >= 0 and not cycle.admission.quota_tree.could_ever(rules.node, rules.amounts):
-            return NotNow()
+            return NotNow(definitive=definitive)
         levels = rules.levels()
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
@@ -171,6 +164,17 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         cycle.placer.trial.redo(winner.done)
         evict_victims(cycle, winner.victims, row, "priority", winner.reclaimed)
         return winner.allocation
+
+    def await_starts(self, cycle: CyclePlan) -> None:
+        """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
+        shapes, tree = cycle.state.shapes.shapes, cycle.state.quota_usage.tree
+        asks = cycle.by_share or (self.reclaim != "off" and tree is not None and len(tree.keys) > 0)
+        for row, index, *_ in cycle.pending.heads() if asks and cycle.lowest < FOREVER else ():
+            shape = shapes[index]
+            options = cycle.admission.options(row, shape) if cycle.limited else [shape]
+            if shape.ask.preempts and any(self._may_evict(cycle, row, option, later=True) for option in options):
+                cycle.wake_at(cycle.now + max(1, self.min_run_s * SECOND))
+                break
 
     def forbids(
         self,
