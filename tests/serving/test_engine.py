@@ -94,6 +94,29 @@ def test_drafts_that_are_all_accepted_save_steps_and_rejected_ones_save_none(ahe
         assert (engine.requests[r, c.DONE], engine.state[c.STEPS]) == (10, steps)
 
 
+def test_a_block_that_the_last_token_fills_is_cached() -> None:
+    """Nothing is planned after the last token, so the end of the step has to remember the block."""
+    engine = Engine(EngineSettings(LATENCY, 9, 4, prefix_cache=True, async_scheduling=True))
+    engine.add(0.0, 3, 2, contents=[7], most=2)
+    engine.run()
+    r = engine.add(engine.now, 8, 1, contents=[7, 8])
+    engine.run()
+    assert engine.requests[r, c.CACHED] == 4
+
+
+def test_a_prompt_of_one_token_is_padded_beside_those_that_decode() -> None:
+    """It takes as many tokens as they do, and outputs one, though drafts would be accepted."""
+    settings = EngineSettings(LATENCY, 50, speculative_method="ngram", num_speculative_tokens=3, acceptance=1.0)
+    engine = Engine(settings)
+    engine.add(0.0, 20, 40)
+    engine.run(until=engine.next_event, steps=2)
+    engine.run(steps=1)
+    r = engine.add(engine.now, 1, 40)
+    engine.run(steps=1)
+    assert engine.plan[: engine.state[c.RAN], c.COUNT].tolist() == [4, 4]
+    assert engine.requests[r, c.DONE] == 1
+
+
 @given(cases(async_scheduling=True), st.integers(1, 4), st.floats(0, 1), st.booleans())
 def test_speculation_keeps_every_invariant_and_loses_nobody(case: Case, drafts: int, rate: float, ahead: bool) -> None:
     blocks = case.settings.num_blocks + 3 * drafts // case.settings.block_size + 1

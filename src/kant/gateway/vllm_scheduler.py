@@ -133,7 +133,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
         def make_room(self) -> set[str]:
             """Preempt running requests of worse priority than a waiting one that could be admitted in their place.
 
-            The rule is that of `kant.serving.kernel.make_room`. Returns the names of the preempted.
+            The rule is that of `kant.serving.eviction.make_room`. Returns the names of the preempted.
             """
             pool, size, slots = self.kv_cache_manager.block_pool, int(self.block_size), self.max_num_active_reqs
             usable = self.book.settings.num_blocks - 1

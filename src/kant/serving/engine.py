@@ -10,7 +10,7 @@ import numpy as np
 
 from kant.model.errors import InputError, StateError
 from kant.serving import columns as c
-from kant.serving import kernel
+from kant.serving import eviction, kernel, waiting
 from kant.serving.columns import Table, Times
 from kant.serving.latency import LatencyModel
 
@@ -186,7 +186,7 @@ class Engine:
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan)
         if self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] == 0 and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
-        kernel.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
+        waiting.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
         return r
 
     def _share(self, row: Table, contents: Sequence[int] | Table, prompt: int, output: int) -> None:
@@ -267,7 +267,7 @@ class Engine:
         """Reorder waiting requests after their priorities have changed."""
         for i in range(int(self.state[c.WAITS]) // 2 - 1, -1, -1):
             r = int(self.waiting[i])
-            kernel.sink(self.requests, self.times, self.limits, self.state, self.waiting, r, i)
+            waiting.sink(self.requests, self.times, self.limits, self.state, self.waiting, r, i)
 
     def queue(self) -> list[int]:
         """Return the waiting requests in order of admission."""
@@ -289,7 +289,7 @@ class Engine:
             return False
         if self.requests[r, c.STATE] == c.RUNNING:
             at = int(np.flatnonzero(self.running[: self.state[c.RUNS]] == r)[0])
-            kernel.preempt(
+            eviction.preempt(
                 self.requests, self.times, self.blocks, self.held, self.limits, self.state, self.waiting, self.running,
                 self.free_rows, at,
             )  # fmt: skip

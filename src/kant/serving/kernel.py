@@ -25,12 +25,10 @@ from kant.serving.columns import (
     ACCEPTED,
     ADMIT,
     AHEAD,
-    ARRIVAL,
     ASYNC,
     BLOCK,
     BLOCK_ROW,
     BUSY,
-    BY_PRIORITY,
     CACHED,
     CACHING,
     CHUNKED,
@@ -72,10 +70,8 @@ from kant.serving.columns import (
     OVERHEAD,
     PADDED,
     PLANNED,
-    PREEMPTED,
     PREEMPTIONS,
     PREEMPTIVE,
-    PRIORITY,
     PROMPT,
     RAN,
     REACHED,
@@ -89,15 +85,12 @@ from kant.serving.columns import (
     STEPS,
     STOPPED,
     STUCK,
-    SWAP,
     SWAP_MS,
     SWAPPED,
-    TIE,
     TOKENS,
     TOKENS_DONE,
     TURN,
     USABLE,
-    WAITING,
     WAITS,
     WATERMARK,
     WHO,
@@ -105,141 +98,8 @@ from kant.serving.columns import (
     Table,
     Times,
 )
-
-
-@inlined
-def before(requests: Table, times: Times, limits: Table, a: int, b: int) -> bool:
-    """Whether request `a` is admitted before request `b`."""
-    if limits[BY_PRIORITY] == 1 and times[a, PRIORITY] != times[b, PRIORITY]:
-        return bool(times[a, PRIORITY] < times[b, PRIORITY])
-    if times[a, ARRIVAL] != times[b, ARRIVAL]:
-        return bool(times[a, ARRIVAL] < times[b, ARRIVAL])
-    return bool(requests[a, TIE] < requests[b, TIE])
-
-
-@inlined
-def wait(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int) -> None:
-    """Add request `r` to the heap of waiting requests."""
-    i = state[WAITS]
-    state[WAITS] += 1
-    while i > 0 and before(requests, times, limits, r, waiting[(i - 1) >> 1]):
-        waiting[i] = waiting[(i - 1) >> 1]
-        i = (i - 1) >> 1
-    waiting[i] = r
-    requests[r, STATE] = WAITING
-
-
-@inlined
-def sink(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int, i: int) -> None:
-    """Put request `r` at position `i` of the heap, or below."""
-    size = state[WAITS]
-    while 2 * i + 1 < size:
-        child = 2 * i + 1
-        if child + 1 < size and before(requests, times, limits, waiting[child + 1], waiting[child]):
-            child += 1
-        if before(requests, times, limits, r, waiting[child]):
-            break
-        waiting[i] = waiting[child]
-        i = child
-    waiting[i] = r
-
-
-@inlined
-def pop(requests: Table, times: Times, limits: Table, state: Table, waiting: Table) -> int:
-    """Remove and return the first waiting request."""
-    r = waiting[0]
-    state[WAITS] -= 1
-    if state[WAITS] > 0:
-        sink(requests, times, limits, state, waiting, waiting[state[WAITS]], 0)
-    return int(r)
-
-
-@inlined
-def leave(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int) -> None:
-    """Remove request `r` from the heap of waiting requests."""
-    i = 0
-    while waiting[i] != r:
-        i += 1
-    state[WAITS] -= 1
-    waiting[i] = waiting[state[WAITS]]
-    for k in range(state[WAITS] // 2 - 1, -1, -1):
-        sink(requests, times, limits, state, waiting, waiting[k], k)
-
-
-@inlined
-def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
-    """Return the position of the next running request to preempt: the last; by priority the first of the worst."""
-    worst = state[RUNS] - 1
-    if limits[BY_PRIORITY] == 1:
-        worst = 0
-        for i in range(1, state[RUNS]):
-            a, b = running[i], running[worst]
-            if times[a, PRIORITY] > times[b, PRIORITY] or (
-                times[a, PRIORITY] == times[b, PRIORITY] and times[a, ARRIVAL] > times[b, ARRIVAL]
-            ):
-                worst = i
-    return int(worst)
-
-
-@inlined
-def preempt(
-    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
-    running: Table, free_rows: Table, at: int,
-) -> int:  # fmt: skip
-    """Preempt the running request at position `at`; it waits again. Return the request."""
-    r = running[at]
-    for i in range(at + 1, state[RUNS]):
-        running[i - 1] = running[i]
-    state[RUNS] -= 1
-    if limits[SWAP] == 1:  # not in vLLM V1
-        requests[r, SWAPPED] = requests[r, COMPUTED]
-        state[MOVED] += requests[r, COMPUTED]
-    give_back(requests, blocks, held, limits, state, r)
-    free_rows[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, BLOCK_ROW]
-    requests[r, BLOCK_ROW] = -1
-    requests[r, AHEAD] *= -1
-    requests[r, DRAFTS] = 0
-    requests[r, PREEMPTED] += 1
-    state[PREEMPTIONS] += 1
-    wait(requests, times, limits, state, waiting, r)
-    return int(r)
-
-
-@inlined
-def blocks_for(tokens: int, limits: Table) -> int:
-    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK])
-
-
-@inlined
-def make_room(
-    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
-    running: Table, free_rows: Table, plan: Table, base: int,
-) -> None:  # fmt: skip
-    """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
-    taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
-    while state[WAITS] > 0:
-        w = waiting[0]
-        need = claimed + blocks_for(requests[w, PROMPT] + requests[w, DONE], limits)
-        could = state[FREE]
-        free_left = limits[MAX_SEQS] - state[RUNS] - taken
-        for i in range(state[RUNS]):
-            if times[running[i], PRIORITY] > times[w, PRIORITY]:
-                could += requests[running[i], HELD]
-                free_left += 1
-        if min(could, limits[USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
-            break
-        while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
-            at = victim(times, limits, state, running)
-            if times[running[at], PRIORITY] <= times[w, PRIORITY]:
-                break
-            preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
-        if state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
-            break
-        plan[base + taken, WHO] = pop(requests, times, limits, state, waiting)
-        taken += 1
-        claimed = need
-    for k in range(taken):
-        wait(requests, times, limits, state, waiting, plan[base + k, WHO])
+from kant.serving.eviction import blocks_for, make_room, preempt, victim
+from kant.serving.waiting import leave, pop
 
 
 @inlined

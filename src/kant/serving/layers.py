@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from kant.serving import columns as c
-from kant.serving import kernel
+from kant.serving import eviction, kernel, waiting
 from kant.serving.blocks import grow
 from kant.serving.engine import Engine
 
@@ -30,11 +30,11 @@ def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
         return False
     if boundary + layer >= clock[c.END] or prompt > limits[c.TOKENS]:
         return False
-    kernel.pop(engine.requests, times, limits, state, engine.waiting)
-    while state[c.RUNS] >= limits[c.MAX_SEQS] or state[c.FREE] < kernel.blocks_for(prompt, limits):
-        at = kernel.victim(times, limits, state, engine.running)
+    waiting.pop(engine.requests, times, limits, state, engine.waiting)
+    while state[c.RUNS] >= limits[c.MAX_SEQS] or state[c.FREE] < eviction.blocks_for(prompt, limits):
+        at = eviction.victim(times, limits, state, engine.running)
         if state[c.PLANNED] == 1 or times[engine.running[at], c.PRIORITY] <= times[r, c.PRIORITY]:
-            kernel.wait(engine.requests, times, limits, state, engine.waiting, r)
+            waiting.wait(engine.requests, times, limits, state, engine.waiting, r)
             return False
         _leave(engine, at)
     took = engine.settings.latency.step_ms(prompt, 0, prompt * (prompt / 2)) / 1e3
@@ -63,7 +63,7 @@ def _leave(engine: Engine, at: int) -> None:
     if v in engine.plan[: engine.state[c.PLANNED], 0]:
         engine.requests[v, c.COMPUTED] -= kernel.unplan(engine.plan, 0, int(engine.state[c.PLANNED]), v)
         engine.state[c.PLANNED] -= 1
-    kernel.preempt(
+    eviction.preempt(
         engine.requests, engine.times, engine.blocks, engine.held, engine.limits, engine.state, engine.waiting,
         engine.running, engine.free_rows, at,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from kant.serving import columns as c
-from kant.serving import kernel
+from kant.serving import waiting
 from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine, EngineSettings
 from kant.serving.first_token import (
@@ -398,7 +398,7 @@ class ObservedSite:
 def _start(engine: Engine, done: int, blocks: int) -> None:
     """Start the first waiting request as one with `done` output tokens and these blocks."""
     state = engine.state
-    r = kernel.pop(engine.requests, engine.times, engine.limits, state, engine.waiting)
+    r = waiting.pop(engine.requests, engine.times, engine.limits, state, engine.waiting)
     row = engine.requests[r]
     row[c.DONE], row[c.HELD], row[c.STATE] = done, blocks, c.RUNNING
     row[c.BLOCK_ROW] = engine.free_rows[engine.limits[c.MAX_SEQS] - 1 - state[c.RUNS]]

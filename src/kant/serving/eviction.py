@@ -1,0 +1,109 @@
+"""Who loses seat and blocks to others: the rules of preemption, vLLM's and one that it lacks."""
+
+from __future__ import annotations
+
+from kant.compiled import inlined
+from kant.serving.blocks import give_back
+from kant.serving.columns import (
+    AHEAD,
+    ARRIVAL,
+    BLOCK,
+    BLOCK_ROW,
+    BY_PRIORITY,
+    COMPUTED,
+    DONE,
+    DRAFTS,
+    FREE,
+    HELD,
+    MAX_SEQS,
+    MOVED,
+    PREEMPTED,
+    PREEMPTIONS,
+    PRIORITY,
+    PROMPT,
+    RUNS,
+    SWAP,
+    SWAPPED,
+    USABLE,
+    WAITS,
+    WHO,
+    Table,
+    Times,
+)
+from kant.serving.waiting import pop, wait
+
+
+@inlined
+def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
+    """Return the position of the next running request to preempt: the last; by priority the first of the worst."""
+    worst = state[RUNS] - 1
+    if limits[BY_PRIORITY] == 1:
+        worst = 0
+        for i in range(1, state[RUNS]):
+            a, b = running[i], running[worst]
+            if times[a, PRIORITY] > times[b, PRIORITY] or (
+                times[a, PRIORITY] == times[b, PRIORITY] and times[a, ARRIVAL] > times[b, ARRIVAL]
+            ):
+                worst = i
+    return int(worst)
+
+
+@inlined
+def preempt(
+    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
+    running: Table, free_rows: Table, at: int,
+) -> int:  # fmt: skip
+    """Preempt the running request at position `at`; it waits again. Return the request."""
+    r = running[at]
+    for i in range(at + 1, state[RUNS]):
+        running[i - 1] = running[i]
+    state[RUNS] -= 1
+    if limits[SWAP] == 1:  # not in vLLM V1
+        requests[r, SWAPPED] = requests[r, COMPUTED]
+        state[MOVED] += requests[r, COMPUTED]
+    give_back(requests, blocks, held, limits, state, r)
+    free_rows[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, BLOCK_ROW]
+    requests[r, BLOCK_ROW] = -1
+    requests[r, AHEAD] *= -1
+    requests[r, DRAFTS] = 0
+    requests[r, PREEMPTED] += 1
+    state[PREEMPTIONS] += 1
+    wait(requests, times, limits, state, waiting, r)
+    return int(r)
+
+
+@inlined
+def blocks_for(tokens: int, limits: Table) -> int:
+    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK])
+
+
+@inlined
+def make_room(
+    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
+    running: Table, free_rows: Table, plan: Table, base: int,
+) -> None:  # fmt: skip
+    """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
+    taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
+    while state[WAITS] > 0:
+        w = waiting[0]
+        need = claimed + blocks_for(requests[w, PROMPT] + requests[w, DONE], limits)
+        could = state[FREE]
+        free_left = limits[MAX_SEQS] - state[RUNS] - taken
+        for i in range(state[RUNS]):
+            if times[running[i], PRIORITY] > times[w, PRIORITY]:
+                could += requests[running[i], HELD]
+                free_left += 1
+        if min(could, limits[USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
+            break
+        while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
+            at = victim(times, limits, state, running)
+            if times[running[at], PRIORITY] <= times[w, PRIORITY]:
+                break
+            preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
+        if state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
+            break
+        plan[base + taken, WHO] = pop(requests, times, limits, state, waiting)
+        taken += 1
+        claimed = need
+    for k in range(taken):
+        wait(requests, times, limits, state, waiting, plan[base + k, WHO])
