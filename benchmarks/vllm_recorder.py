@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ os.environ.update(
 )  # fmt: skip
 
 import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -33,7 +34,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -71,9 +72,12 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
 
 def scheduler(
     folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
-    ahead: bool = False, **more: Any,
+    ahead: bool = False, drafts: dict[str, Any] | None = None, **more: Any,
 ) -> Any:  # fmt: skip
-    """vLLM's scheduler with these settings, further ones by vLLM's names; `ahead` makes it asynchronous."""
+    """vLLM's scheduler with these settings, further ones by vLLM's names.
+
+    `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`.
+    """
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
     )
@@ -87,12 +91,36 @@ def scheduler(
         model_config=model, scheduler_config=plan, cache_config=cache, device_config=DeviceConfig(device="cpu")
     )
     config.scheduler_config.async_scheduling = ahead  # vLLM turns it off where it finds no GPU
+    if drafts:
+        config.speculative_config = speculation(drafts["speculative_method"], drafts["num_speculative_tokens"])
     shape = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], shape)])
     return (AsyncScheduler if ahead else Scheduler)(
         vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
         block_size=size, hash_block_size=size, log_stats=True,
     )  # fmt: skip
+
+
+def speculation(method: str, tokens: int) -> Any:
+    """vLLM's settings of speculation, without the model of drafts that its constructor wants to load."""
+    made = object.__new__(SpeculativeConfig)
+    for field in fields(SpeculativeConfig):
+        if field.default is not MISSING:
+            object.__setattr__(made, field.name, field.default)
+    more = {"draft_model_config": SimpleNamespace(hf_config=SimpleNamespace())}
+    for name, value in {"method": method, "num_speculative_tokens": tokens, **more}.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def accepted(seed: int, known: int, drafts: int, rate: float) -> int:
+    """How many of some drafts are accepted after `known` tokens of an output: the rule that the recording promises."""
+    for count in range(drafts):
+        mixed = (seed * 2654435761 + (known + count + 1) * 40503) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
+        if ((mixed ^ (mixed >> 13)) & 0xFFFF) >= rate * 65536:
+            return count
+    return drafts
 
 
 def asked(row: dict[str, Any], hasher: Any) -> Any:
@@ -111,11 +139,13 @@ def asked(row: dict[str, Any], hasher: Any) -> Any:
 class Machine:
     """A model that takes `step_s` for a batch, under a virtual clock; batches wait in turn.
 
-    It outputs OUTPUT_TOKEN, and STOP_TOKEN as the last of the tokens that a request is drawn to have.
+    It outputs OUTPUT_TOKEN, and STOP_TOKEN as the last of the tokens that a request is drawn to have. Of a request's
+    drafts it accepts as many as `accepted` says, and none of a request that has just been admitted.
     """
 
-    def __init__(self, made: Any, outputs: dict[str, int], clock: Callable[[float], None]) -> None:
-        self.made, self.outputs, self.clock = made, outputs, clock
+    def __init__(self, made: Any, outputs: dict[str, int], rate: float, clock: Callable[[float], None]) -> None:
+        self.made, self.outputs, self.rate, self.clock = made, outputs, rate, clock
+        self.drafted: DraftTokenIds | None = None
         self.now = self.free = 0.0
         self.steps = 0
         self.queued: Any = None
@@ -124,38 +154,57 @@ class Machine:
         """Start a batch when those before it have ended. Its result is `sample_tokens`'s, as in vLLM."""
         names = list(plan.num_scheduled_tokens)
         if not names:
-            return self.result(self.now, ModelRunnerOutput(req_ids=[], req_id_to_index={}))
-        decode, chunks, sampled = 0, 0.0, []
+            return self.result(self.now, lambda: ModelRunnerOutput(req_ids=[], req_id_to_index={}))
+        decode, chunks = 0, 0.0
+        fresh = {new.req_id for new in plan.scheduled_new_reqs} | plan.scheduled_cached_reqs.resumed_req_ids
+        asked: list[tuple[Any, bool, int]] = []
         for name in names:
             request, count = self.made.requests[name], plan.num_scheduled_tokens[name]
+            drafts = len(plan.scheduled_spec_decode_tokens.get(name, ()))
             samples = not request.is_prefill_chunk
-            ahead = request.num_output_placeholders - samples if self.made.scheduler_config.async_scheduling else 0
-            known = request.num_output_tokens + ahead
-            if count == 1 and known > 0:
+            ahead = 0
+            if self.made.scheduler_config.async_scheduling:
+                ahead = request.num_output_placeholders - (1 + drafts if samples else 0)
+            if count == 1 + drafts and request.num_output_tokens + ahead > 0:
                 decode += request.num_computed_tokens
             else:
                 chunks += count * (request.num_computed_tokens - count + count / 2)
-            token = STOP_TOKEN if known + 1 == self.outputs[name] else OUTPUT_TOKEN
-            sampled.append([token] if samples else [])
+            asked.append((request, samples, 0 if name in fresh else drafts))
         self.free = max(self.free, self.now) + step_s(plan.total_num_scheduled_tokens, decode, chunks)
         self.steps += 1
         places = {name: k for k, name in enumerate(names)}
-        self.queued = self.result(
-            self.free, ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=sampled)
-        )
-        return self.result(self.free, None)
+        if self.made.num_spec_tokens:
+            self.drafted = DraftTokenIds(names, [[OUTPUT_TOKEN] * self.made.num_spec_tokens for _ in names])
+
+        def output() -> Any:
+            tokens = [self.output(*each) for each in asked]
+            return ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=tokens)
+
+        self.queued = self.result(self.free, output)
+        return self.result(self.free, lambda: None)
+
+    def output(self, request: Any, samples: bool, drafts: int) -> list[int]:
+        """What comes out for a request once all before it is known."""
+        known, last = request.num_output_tokens, self.outputs[request.request_id]
+        if not samples:
+            return []
+        count = 1 + accepted(int(request.request_id), known, drafts, self.rate)
+        return [STOP_TOKEN if known + k + 1 == last else OUTPUT_TOKEN for k in range(count)]
+
+    def take_draft_token_ids(self) -> Any:
+        return self.drafted
 
     def sample_tokens(self, _: Any, non_block: bool = False) -> Any:
         return self.queued if non_block else self.queued.result()
 
-    def result(self, end: float, output: Any) -> Any:
+    def result(self, end: float, output: Callable[[], Any]) -> Any:
         """What a batch comes to; who asks for it waits for its end."""
 
         def wait() -> Any:
             if end > self.now:
                 self.now = end
                 self.clock(end)
-            return output
+            return output()
 
         return SimpleNamespace(result=wait)
 
@@ -166,7 +215,8 @@ def core_of(made: Any, machine: Machine) -> Any:
     core.vllm_config, core.scheduler, core.model_executor, core.log_stats = made.vllm_config, made, machine, False
     core.batch_queue_size = made.vllm_config.max_concurrent_batches
     core.batch_queue = deque(maxlen=core.batch_queue_size) if core.batch_queue_size > 1 else None
-    core.is_mm_encoder_only = core.is_pooling_model = core.check_for_draft_tokens = False
+    core.is_mm_encoder_only = core.is_pooling_model = False
+    core.check_for_draft_tokens = made.num_spec_tokens > 0
     core.async_scheduling = core.batch_queue is not None
     core.aborts_queue, core._weight_version = Queue(), None
     core.step_fn = core.step_with_batch_queue if core.async_scheduling else core.step
@@ -174,12 +224,17 @@ def core_of(made: Any, machine: Machine) -> Any:
 
 
 def drive(
-    made: Any, rows: list[dict[str, Any]], caching: bool, clock: Callable[[float], None] | None = None
+    made: Any,
+    rows: list[dict[str, Any]],
+    caching: bool,
+    clock: Callable[[float], None] | None = None,
+    rate: float = 0.0,
 ) -> tuple[int, int]:
     """Serve the requests, and write into their rows what came out; returns steps and preemptions.
 
     `clock` hears the time before each step and at its end. With one, requests that come during a step are added before
-    its end is told, as the simulator does; else after it, as vLLM does. A row's `program`, if it has one, calls.
+    its end is told, as the simulator does; else after it, as vLLM does. A row's `program`, if it has one, calls. Of
+    drafts the share `rate` is accepted.
     """
     hasher = None
     if caching:
@@ -216,7 +271,7 @@ def drive(
         return plan
 
     made.schedule = schedule
-    machine = Machine(made, {name: row["output"] for name, row in found.items()}, ends)
+    machine = Machine(made, {name: row["output"] for name, row in found.items()}, rate, ends)
     core = core_of(made, machine)
     while at < len(coming) or made.has_requests() or core.batch_queue:
         if not (made.has_requests() or core.batch_queue):
@@ -224,7 +279,9 @@ def drive(
         come(machine.now, True)
         if clock is not None:
             clock(machine.now)
-        for output in (core.step_fn()[0] or {}).values():
+        outputs, executed = core.step_fn()
+        core.post_step(executed)
+        for output in (outputs or {}).values():
             for told in output.outputs:
                 row = found[told.request_id]
                 row["first"] = machine.now if row["first"] is None else row["first"]
@@ -233,7 +290,16 @@ def drive(
     return machine.steps, preemptions
 
 
-def cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
+def drafts_of(seed: int) -> dict[str, Any]:
+    """Settings of speculation drawn from a cell's number."""
+    draw = random.Random(f"drafts {seed}")
+    return {
+        "speculative_method": draw.choice(["mtp", "mtp", "ngram"]), "num_speculative_tokens": draw.randint(1, 5),
+        "acceptance": draw.choice([0.0, 0.5, 0.7, 0.9, 1.0]),
+    }  # fmt: skip
+
+
+def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> dict[str, Any]:
     """One cell: settings and requests drawn from its number, every third with little memory."""
     draw = random.Random(seed)
     seqs, budget = draw.choice([4, 16, 64, 128, 200]), draw.choice([256, 512, 2048])
@@ -242,7 +308,8 @@ def cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
     caching, count = draw.random() < 0.5, draw.choice([120, 240, 400])
     budget = max(budget, seqs)
     prefixes = [draw.randint(16, 700) for _ in range(draw.randint(2, 8))]
-    room, now, rows = (blocks - 1) * BLOCK, 0.0, []
+    spare = 3 * drafts["num_speculative_tokens"] if drafts else 0
+    room, now, rows = (blocks - 1) * BLOCK - spare, 0.0, []
     for i in range(count):
         now += draw.expovariate(rate)
         prompt = min(1500, room // 2, max(2, int(draw.lognormvariate(5, 1))))
@@ -255,10 +322,10 @@ def cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
                 "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
             }
         )  # fmt: skip
-    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, drafts=drafts)
 
 
-def odd_cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
+def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> dict[str, Any]:
     """A cell of settings that are seldom, and of requests that come at once, with lengths that fill blocks exactly."""
     draw = random.Random(f"odd {seed}")
     size, policy, caching = draw.choice([8, 16, 32, 64]), draw.choice(["fcfs", "priority"]), draw.random() < 0.6
@@ -269,7 +336,10 @@ def odd_cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
         "long_prefill_token_threshold": draw.choice([0, 0, 32, 100]), "enable_chunked_prefill": not whole,
         "watermark": draw.choice([0.0, 0.0, 0.01, 0.1]), "scheduler_reserve_full_isl": seqs > 8 or draw.random() < 0.5,
     }  # fmt: skip
-    room, now, rows = (blocks - 1) * size, 0.0, []
+    if drafts:
+        more["long_prefill_token_threshold"] = 0
+    spare = 3 * drafts["num_speculative_tokens"] if drafts else 0
+    room, now, rows = (blocks - 1) * size - spare, 0.0, []
     for i in range(160):
         now += draw.choice([0.0, 0.0, draw.expovariate(4)])
         prompt = draw.choice([draw.randint(1, room // 3), size * draw.randint(1, room // size // 3), room // 2])
@@ -282,21 +352,21 @@ def odd_cell(seed: int, folder: str, ahead: bool) -> dict[str, Any]:
                 "priority": draw.randint(0, 1), "group": group, "prefix": shared,
             }
         )  # fmt: skip
-    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, size, **more)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, size, drafts, **more)
 
 
 def recorded(
     seed: int, folder: str, ahead: bool, policy: str, seqs: int, budget: int, blocks: int, caching: bool,
-    rows: list[dict[str, Any]], size: int = BLOCK, **more: Any,
+    rows: list[dict[str, Any]], size: int = BLOCK, drafts: dict[str, Any] | None = None, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Serve the requests of a cell, most of which end at a stop token, and note what came out."""
     draw = random.Random(f"most {seed}")
     for row in rows:
         if draw.random() < 0.6:
             row["most"] = row["output"] + draw.randint(1, 400)
-    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, **more)
+    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, **more)
     began = time.process_time()
-    steps, preemptions = drive(made, rows, caching)
+    steps, preemptions = drive(made, rows, caching, rate=drafts["acceptance"] if drafts else 0.0)
     took = time.process_time() - began
     print(
         f"{seed}: {policy}, {len(rows)} requests, {steps} steps, {preemptions} preemptions, {steps / took:,.0f} steps/s"
@@ -304,7 +374,7 @@ def recorded(
     return {
         "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
         "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
-        "cpu_s": took, "async_scheduling": ahead, **more, "requests": rows,
+        "cpu_s": took, "async_scheduling": ahead, **(drafts or {}), **more, "requests": rows,
     }  # fmt: skip
 
 
@@ -313,7 +383,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(TINY))
         make = odd_cell if "--odd" in sys.argv else cell
-        cells = [make(seed, folder, "--sync" not in sys.argv) for seed in range(first, last)]
+        drafting = "--drafts" in sys.argv
+        cells = [
+            make(seed, folder, "--sync" not in sys.argv, drafts_of(seed) if drafting else None)
+            for seed in range(first, last)
+        ]
     recording = {
         "engine": "vLLM V1: its scheduler and its engine core's queue of batches",
         "latency_ms": "max(F, S*tokens + C) + K*kv_decode + Q*chunk_context + O",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.cluster.lending import lent
+from kant.cluster.quota_columns import reach
 from kant.cluster.quota_limits import Key
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.water_filling import divided
@@ -357,13 +359,19 @@ def test_what_was_lent_is_taken_back_below_the_node_that_lends() -> None:
     queues = tuple(Queue(name, parent, quotas=eight if name[-1].isdigit() else ()) for name, parent in names.items())
     tree = QuotaTree(QueueConfig(queues))
     root, x, y, x1, x2, y1 = range(6)
+    parts, entitled = (np.array(one, dtype=np.int64) for one in (tree.nominal_parts, tree.nominal_quotas))
+
+    def scope(asked: int) -> int:
+        """The place in the path of `x1` up to which all stay in quota."""
+        return int(reach(tree.limits, tree.used, x1, np.array([asked]), parts, entitled))
+
     tree.charge(x2, 0, (16,))  # all of x
-    assert tree.reclaim_scope(x1, (4,)) == x  # within x, and x may not take from y
+    assert scope(4) == tree.paths[x1].index(x)  # within x, and x may not take from y
     tree.refund(x2, 0, (16,))
     tree.charge(y1, 0, (20,))
-    assert tree.reclaim_scope(x1, (8,)) == root
+    assert scope(8) == tree.paths[x1].index(root)
     assert tree.borrowed(y, 0) == 12
-    assert tree.reclaim_scope(x1, (9,)) == x1  # it would have to borrow itself
+    assert scope(9) == -1  # it would have to borrow itself
 
 
 def test_amounts_of_all_models_and_of_one() -> None:

@@ -20,7 +20,9 @@ from tests.gateway.test_proxy import drawn
 from tests.patience import PATIENCE_S
 
 from kant.gateway.dispatch import Dispatcher
+from kant.gateway.operators import Operators
 from kant.gateway.picker import PickerServer
+from kant.model.errors import InputError
 from kant.serving.fleet import simulate
 from kant.serving.router import router_named
 
@@ -288,10 +290,16 @@ def test_without_a_picker_requests_are_served_all_the_same(
             while (status := await asked(session, url, padding)) != 200:
                 assert status == 500
                 await asyncio.sleep(0.01)
+        admin = (tmp_path / "admin").read_text(encoding="ascii")
+        counted = Operators([f"http://{admin}/stats/prometheus"]).total
+        had = await asyncio.to_thread(counted)
         before = [len(engine.asked) for engine in made]
         statuses = [await asked(session, url, padding) for _ in range(10)]
         statuses += await asyncio.gather(*(asked(session, url, padding) for _ in range(40)))
         assert Counter(statuses) == {200: 50}
         assert all(len(engine.asked) - had >= 15 for engine, had in zip(made, before, strict=True))  # in turns
+        assert await asyncio.to_thread(counted) - had == 50  # for `kant serve run`
+        with pytest.raises(InputError, match="operators: expected metrics that count arrivals"):
+            await asyncio.to_thread(Operators([f"http://{admin}/ready"]).total)
 
     RUNNER.run(run())

@@ -16,7 +16,7 @@ from tests.kube.kubelet import FakeKubelet, ReplicaController
 from tests.kube.live import bound, profile, until
 from tests.kube.objects import Object, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import Kant
-from tests.local.test_services import ask, router
+from tests.local.test_services import MODELS, ask, router
 from tests.patience import PATIENCE_S
 
 from kant.cli import app
@@ -183,7 +183,7 @@ def write_two(folder: Path, operators: dict[str, str]) -> Path:
         f"""
 [[service]]
 name = "{name}"
-model = "llama-3-8b"
+model = "{MODELS[name]}"
 gpu = "a100"
 ttft_s = 2
 tpot_s = 0.1

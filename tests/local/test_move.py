@@ -140,7 +140,7 @@ def test_whoever_has_jobs_gives_new_numbers_and_nothing_is_lost_or_doubled(
 
 def test_what_was_learned_goes_along(tmp_path: Path) -> None:
     profile = builtin_profile("kant")
-    learned = CellState(([2000] * 30, [4000] * 30), [500_000, 900_000], 5, 4)
+    learned = CellState([2000] * 30, 500_000, 5, 4, 0)
     saved = SavedCalibration(digest(profile), 7, CalibrationState({cell(reach(HOUR), ANY): learned}))
     old = made_home(tmp_path / "old", [a_record(1, JobPhase.FINISHED)])
     store = JobStore(old / "kant.db")

@@ -142,6 +142,10 @@ async def ask(front: str, count: int) -> list[int]:
         return [int(answer.status) for answer in answers]
 
 
+MOCK = [sys.executable, "-m", "kant", "serve", "mock", "--listen", "127.0.0.1:{port}", "--model"]
+MODELS = {"chat": "llama-3-8b", "code": "llama-2-7b"}
+
+
 def write_two(folder: Path, ports: dict[str, int], operators: dict[str, str]) -> Path:
     """Two services of mock engines, for each of which one replica is forecast."""
     (folder / "expected.csv").write_text("hour,rate\n0,0.05\n")
@@ -149,7 +153,7 @@ def write_two(folder: Path, ports: dict[str, int], operators: dict[str, str]) ->
         f"""
 [[service]]
 name = "{name}"
-model = "llama-3-8b"
+model = "{MODELS[name]}"
 gpu = "a100"
 ttft_s = 2
 tpot_s = 0.1
@@ -161,7 +165,7 @@ begins = 2026-11-22T00:00:00Z
 burst_priority = 5
 operators = ["{operators[name]}"]
 [service.local]
-command = {json.dumps([sys.executable, "-m", "kant", "serve", "mock", "--listen", "127.0.0.1:{port}"])}
+command = {json.dumps([*MOCK, MODELS[name]])}
 port = {port}
 """
         for name, port in ports.items()
@@ -201,7 +205,9 @@ def test_two_models_and_training_on_one_pool_where_traffic_triples_its_forecast(
             return there == [list(range(at_chat)), list(range(at_code))] and phases.count("running") == train
 
         assert turn(NOON) == [1, 1]
-        assert eventually(lambda: stands(1, 1, 1) and asyncio.run(ask(chat, 1)) == asyncio.run(ask(code, 1)) == [200])
+        assert eventually(lambda: stands(1, 1, 1) and _rows(to_chat)[0]["up"] and _rows(to_code)[0]["up"])
+        assert asyncio.run(ask(chat, 1)) == asyncio.run(ask(code, 1)) == [200]
+        assert [_rows(at)[0]["models"] for at in (to_chat, to_code)] == [[model] for model in MODELS.values()]
         turn(NOON + 60)
         assert asyncio.run(ask(chat, 12)) == [200] * 12  # in the minute that follows: four times what is forecast
         caplog.clear()

@@ -82,6 +82,32 @@ def test_a_stop_token_is_seen_a_step_late() -> None:
         assert engine.times[r, c.FINISH] < engine.now or steps == 2
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("method", ["mtp", "ngram"])
+def test_drafts_that_are_all_accepted_save_steps_and_rejected_ones_save_none(ahead: bool, method: str) -> None:
+    """Ten tokens, one with the prompt and the rest four a step: with nobody else there, three steps after the first."""
+    settings = EngineSettings(LATENCY, 50, async_scheduling=ahead, speculative_method=method)
+    for acceptance, steps in ((1.0, 4), (0.0, 10)):
+        engine = Engine(replace(settings, num_speculative_tokens=3, acceptance=acceptance))
+        r = engine.add(0.0, 20, 10, most=10)
+        engine.run()
+        assert (engine.requests[r, c.DONE], engine.state[c.STEPS]) == (10, steps)
+
+
+@given(cases(async_scheduling=True), st.integers(1, 4), st.floats(0, 1), st.booleans())
+def test_speculation_keeps_every_invariant_and_loses_nobody(case: Case, drafts: int, rate: float, ahead: bool) -> None:
+    blocks = case.settings.num_blocks + 3 * drafts // case.settings.block_size + 1
+    settings = replace(case.settings, num_blocks=blocks, async_scheduling=ahead)
+    engine = Engine(replace(settings, num_speculative_tokens=drafts, acceptance=rate))
+    for request in case.requests:
+        engine.add(request.arrival, request.prompt, request.output, request.priority, request.contents)
+    while engine.run(steps=1) == c.STOPPED:
+        check(engine)
+    assert sorted(engine.take_ended()) == list(range(len(case.requests)))
+    assert (engine.requests[: engine.count, c.DONE] == engine.requests[: engine.count, c.OUTPUT]).all()
+    assert engine.state[c.FREE] == engine.limits[c.USABLE]
+
+
 @given(cases(async_scheduling=True), st.data())
 def test_whoever_leaves_takes_nothing_along(case: Case, data: st.DataObject) -> None:
     """Clients disconnect between two steps, while one is computed: the others are served, and all blocks come back."""
@@ -202,6 +228,11 @@ def test_a_request_that_never_fits_is_refused_in_one_sentence() -> None:
         engine.add(0.0, 64, 2)
     with pytest.raises(InputError, match="at least one token"):
         engine.add(0.0, 0, 2)
+    with pytest.raises(InputError, match="at most 55 tokens, as many as the KV holds, got 60"):
+        Engine(EngineSettings(LATENCY, 5, 16, num_speculative_tokens=3)).add(0.0, 60, 1)
+    for field, value in (("num_speculative_tokens", -1), ("acceptance", 1.5), ("speculative_method", "oracle")):
+        with pytest.raises(InputError, match=f"{field}: expected"):
+            EngineSettings(LATENCY, 5, **{field: value})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="policy: expected fcfs or priority"):
         EngineSettings(LATENCY, 5, policy="last")
 

@@ -277,10 +277,12 @@ def _run(
     from kant.serving.fleet import simulate as run
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
+    from kant.serving.signals import said
     from kant.serving.summary import Objectives, summarise
 
-    rule = policy_named(policy)
-    served = run(coming, settings, setup.engines, rule, router_named(router), seed)
+    rule, way = policy_named(policy), router_named(router)
+    signals = said(coming, settings.prefix_cache, {policy: rule, router: way})
+    served = run(coming, settings, setup.engines, rule, way, seed)
     summary = summarise(served, Objectives(setup.ttft, setup.tpot))
     ahead = settings_under(settings, rule).async_scheduling
-    return {"policy": policy, "router": router, "async_scheduling": ahead, **summary}, served
+    return {"policy": policy, "router": router, "async_scheduling": ahead, "signals": signals, **summary}, served

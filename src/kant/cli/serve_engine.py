@@ -40,6 +40,11 @@ class EngineOptions:
         bool,
         Parameter(help="Plan a step while the one before it is computed, which is vLLM's default; else after it."),
     ] = True
+    speculative_tokens: Annotated[
+        int, Parameter(help="Tokens drafted for each request and step; 0: no speculation.", converter=whole)
+    ] = 0
+    speculative_method: Annotated[str, Parameter(help="What drafts them: mtp, eagle, eagle3 or ngram.")] = "mtp"
+    acceptance: Annotated[float, Parameter(help="The chance that a draft is accepted, if those before it are.")] = 0.7
     swap: Annotated[
         bool,
         Parameter(help="Swap the KV of preempted requests to host memory, instead of computing it again.", negative=""),
@@ -75,6 +80,9 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         options.prefix_cache,
         swap=options.swap,
         async_scheduling=options.async_scheduling,
+        speculative_method=options.speculative_method,
+        num_speculative_tokens=options.speculative_tokens,
+        acceptance=options.acceptance,
     )
 
 

@@ -58,6 +58,8 @@ def show_served(summaries: Sequence[dict[str, Any]]) -> None:
         table.add_row(label, *("-" if value is None else show(value) for value in values), end_section=last)
     console.print(table)
     console.print(f"latency: {first['latency']}", soft_wrap=True, markup=False, style="dim")
+    for note in dict.fromkeys(note for summary in summaries for note in summary.get("signals", ())):
+        console.print(note, soft_wrap=True, markup=False, style="dim")
 
 
 def show_policies(found: dict[str, list[dict[str, Any]]]) -> None:

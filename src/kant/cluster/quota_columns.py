@@ -127,13 +127,6 @@ def refund_all(limits: Table, used: Table, first: int, amounts: Table) -> None:
         refund(limits, used, first + key, amounts[key])
 
 
-@compiled
-def refund_rows(limits: Table, used: Table, rows: Table) -> None:
-    """Refund jobs: each row has the first slot of a queue, and the amounts."""
-    for i in range(rows.shape[0]):
-        refund_all(limits, used, rows[i, 0], rows[i, 1:])
-
-
 @inlined
 def could_ever(limits: Table, first: int, amounts: Table) -> bool:
     """Return whether `amounts` would fit if no quota were used."""

@@ -13,7 +13,7 @@ subtracts the overuse of a cohort also from the guaranteed part of its queues; h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -29,7 +29,6 @@ from kant.cluster.quota_columns import (
     charge,
     is_short,
     refund,
-    refund_rows,
 )
 from kant.cluster.quota_limits import Amounts, Key, QuotaLimits
 from kant.model.errors import StateError
@@ -192,18 +191,6 @@ class QuotaTree(QuotaLimits):
         """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
         return any_beyond_nominal(self.limits, self.used)
 
-    def reclaim_scope(self, queue: int, amounts: Amounts, entitled: Sequence[int] | None = None) -> int:
-        """Return the highest node of the path such that all nodes below it on the path would stay within their quotas.
-
-        What the queue lacks was lent inside this node, so queues there that borrow must give it back; it is the queue
-        itself if it would have to borrow. `entitled` (an amount for each slot) replaces the quotas. Source: Kueue,
-        preemption with a hierarchical advantage.
-        """
-        limits = self._quota if entitled is None else entitled
-        beyond = [self._first_beyond(queue, key, amount, limits) for key, amount in enumerate(amounts) if amount > 0]
-        path = self.paths[queue]
-        return next((node for node in path if node in beyond), path[-1])
-
     # --- copies and checks -------------------------------------------------------------------------------------
 
     def copy(self) -> QuotaTree:
@@ -212,17 +199,6 @@ class QuotaTree(QuotaLimits):
         other.__dict__.update(self.__dict__)
         other.used = self.used.copy()
         other._held = {slot: held.copy() for slot, held in self._held.items()}
-        return other
-
-    def without(self, gone: Sequence[Held]) -> QuotaTree:
-        """Return a copy of the tree in which these jobs have left."""
-        other = self.copy()
-        if self._user_limit:
-            for queue, user, amounts in gone:
-                other.refund(queue, user, amounts)
-        elif gone:
-            rows = [(queue * len(self.keys), *amounts) for queue, _, amounts in gone]
-            refund_rows(self.limits, other.used, np.array(rows, dtype=np.int64))
         return other
 
     def check(self, held: Iterable[Held] | None = None) -> None:
@@ -262,14 +238,3 @@ class QuotaTree(QuotaLimits):
         node, key = divmod(slot, len(self.keys))
         alone = self.parents[node] < 0 or self.queues[node].isolated
         return Shortage(node, self.keys[key], asked, available, "quota" if alone else "borrowing")
-
-    def _first_beyond(self, queue: int, key: int, amount: int, limits: Sequence[int]) -> int:
-        """Return the nearest node of the path that `amount` would push over its limit; -1 for none."""
-        slot = queue * len(self.keys) + key
-        while slot >= 0 and amount > 0:
-            used = self.used.item(slot, U_USAGE)
-            if used + amount > limits[slot]:
-                return slot // len(self.keys)
-            amount -= max(0, self._guaranteed[slot] - used)
-            slot = self._up[slot]
-        return -1

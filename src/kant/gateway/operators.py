@@ -8,12 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from kant.model.errors import InputError
 
 PATIENCE_S = 5.0
-ARRIVALS = re.compile(r"^kant_router_arrivals_total ([0-9.eE+]+)$", re.MULTILINE)
+ARRIVALS = re.compile(
+    r'^(?:kant_router_arrivals_total|envoy_http_downstream_rq_total\{envoy_http_conn_manager_prefix="clients"\})'
+    r" ([0-9.eE+]+)$",
+    re.MULTILINE,
+)
+"""The requests that have come, as a router counts them, or an Envoy with the configuration of deploy/envoy.yaml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +39,15 @@ class Operators:
     addresses: Sequence[str]
 
     def total(self) -> float:
-        """Return the arrivals of all routers."""
-        texts = [self._ask(address, "GET", "/metrics").decode("utf-8", "replace") for address in self.addresses]
-        return sum(float(number) for text in texts for number in ARRIVALS.findall(text))
+        """Return the arrivals of all routers; an address with a path is that of the metrics themselves."""
+        found = 0.0
+        for address in self.addresses:
+            path = "" if urlsplit(address).path.strip("/") else "/metrics"
+            numbers = ARRIVALS.findall(self._ask(address, "GET", path).decode("utf-8", "replace"))
+            if not numbers:
+                raise InputError("operators", "metrics that count arrivals", address)
+            found += sum(map(float, numbers))
+        return found
 
     def known(self) -> frozenset[str]:
         """Return the backends that every router knows."""

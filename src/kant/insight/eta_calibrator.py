@@ -68,11 +68,8 @@ JAM = 6 * HOUR
 FEW_JAMS = 5
 """With fewer the P90 of a class of horizons is not calibrated."""
 
-MOST_JAMS = 64
-"""The number of the latest jams that are kept for a class of horizons."""
-
-MOST_OF_A_JAM = 64
-"""The number of ratios that are kept of one jam: the first ones."""
+MOST = 64
+"""The number of the latest jams that are kept for a class of horizons, and of the first ratios of one jam."""
 
 STEP = 10
 """Step size of a level: STEP x q millionths up after a miss at q permille, STEP x (1000 - q) down after a hit."""
@@ -97,7 +94,10 @@ class _Cell:
         return len(self.ratios.ordered) >= FEW
 
     def correction(self) -> Correction:
-        return Correction(_at(self.ratios.ordered, self.level), self.judged, self.held, self.held_p50)
+        ordered = self.ratios.ordered
+        rank = -(-self.level * (len(ordered) + 1) // _ONE)
+        ratio = ordered[min(max(rank, 1), len(ordered)) - 1]
+        return Correction(ratio, self.judged, self.held, self.held_p50)
 
     def state(self) -> CellState:
         latest = self.ratios.latest[self.ratios.at :] + self.ratios.latest[: self.ratios.at]
@@ -253,9 +253,9 @@ class EtaCalibrator:
         """Note a ratio of the P90."""
         jams = self._jams.setdefault(far, {})
         own = jams.setdefault(jam, [])
-        if len(own) < MOST_OF_A_JAM:
+        if len(own) < MOST:
             insort(own, ratio)
-        if len(jams) > MOST_JAMS:
+        if len(jams) > MOST:
             del jams[min(jams)]
 
     def _judge(self, asked: OpenAnswer, which: int, when: int) -> None:
@@ -273,12 +273,6 @@ def _of_jams(far: int, jams: Mapping[int, list[int]]) -> int:
     enough = 1000 * STATED[1] * (len(jams) + 1) - len(weighed)  # weights are rounded down
     found = next((ratio for (ratio, _), sum_ in zip(weighed, below, strict=True) if sum_ >= enough), weighed[-1][0])
     return found if far >= FAR else max(found, 1000)
-
-
-def _at(ordered: list[int], level: int) -> int:
-    """Return the ratio at a level (millionths) of sorted ratios, of which there must be one."""
-    rank = -(-level * (len(ordered) + 1) // _ONE)
-    return ordered[min(max(rank, 1), len(ordered)) - 1]
 
 
 def _spread(names: list[str], turn: int) -> list[str]:

@@ -157,14 +157,14 @@ def know(
 @inlined
 def grow(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table,
-    r: int, tokens: int,
+    r: int, tokens: int, slots: int,
 ) -> None:  # fmt: skip
-    """Allocate blocks to request `r` for `tokens` tokens; the caller has checked that they are free.
+    """Allocate blocks to request `r` for `slots` tokens, `tokens` without drafts; the caller has checked that they fit.
 
     As in vLLM, blocks that this step fills are in the cache from now on, before the step has run; where a token of
     theirs is still to be output, only once it is.
     """
-    wanted = (tokens + limits[BLOCK] - 1) // limits[BLOCK]
+    wanted = (slots + limits[BLOCK] - 1) // limits[BLOCK]
     if limits[CACHING] == 0:
         if wanted > requests[r, HELD]:
             state[FREE] -= wanted - requests[r, HELD]

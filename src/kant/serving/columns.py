@@ -29,7 +29,9 @@ TIE = 13  # last criterion of every order
 STATE = 14
 AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will output; negative once it is preempted
 MOST = 16  # tokens after which it ends even without a stop token: all that a scheduler knows of OUTPUT
-REQUEST_WIDTH = 17
+DRAFTS = 17  # tokens drafted for its next step
+SEED = 18  # what its drafts' acceptance is drawn from
+REQUEST_WIDTH = 19
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
 WAITING, RUNNING, FINISHED, WITHDRAWN = range(4)
@@ -57,6 +59,10 @@ CHUNKED = 9  # 1: a prompt may be computed in parts; 0: a request is admitted wi
 WATERMARK = 10  # blocks that an admission leaves free while any request runs
 WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if those of this step do
 ASYNC = 12  # 1: a step is planned while the one before it is computed
+SPECULATIVE = 13  # tokens drafted a step; 0: no speculation
+LOOKAHEAD = 14  # KV slots for drafts beyond the tokens of a step
+DROPPED = 15  # cached blocks that a hit leaves out
+ACCEPTED = 16  # a draft is accepted with a chance of so many 65536ths
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free
@@ -95,7 +101,7 @@ FLOOR, SLOPE, FIXED, KV, CONTEXT, OVERHEAD, SWAP_MS, EXPERTS, MISSED = range(9)
 # --- a row of a plan ------------------------------------------------------------------------------------------------
 WHO = 0  # the request
 COUNT = 1  # the tokens computed
-SAMPLES = 2  # with asynchronous scheduling: the tokens that it outputs, 0 for a part of a prompt, -1 if it had ended
+SAMPLES = 2  # tokens that it may output: 0 for a part of a prompt, -1 if it had ended (not in a synchronous `run`)
 PLAN_WIDTH = 3
 
 # --- a block of the KV --------------------------------------------------------------------------------------------
@@ -107,6 +113,7 @@ NEXT_SAME = 4  # neighbours in the chain of its bucket, oldest first
 BEFORE_SAME = 5
 BLOCK_WIDTH = 6
 NOTHING = -(1 << 62)
+PADDED = 1 << 20  # added to SAMPLES where the drafts are only padding: none is accepted
 
 # --- why `run` returned -------------------------------------------------------------------------------------------
 REACHED, IDLE, STOPPED, STUCK = range(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,12 @@ MOST = 1 << 24
 
 SPAN = 1 << 20
 """The range of content ids of one request: larger than its number of blocks."""
+
+
+WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
+"""Methods whose drafts come from the model's own states: they need KV of their own, and the last cached block anew."""
+
+MOST_DRAFTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,9 @@ class EngineSettings:
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = False
+    speculative_method: str = "mtp"
+    num_speculative_tokens: int = 0
+    acceptance: float = 0.7
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -55,8 +65,20 @@ class EngineSettings:
             raise InputError("long_prefill_token_threshold", f"a whole number from 0 to {MOST}", found)
         if not 0 <= self.watermark < 1:
             raise InputError("watermark", "a share of the KV from 0 on, less than 1", self.watermark)
+        if not 0 <= self.num_speculative_tokens <= MOST_DRAFTS:
+            found = self.num_speculative_tokens
+            raise InputError("num_speculative_tokens", f"a whole number from 0 to {MOST_DRAFTS}", found)
+        if self.speculative_method not in (*WITH_HIDDEN_STATES, "ngram"):
+            raise InputError("speculative_method", f"{', '.join(WITH_HIDDEN_STATES)} or ngram", self.speculative_method)
+        if not 0 <= self.acceptance <= 1:
+            raise InputError("acceptance", "a share of the drafts from 0 to 1", self.acceptance)
         if self.policy not in ("fcfs", "priority"):
             raise InputError("policy", "fcfs or priority", self.policy)
+
+    @property
+    def lookahead(self) -> int:
+        """The KV slots that drafts take beyond the tokens of a step."""
+        return self.num_speculative_tokens if self.speculative_method in WITH_HIDDEN_STATES else 0
 
     @property
     def tokens(self) -> int:
@@ -67,8 +89,10 @@ class EngineSettings:
         """Raise InputError if an engine can never finish a request of these lengths."""
         if prompt < 1 or output < 1:
             raise InputError("request", "a prompt and an output of at least one token", (prompt, output))
-        if prompt + output - 1 > self.tokens:
-            raise InputError("request", f"at most {self.tokens} tokens, as many as the KV holds", prompt + output - 1)
+        spare = 3 * self.num_speculative_tokens  # a step verifies drafts, the next one too, and more are drafted
+        if prompt + output - 1 + spare > self.tokens:
+            most = self.tokens - spare
+            raise InputError("request", f"at most {most} tokens, as many as the KV holds", prompt + output - 1)
         if not self.enable_chunked_prefill and prompt + output - 1 > self.max_num_batched_tokens:
             most = self.max_num_batched_tokens
             raise InputError("request", f"at most {most} tokens, as many as a step computes", prompt + output - 1)
@@ -86,7 +110,8 @@ class Engine:
                 settings.prefix_cache, by_priority, settings.preemptive, settings.swap,
                 settings.long_prefill_token_threshold, settings.enable_chunked_prefill,
                 int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
-                settings.async_scheduling,
+                settings.async_scheduling, settings.num_speculative_tokens, settings.lookahead,
+                settings.speculative_method in WITH_HIDDEN_STATES, math.ceil(settings.acceptance * 65536),
             ],
             dtype=np.int64,
         )  # fmt: skip
@@ -107,6 +132,9 @@ class Engine:
         self.plans: Table = np.zeros(((1 + settings.async_scheduling) * seqs, c.PLAN_WIDTH), dtype=np.int64)
         self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
+        self.kernel = kernel.run_ahead if settings.async_scheduling else kernel.run
+        if settings.num_speculative_tokens:
+            self.kernel = kernel.run_drafts
 
     def _kv(self) -> tuple[Table, Table, Table]:
         """Return the blocks, all free in order, their buckets, and the blocks of each seat."""
@@ -132,12 +160,14 @@ class Engine:
         contents: Sequence[int] | Table = (),
         tie: int | None = None,
         most: int = NO_LIMIT,
+        seed: int | None = None,
     ) -> int:
         """Add a waiting request; return its number. The engine must have run until `arrival`.
 
         `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
         equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
-        asynchronous scheduling learns a step later. Raises InputError if it can never fit.
+        asynchronous scheduling learns a step later. `seed`, its number by default, says which drafts are accepted.
+        Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
         r = self.count
@@ -147,7 +177,7 @@ class Engine:
         row = self.requests[r]
         row[:] = 0
         row[c.PROMPT], row[c.OUTPUT], row[c.BLOCK_ROW], row[c.CACHED] = prompt, output, -1, -1
-        row[c.MOST] = max(most, output)
+        row[c.MOST], row[c.SEED] = max(most, output), r if seed is None else seed
         row[c.TIE] = r if tie is None else tie
         row[c.OWN] = -(r + 1) * SPAN
         if self.settings.prefix_cache:
@@ -167,7 +197,8 @@ class Engine:
         self.shared[self.shared_count : end] = contents[:most]
         row[c.SHARED_FROM], row[c.SHARED] = self.shared_count, most
         self.shared_count = end
-        width = -(-(prompt + output) // self.settings.block_size)
+        longest = prompt + output + 1 + 3 * self.settings.num_speculative_tokens
+        width = -(-longest // self.settings.block_size)
         if width > self.held.shape[1]:
             wider = np.zeros((len(self.held), max(width, 2 * self.held.shape[1])), dtype=np.int64)
             wider[:, : self.held.shape[1]] = self.held
@@ -182,7 +213,7 @@ class Engine:
 
     def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
         """Run until a time, a number of steps, or a finished request; return why it stopped (`columns.REACHED` …)."""
-        why = (kernel.run_ahead if self.settings.async_scheduling else kernel.run)(
+        why = self.kernel(
             self.requests, self.times, self.shared, self.blocks, self.buckets, self.held, self.limits, self.latency,
             self.state, self.clock, self.waiting, self.running, self.free_rows, self.plans, self.ended, until, steps,
             stop_at_finish,
@@ -283,11 +314,11 @@ class Engine:
         place = np.zeros(self.count + 1, dtype=np.int64)
         place[live] = np.arange(len(live))
         twin = object.__new__(Engine)
-        twin.settings = self.settings
+        twin.settings, twin.kernel = self.settings, self.kernel
         twin.limits, twin.latency = self.limits.copy(), self.latency
         twin.limits[c.CACHING] = 0
         twin.state, twin.clock = self.state.copy(), self.clock.copy()
-        twin.state[c.ENDED] = 0
+        twin.state[c.ENDED], twin.state[c.ADMIT] = 0, -1  # nobody limits its admissions anew
         room = np.zeros((1, c.REQUEST_WIDTH), dtype=np.int64)
         twin.requests = np.concatenate([self.requests[live], room])
         twin.times = np.concatenate([self.times[live], np.zeros((1, c.TIMES_WIDTH))])

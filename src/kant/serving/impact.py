@@ -46,6 +46,7 @@ class Impact(Router):
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned")
+    signals: ClassVar[tuple[str, ...]] = ("predicted",)
 
     alpha: float = 0.5
 

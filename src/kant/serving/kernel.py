@@ -11,7 +11,8 @@ engine core's queue of batches; `kant serve verify` checks them against recorded
 - a threshold for long prompts, unchunked prompts, a watermark and admission by a step's tokens are settings;
 - with asynchronous scheduling, vLLM's default, a step is planned when the one before it begins: a request goes on
   before its last token is known, and keeps seat and blocks for a step after its end; one that is preempted meanwhile
-  still gets the token that is under way, and may end while it waits.
+  still gets the token that is under way, and may end while it waits;
+- with speculation a request's step also verifies drafts: it outputs those accepted and one more.
 
 Features that vLLM lacks are marked: preemption for seats by priority, swapping, and an external limit on admissions.
 """
@@ -21,9 +22,11 @@ from __future__ import annotations
 from kant.compiled import compiled, inlined, merged
 from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, take_hits
 from kant.serving.columns import (
+    ACCEPTED,
     ADMIT,
     AHEAD,
     ARRIVAL,
+    ASYNC,
     BLOCK,
     BLOCK_ROW,
     BUSY,
@@ -36,6 +39,8 @@ from kant.serving.columns import (
     CONTEXT,
     COUNT,
     DONE,
+    DRAFTS,
+    DROPPED,
     END,
     ENDED,
     EXPERTS,
@@ -54,6 +59,7 @@ from kant.serving.columns import (
     KV_SECONDS,
     LAST,
     LONG,
+    LOOKAHEAD,
     LOOKED,
     LOOKED_UP,
     MAX_SEQS,
@@ -64,6 +70,7 @@ from kant.serving.columns import (
     NEXT_PLANNED,
     OUTPUT,
     OVERHEAD,
+    PADDED,
     PLANNED,
     PREEMPTED,
     PREEMPTIONS,
@@ -75,7 +82,9 @@ from kant.serving.columns import (
     RUNNING,
     RUNS,
     SAMPLES,
+    SEED,
     SLOPE,
+    SPECULATIVE,
     STATE,
     STEPS,
     STOPPED,
@@ -189,6 +198,7 @@ def preempt(
     free_rows[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, BLOCK_ROW]
     requests[r, BLOCK_ROW] = -1
     requests[r, AHEAD] *= -1
+    requests[r, DRAFTS] = 0
     requests[r, PREEMPTED] += 1
     state[PREEMPTIONS] += 1
     wait(requests, times, limits, state, waiting, r)
@@ -250,7 +260,7 @@ def unplan(plan: Table, base: int, planned: int, r: int) -> int:
 def schedule(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ahead: bool,
+    ahead: bool, drafts: bool,
 ) -> int:  # fmt: skip
     """Plan a step: rows of `plan` are requests and their tokens; return how many."""
     budget = limits[TOKENS]
@@ -259,22 +269,26 @@ def schedule(
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
         make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan, base)
     most = limits[LONG] if state[RUNS] + state[WAITS] > 1 and limits[LONG] > 0 else limits[TOKENS]
-    i, preempted = 0, False
+    i, preempted, prefills = 0, False, False
     size, caching = limits[BLOCK], limits[CACHING] == 1
     while i < state[RUNS] and budget > 0:
         r = running[i]
         known = requests[r, PROMPT] + requests[r, DONE]
         if ahead:
-            if requests[r, AHEAD] > 0 and requests[r, DONE] + requests[r, AHEAD] >= requests[r, MOST]:
+            sure = requests[r, COMPUTED] + 2 - requests[r, AHEAD]
+            if requests[r, AHEAD] > 0 and sure >= requests[r, PROMPT] + requests[r, MOST]:
                 i += 1  # the step under way outputs its last token
                 continue
             known += requests[r, AHEAD]
+        if drafts:
+            known += requests[r, DRAFTS]
         count = min(known - requests[r, COMPUTED], most, budget)
         tokens = requests[r, COMPUTED] + count
+        slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
         room = requests[r, HELD] * size
         lost = False
-        if tokens > room:  # most steps need no block: skip the division and the call
-            wanted = blocks_for(tokens, limits) - requests[r, HELD]
+        if slots > room:  # most steps need no block: skip the division and the call
+            wanted = blocks_for(slots, limits) - requests[r, HELD]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
@@ -289,13 +303,16 @@ def schedule(
                     break
         if lost:
             break
-        if tokens > room or (caching and tokens >= (requests[r, HASHED] + 1) * size):
-            grow(requests, shared, blocks, buckets, held, limits, state, r, tokens)
+        if slots > room or (caching and tokens >= (requests[r, HASHED] + 1) * size):
+            grow(requests, shared, blocks, buckets, held, limits, state, r, tokens, slots)
+        if drafts and requests[r, DRAFTS] == 0:
+            prefills = True
         plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
         planned += 1
         budget -= count
         i += 1
 
+    decodes = planned
     while not preempted and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
         r = waiting[0]
         if ahead and requests[r, AHEAD] < 0:
@@ -305,13 +322,21 @@ def schedule(
         swapped = requests[r, SWAPPED]
         if limits[CACHING] == 1 and swapped == 0:
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
+            if drafts:
+                hits = max(hits - limits[DROPPED], 0)
             idle = idle_among(requests, shared, blocks, buckets, r, hits)
         computed = min(swapped, known - 1) if swapped > 0 else hits * size
-        count = min(known - computed, most)
+        count = known - computed
+        if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
+            count += limits[SPECULATIVE]  # padded, so that all decode alike
+            if count > budget:
+                break
+        count = min(count, most)
         if limits[CHUNKED] == 0 and count > budget:
             break
         count = min(count, budget)
-        fits = known if limits[WHOLE] == 1 else computed + count
+        slots = computed + count + (limits[LOOKAHEAD] if drafts else 0)
+        fits = max(known, slots) if limits[WHOLE] == 1 else slots
         left = state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0)
         if blocks_for(fits, limits) - hits + idle > left:
             break
@@ -332,7 +357,7 @@ def schedule(
         if hits > 0:
             take_hits(requests, shared, blocks, buckets, held, state, r, hits)
         requests[r, COMPUTED] = computed
-        grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count)
+        grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count, slots)
         plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
         planned += 1
         budget -= count
@@ -341,7 +366,8 @@ def schedule(
 
 @merged
 def begin(
-    requests: Table, latency: Times, state: Table, plan: Table, base: int, planned: int, ahead: bool
+    requests: Table, limits: Table, latency: Times, state: Table, plan: Table, base: int, planned: int, ahead: bool,
+    drafts: bool,
 ) -> float:  # fmt: skip
     """Count the planned tokens as computed; return the step's ms, by the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
@@ -352,11 +378,20 @@ def begin(
         output = requests[r, DONE]
         if ahead:
             output += requests[r, AHEAD]
-            plan[k, SAMPLES] = requests[r, COMPUTED] >= requests[r, PROMPT] + output
-            requests[r, AHEAD] += plan[k, SAMPLES]
+        if ahead or drafts:
+            samples = max(requests[r, COMPUTED] + 1 - requests[r, PROMPT] - output, 0)
+            plan[k, SAMPLES] = samples
+            if ahead:
+                requests[r, AHEAD] += samples
+            if drafts and samples > 0:
+                count -= samples - 1
+                if requests[r, DRAFTS] == 0 and samples > 1:
+                    plan[k, SAMPLES] += PADDED
+                requests[r, DRAFTS] = limits[SPECULATIVE]
         if count == 1 and output > 0:
             decode += requests[r, COMPUTED]
         else:
+            count = plan[k, COUNT]
             chunks += count * ((requests[r, COMPUTED] - count) + count / 2)
     floor = latency[FLOOR]
     if latency[EXPERTS] > 0:
@@ -368,11 +403,24 @@ def begin(
     return float(ms)
 
 
+@inlined
+def verified(requests: Table, limits: Table, r: int, samples: int) -> int:
+    """Return the tokens that a request outputs, of the `samples` of its plan: one and the drafts that are accepted."""
+    count = 1
+    while count < samples and samples < PADDED:
+        mixed = (requests[r, SEED] * 2654435761 + (requests[r, DONE] + count) * 40503) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
+        if ((mixed ^ (mixed >> 13)) & 0xFFFF) >= limits[ACCEPTED]:
+            break
+        count += 1
+    return count
+
+
 @merged
 def complete(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ended: Table, ahead: bool,
+    ended: Table, ahead: bool, drafts: bool,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
@@ -384,22 +432,33 @@ def complete(
     for k in range(base, base + state[PLANNED]):
         r = plan[k, WHO]
         state[TOKENS_DONE] += plan[k, COUNT]
-        if ahead:
+        tokens = 1
+        if ahead or drafts:
             if requests[r, STATE] >= FINISHED:
                 plan[k, SAMPLES] = -1
             if plan[k, SAMPLES] <= 0:
                 continue
+            if drafts:
+                tokens = verified(requests, limits, r, plan[k, SAMPLES])
         elif requests[r, COMPUTED] < requests[r, PROMPT] + requests[r, DONE]:
             continue
-        requests[r, DONE] += 1
+        first = requests[r, DONE] == 0
+        samples = 1
+        if drafts:
+            samples = plan[k, SAMPLES] & (PADDED - 1)
+            if requests[r, STATE] == RUNNING:
+                requests[r, COMPUTED] -= samples - tokens
+            beyond = max(tokens - (requests[r, OUTPUT] - requests[r, DONE]), 0)  # after a stop token
+            samples, tokens = samples - beyond, tokens - beyond
+        requests[r, DONE] += tokens
         if ahead:
             runs = requests[r, STATE] == RUNNING  # else it was preempted meanwhile
-            requests[r, AHEAD] -= 1 if runs else -1
+            requests[r, AHEAD] -= samples if runs else -samples
             if runs and limits[CACHING] == 1:
                 known = requests[r, COMPUTED] - requests[r, AHEAD]
                 if known >= (requests[r, HASHED] + 1) * limits[BLOCK]:
                     know(requests, shared, blocks, buckets, held, limits, r, known)
-        if requests[r, DONE] == 1:
+        if first:
             times[r, FIRST] = now
         else:
             times[r, GAP] = max(times[r, GAP], now - times[r, LAST])
@@ -434,8 +493,7 @@ def complete(
 def drive(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-    ahead: bool,
+    ended: Table, until: float, steps: int, stop_at_finish: bool, ahead: bool, drafts: bool,
 ) -> int:  # fmt: skip
     """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
 
@@ -452,7 +510,7 @@ def drive(
             had = state[ENDED]
             complete(
                 requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows,
-                plan, state[TURN] if ahead else 0, ended, ahead,
+                plan, state[TURN] if ahead else 0, ended, ahead, drafts,
             )  # fmt: skip
             if ahead:
                 state[LOOKED] = 0
@@ -474,9 +532,9 @@ def drive(
             base = state[TURN] if state[PLANNED] == 0 else limits[MAX_SEQS] - state[TURN]
         planned = schedule(
             requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan,
-            base, ahead,
+            base, ahead, drafts,
         )  # fmt: skip
-        ms = begin(requests, latency, state, plan, base, planned, ahead) if planned > 0 else 0.0
+        ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts) if planned > 0 else 0.0
         if ahead and state[PLANNED] > 0:
             state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
             begun += 1
@@ -496,7 +554,7 @@ def run(
     """`drive` with synchronous scheduling: a kernel of its own, so that the other costs it nothing."""
     return drive(
         requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, False,
+        plan, ended, until, steps, stop_at_finish, False, False,
     )  # fmt: skip
 
 
@@ -509,5 +567,18 @@ def run_ahead(
     """`drive` with asynchronous scheduling."""
     return drive(
         requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, True,
+        plan, ended, until, steps, stop_at_finish, True, False,
+    )  # fmt: skip
+
+
+@compiled
+def run_drafts(
+    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
+    ended: Table, until: float, steps: int, stop_at_finish: bool,
+) -> int:  # fmt: skip
+    """`drive` with speculation, and either scheduling."""
+    return drive(
+        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
+        plan, ended, until, steps, stop_at_finish, limits[ASYNC] == 1, True,
     )  # fmt: skip

@@ -53,7 +53,7 @@ def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
     row[c.STATE], row[c.COMPUTED] = c.RUNNING, prompt
     engine.running[state[c.RUNS]] = r
     state[c.RUNS] += 1
-    grow(engine.requests, engine.shared, engine.blocks, engine.buckets, engine.held, limits, state, r, prompt)
+    grow(engine.requests, engine.shared, engine.blocks, engine.buckets, engine.held, limits, state, r, prompt, prompt)
     return True
 
 

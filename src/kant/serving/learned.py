@@ -63,6 +63,7 @@ class Intelligent(Router):
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned", method="learned")
+    signals: ClassVar[tuple[str, ...]] = ("predicted",)
     holds: ClassVar[bool] = True
     overtaken: ClassVar[bool] = True
 

@@ -12,6 +12,9 @@ from typing import ClassVar
 from kant.model.taxonomy import Tags
 from kant.serving.engine import Engine
 
+ENDED = "ended"
+"""The signal of whoever predicts from the outputs of requests that have ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -44,6 +47,9 @@ class Policy:
         "freshness": ("live",),
     }
     """Its tags in `kant.model.taxonomy`; a subclass overrides those that differ."""
+
+    signals: ClassVar[tuple[str, ...]] = ()
+    """What of a request it goes by: predicted, priority, program; or `ENDED`, the outputs of those that have ended."""
 
     preemptive = False
     """Whether a better priority takes the seat of a worse one."""

@@ -46,6 +46,7 @@ class PrefixAware(Router):
 
     source: ClassVar[str] = "this project; the product is LMetric's, arXiv 2603.15202"
     tags: ClassVar[Tags] = ROUTES
+    signals: ClassVar[tuple[str, ...]] = ("prefix", "program")
     prefixes: ClassVar[bool] = True
 
     few: int = 24

@@ -68,11 +68,15 @@ class Cell(msgspec.Struct, frozen=True):
     watermark: float = 0.0
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = False
+    speculative_method: str = "mtp"
+    num_speculative_tokens: int = 0
+    acceptance: float = 0.0
 
     @property
     def mode(self) -> str:
         """How the scheduler worked: what `kant serve verify` counts by."""
-        return "asynchronous" if self.async_scheduling else "synchronous"
+        mode = "asynchronous" if self.async_scheduling else "synchronous"
+        return mode + (f", {self.speculative_method}" if self.num_speculative_tokens else "")
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -172,6 +176,8 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         cell.policy, long_prefill_token_threshold=cell.long_prefill_token_threshold,
         enable_chunked_prefill=cell.enable_chunked_prefill, watermark=cell.watermark,
         scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
+        speculative_method=cell.speculative_method, num_speculative_tokens=cell.num_speculative_tokens,
+        acceptance=cell.acceptance,
     )  # fmt: skip
     engine = Engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
@@ -188,7 +194,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         engine.run(request.arrival)
         numbers[request.id] = engine.add(
             request.arrival, request.prompt, request.output, request.priority, contents, tie.get(str(request.id)),
-            request.output if request.most is None else request.most,
+            request.output if request.most is None else request.most, request.id,
         )  # fmt: skip
     engine.run()
     return engine, numbers

@@ -138,6 +138,7 @@ class ProgramAffinity(Router):
 
     source: ClassVar[str] = "Autellix, Luo et al., arXiv 2502.13965"
     tags: ClassVar[Tags] = tagged(ROUTES, unit="request dag")
+    signals: ClassVar[tuple[str, ...]] = ("program",)
 
     short: int = 2048
     pinned: dict[int, int] = field(default_factory=dict, init=False)
@@ -166,6 +167,7 @@ class Block(Router):
 
     source: ClassVar[str] = "Block, arXiv 2508.03611"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned", method="learned search")
+    signals: ClassVar[tuple[str, ...]] = ("predicted",)
 
     candidates: int = 0
     metric: str = "ttft"

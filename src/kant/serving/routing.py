@@ -77,6 +77,9 @@ class Router(ABC):
     overtaken: ClassVar[bool] = False
     """Whether smaller requests may overtake one that it holds; if not, those behind wait too."""
 
+    signals: ClassVar[tuple[str, ...]] = ()
+    """What of a request it goes by, beside its prompt: predicted, program, prefix."""
+
     prefixes: ClassVar[bool] = False
     """Whether it uses the blocks of prompts."""
 

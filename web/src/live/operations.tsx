@@ -80,7 +80,7 @@ export function Operations() {
       <h2 id="plans-title" className="said">Plans</h2>
       {may && <NewPlan planned={again} />}
       {trouble && <p className="banner" role="alert">{trouble}</p>}
-      {value && !plans.length && <p className="empty">Nobody has planned anything: <code>kant ops plan</code>, or an assistant by <code>kant mcp</code>.</p>}
+      {value && !plans.length && <p className="empty">No plan has been made yet. A plan shows the effects of a change before it is applied: <code>kant ops plan</code> makes one, as does an assistant with <code>kant mcp</code>.</p>}
       <div className="columns">{plans.map((plan) => <Plan key={plan.plan} plan={plan} entries={entries} may={may} changed={again} />)}</div>
       {entries.length > 0 && <Audit entries={entries} />}
     </section>

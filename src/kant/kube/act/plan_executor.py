@@ -28,15 +28,7 @@ from kant.model.decision import (
     Shrink,
     Start,
 )
-from kant.model.event import (
-    Event,
-    JobCancelled,
-    JobFailed,
-    JobPreempted,
-    JobRefused,
-    JobStarted,
-    QueueOrdered,
-)
+from kant.model.event import Event, JobCancelled, JobFailed, JobPreempted, JobRefused, JobStarted, QueueOrdered
 from kant.model.placement import NODE, Allocation
 from kant.model.rules import HOST
 

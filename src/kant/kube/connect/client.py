@@ -225,13 +225,7 @@ class ApiClient:
         await self.call("POST", path, encoded(eviction), **options)
 
     async def pages(
-        self,
-        path: str,
-        view: type[T],
-        limit: int = 500,
-        *,
-        on_malformed: OnMalformed | None = None,
-        fields: str = "",
+        self, path: str, view: type[T], limit: int = 500, *, on_malformed: OnMalformed | None = None, fields: str = ""
     ) -> AsyncIterator[tuple[list[T], str]]:
         """Yield the list at `path`, page by page, each with the resourceVersion of the whole. May raise ExpiredError
         midway.

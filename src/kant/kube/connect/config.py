@@ -95,9 +95,7 @@ def load(
     if home.is_file():
         return from_kubeconfig([home], context)
     raise InputError(
-        "the API server",
-        f"--kubeconfig FILE, KUBECONFIG, {home}, or a pod with a service account",
-        "none of them",
+        "the API server", f"--kubeconfig FILE, KUBECONFIG, {home}, or a pod with a service account", "none of them"
     )
 
 

@@ -42,10 +42,7 @@ QUEUES = "queues"
 OWN_KINDS = (QUEUES, "topologies", "reservations", "defragmentations")
 KINDS: dict[str, tuple[str, ...]] = {
     **{plural: (f"{API}/{plural}",) for plural in OWN_KINDS},
-    "topologies.kueue.x-k8s.io": (
-        "/apis/kueue.x-k8s.io/v1beta2/topologies",
-        "/apis/kueue.x-k8s.io/v1beta1/topologies",
-    ),
+    "topologies.kueue.x-k8s.io": ("/apis/kueue.x-k8s.io/v1beta2/topologies", "/apis/kueue.x-k8s.io/v1beta1/topologies"),
     "topologies.kai.scheduler": ("/apis/kai.scheduler/v1alpha1/topologies",),
     PROVISIONING: PROVISIONING_PATHS,
     TAINT_RULES: TAINT_RULES_PATHS,

@@ -50,12 +50,7 @@ def _able(state: ClusterState, table: Table, demand: int) -> Mask:
     return able
 
 
-def _words(
-    state: ClusterState,
-    rule: Rule,
-    closed: Mask,
-    example: Example,
-) -> str:
+def _words(state: ClusterState, rule: Rule, closed: Mask, example: Example) -> str:
     match rule:
         case PodAntiAffinity():
             return _apart_words(state, rule, closed, example)

@@ -86,10 +86,7 @@ def about(pod: k.Pod) -> str:
 
 
 def selection(
-    pod: k.Pod,
-    storage: Storage = NO_STORAGE,
-    filters: Filters | None = None,
-    models: str = PRODUCT,
+    pod: k.Pod, storage: Storage = NO_STORAGE, filters: Filters | None = None, models: str = PRODUCT
 ) -> Selection:
     """Return what the pod demands of its node besides amounts. Raises InputError.
 

@@ -165,13 +165,7 @@ class ServiceEndpoints:
                 tell(found)
 
         async with ApiClient(self.config, concurrency=2, timeout=30.0) as client:
-            slices, reflector = mirror(
-                client,
-                self.path,
-                EndpointSlice,
-                look,
-                self._trouble,
-            )
+            slices, reflector = mirror(client, self.path, EndpointSlice, look, self._trouble)
             await reflector.run()
 
     def _trouble(self, error: ApiError | InputError) -> None:

@@ -145,13 +145,7 @@ def _container(job: Submission, options: PodOptions, name: str, gang: str) -> di
     env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in own.items()]
     env.append(_from_label("KANT_JOB_ID", OF_JOB))
     env += [_from_label(key, INDEX) for key in indices if key not in own]
-    made = {
-        "name": "main",
-        "image": options.image,
-        "command": list(job.command),
-        "env": env,
-        "resources": resources,
-    }
+    made = {"name": "main", "image": options.image, "command": list(job.command), "env": env, "resources": resources}
     return made | ({"workingDir": job.workdir} if job.workdir else {})
 
 

@@ -59,7 +59,10 @@ class QuotaRule:
                 return False
         if self.level == e.BORROWING:
             return True
-        gone = tree.without([one for one in known if one[0] == self.node])
+        gone = tree.copy()
+        for node, user, amounts in known:
+            if node == self.node:
+                gone.refund(node, user, amounts)
         first, asked = self.node * len(self.amounts), np.array(self.amounts, dtype=np.int64)
         part, entitled = self.entitlements.own_part, self.entitlements.entitled
         return bool(reach(tree.limits, gone.used, first, asked, part, entitled) >= self.level)

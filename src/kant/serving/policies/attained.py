@@ -104,6 +104,7 @@ class Plas(Mlfq):
 
     source: ClassVar[str] = "Autellix, Luo et al., arXiv 2502.13965"
     tags: ClassVar[Tags] = tagged(Mlfq.tags, unit="request dag")
+    signals: ClassVar[tuple[str, ...]] = ("program",)
 
     def inherit(self, program: int) -> int:
         return self.service[program]

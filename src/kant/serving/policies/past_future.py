@@ -17,7 +17,7 @@ from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine
-from kant.serving.policy import Policy
+from kant.serving.policy import ENDED, Policy
 
 
 def peaks(now: Table, to_come: Table) -> Table:
@@ -145,6 +145,7 @@ class PastFuture(_Limited):
     tags: ClassVar[Tags] = tagged(
         Policy.tags, objective="utilisation latency", knowledge="learned", method="learned randomised"
     )
+    signals: ClassVar[tuple[str, ...]] = (ENDED,)
 
     window: int = 1000
     initial: int = 512

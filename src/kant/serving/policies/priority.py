@@ -15,6 +15,7 @@ class Priority(Policy):
 
     source: ClassVar[str] = "priority scheduling of vLLM V1"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="priority")
+    signals: ClassVar[tuple[str, ...]] = ("priority",)
 
     by_priority = True
 

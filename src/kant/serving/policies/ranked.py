@@ -19,6 +19,7 @@ class Ranked(Policy):
 
     source: ClassVar[str] = "Learning to Rank, Fu et al., NeurIPS 2024, arXiv 2408.15792"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="latency", knowledge="learned", method="learned")
+    signals: ClassVar[tuple[str, ...]] = ("predicted",)
 
     by_priority = True
 

@@ -1,0 +1,49 @@
+"""What policies and routers go by, and whether the requests have it: no oracle goes unsaid, and no signal to waste."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.serving.policy import ENDED, Policy
+from kant.serving.requests import Requests
+from kant.serving.routing import Router
+
+LACKS = {
+    "predicted": "the true outputs, an oracle: the requests have no prediction",
+    "priority": "priority, and all requests have the same",
+    "program": "program, and no request has one",
+    "prefix": "prefixes, and no two requests share one",
+}
+"""What is said of a part that goes by a signal which the requests have not."""
+
+
+def present(requests: Requests) -> set[str]:
+    """Return the signals that the requests have: what was predicted of them, priorities, programs, shared prefixes."""
+    has = {
+        "predicted": (requests.predicted != requests.output).any(),
+        "priority": len(np.unique(requests.priority)) > 1,
+        "program": (requests.program >= 0).any(),
+        "prefix": len(requests.hashes) > 0 or ((requests.group >= 0) & (requests.prefix > 0)).any(),
+    }
+    return {name for name, there in has.items() if there}
+
+
+def said(requests: Requests, cached: bool, parts: dict[str, Policy | Router]) -> list[str]:
+    """Return a sentence on each signal that a part goes by, and on each of the requests that none goes by.
+
+    `parts` are the policy and the router, by name; with `cached` the engines use shared prefixes.
+    """
+    has, found = present(requests), []
+    used = {"prefix"} if cached else set()
+    for name, part in parts.items():
+        used |= set(part.signals)
+        for signal in part.signals:
+            if signal == ENDED:
+                found.append(f"{name} predicts from the outputs of the requests that have ended")
+            elif signal == "predicted" and signal in has:
+                off = float(np.abs(requests.predicted / requests.output - 1).mean())
+                found.append(f"{name} goes by what the requests say is predicted of them, on average {off:.0%} off")
+            elif signal not in has:
+                found.append(f"{name} goes by {LACKS[signal]}")
+    names = " nor ".join(parts)
+    return found + [f"neither {names} goes by the requests' {signal}" for signal in sorted(has - used - {"predicted"})]
