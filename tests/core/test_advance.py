@@ -364,6 +364,6 @@ def reserving(seed: int) -> tuple[Workload, Profile]:
     return workload, parse_profile(text, "reserving")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 4, 8, 9, 13])
 def test_cycles_with_reservations_are_decided_alike(seed: int) -> None:
     assert_decided_alike(*reserving(seed), NO_QUEUES)

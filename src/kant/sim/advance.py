@@ -395,7 +395,6 @@ def advance_kernel(
                         )
                     if code != 0:
                         store = take_back(reservations, store, before, marks)
-                        close_up(reservations.line, stands[WAITING], jobs, begin + at)
                 elif code == 0 and stands[WAITING] > 0:
                     review = serve(
                         now, log[0], rules, rights, quotas, stands[RETRY], stands[TAKEN], happened[known:said, H_ROW],
@@ -447,7 +446,7 @@ def advance_kernel(
                     if reserves and reservations.book.spans[row, H_END] < FOREVER:
                         push_end(reservations.expects, reservations.expected, row, reservations.book.spans[row, H_END])
             if reserves and said > known:
-                close_up(reservations.line, stands[WAITING] + runs, jobs, int(np.int64(FOREVER)))
+                close_up(reservations.line, stands[WAITING] + runs, jobs)
                 stands[TAKEN] = top
             if due == now or last > first or said > known:
                 stands[SAMPLES] = sample(

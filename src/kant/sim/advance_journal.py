@@ -34,32 +34,25 @@ def write_events(
 
     Where the last instant was `broken_off` only its job ends have happened.
     """
-    state, recorder = run.state, run.recorder
-    if run.journal.sink is None:
-        _write_decisions(run, happened, lack)
-    else:
-        _write_all(run, happened, came, lack, broken_off)
-    if recorder.keep_intervals:
-        ended = happened[happened[:, h.H_WHAT] == h.ENDED, h.H_ROW]
-        for row, pieces in zip(ended.tolist(), pieces_of(state, ended), strict=True):
-            recorder.ended(row, pieces, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
-
-
-def _write_decisions(run: Run, happened: np.ndarray, lack: Lack) -> None:
-    state, what = run.state, happened[:, h.H_WHAT]
+    state, recorder, what = run.state, run.recorder, happened[:, h.H_WHAT]
     decided, cycled = happened[(what >= h.STARTED) & (what < h.CYCLED)], happened[what == h.CYCLED]
-    if not len(decided):
-        return
-    names = [state.ids[row] for row in decided[:, h.H_ROW].tolist()]
-    counts = np.where(decided[:, h.H_WHAT] <= h.RESERVED, decided[:, h.H_COUNT], 0)
-    lacks = (lack(*one) for one in decided[counts == 0][:, [h.H_WHAT, h.H_ROW, h.H_PIECE, h.H_COUNT]].tolist())
-    pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
-    when = decided[:, [h.H_TIME, h.H_INSTANT, h.H_COUNT, h.H_BEGIN, h.H_END]]
-    when[:, 2] = -1
-    when[decided[:, h.H_WHAT] != h.RESERVED, 3:] = 0
-    if len(cycled):
-        when[:, 2] = cycled[np.searchsorted(cycled[:, h.H_INSTANT], when[:, 1]), h.H_PIECE]
-    run.journal.decided(when, names, counts, pieces, lacks)
+    if run.journal.sink is not None:
+        _write_all(run, happened, came, lack, broken_off)
+    elif len(decided):
+        names = [state.ids[row] for row in decided[:, h.H_ROW].tolist()]
+        counts = np.where(decided[:, h.H_WHAT] <= h.RESERVED, decided[:, h.H_COUNT], 0)
+        lacks = (lack(*one) for one in decided[counts == 0][:, [h.H_WHAT, h.H_ROW, h.H_PIECE, h.H_COUNT]].tolist())
+        pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
+        when = decided[:, [h.H_TIME, h.H_INSTANT, h.H_COUNT, h.H_BEGIN, h.H_END]]
+        when[:, 2] = -1
+        when[decided[:, h.H_WHAT] != h.RESERVED, 3:] = 0
+        if len(cycled):
+            when[:, 2] = cycled[np.searchsorted(cycled[:, h.H_INSTANT], when[:, 1]), h.H_PIECE]
+        run.journal.decided(when, names, counts, pieces, lacks)
+    if recorder.keep_intervals:
+        ended = happened[what == h.ENDED, h.H_ROW]
+        for row, held in zip(ended.tolist(), pieces_of(state, ended), strict=True):
+            recorder.ended(row, held, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
 
 
 def _write_all(

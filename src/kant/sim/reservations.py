@@ -85,12 +85,12 @@ def join(line: Table, count: int, row: int, priority: int, key: int) -> None:
 
 
 @compiled
-def close_up(line: Table, count: int, jobs: Table, begin: int) -> None:
-    """Remove those of the first `count` in line that run, or whose row is not before `begin`."""
+def close_up(line: Table, count: int, jobs: Table) -> None:
+    """Remove those of the first `count` in line that run."""
     kept = 0
     for i in range(count):
         row = line[i, L_ROW]
-        if row < begin and jobs[row, c.J_STATUS] != RUNNING:
+        if jobs[row, c.J_STATUS] != RUNNING:
             c.copy_row(line, i, line, kept)
             kept += 1
 

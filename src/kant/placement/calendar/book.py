@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.placement.topology.index import COLUMNS
@@ -75,3 +77,8 @@ class Book(NamedTuple):
     spans: Table
     arena: Table  # pieces that jobs hold, and stale ones
     pieces: Table  # rows of the arena
+
+
+def zeros(*shape: int) -> Table:
+    """Return an empty table."""
+    return np.zeros(shape, dtype=np.int64)

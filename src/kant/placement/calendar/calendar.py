@@ -39,6 +39,7 @@ from kant.placement.calendar.book import (
     Book,
     gang_of,
     rows_of,
+    zeros,
 )
 from kant.placement.calendar.commitments import COMMITMENT_WIDTH, L_CHANGE, L_GPUS, L_POOL, LEDGER_WIDTH, NEVER
 from kant.placement.calendar.counted import count_again, count_steps, first_count
@@ -65,7 +66,7 @@ from kant.placement.calendar.store import enter, make_ring, strike
 BOUND_CELLS = 1 << 23
 """Maximum number of bounds over all slots: 670 pairs of a demand and a duration class at 12,500 nodes, 67 MB."""
 
-_NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
+_NOTHING: Allocation = zeros(0, WIDTH)
 _TIGHT = np.zeros(0, dtype=np.bool_)  # no nodes without valid bounds
 
 Commitment = tuple[Allocation, int, int]
@@ -87,7 +88,7 @@ class Calendar:
         self._shapes = shapes
         self.held: dict[int, Commitment] = {}
         """What is committed, from when to when, by key."""
-        self._store: Table = np.zeros((16 * nodes, COMMITMENT_WIDTH), dtype=np.int64)
+        self._store: Table = zeros(16 * nodes, COMMITMENT_WIDTH)
         self.no_room = NoRoom(shapes)
         self._met = 0  # shapes of jobs whose gangs are in the book
         self._parts = 0  # rows of the book's parts
@@ -100,12 +101,12 @@ class Calendar:
         demands = shapes.demands
         self._book = Book(
             empty, table, ledgers,
-            used=_zeros(1), freed=make_ring(nodes), taken=make_ring(nodes), demands=demands,
-            most=_zeros(len(demands)) - 1, slots=_zeros(len(demands) + 1, SIZES) - 1,
-            bounds=_zeros(4, nodes), floors=_zeros(4, -(-nodes // BLOCK)), marks=_zeros(4, SLOT_WIDTH),
-            entries=_zeros(nodes, ENTRY_WIDTH), heap=_zeros(nodes + 1, 2), rows=_zeros(4, empty.shape[1]),
-            gangs=_zeros(16, GANG_WIDTH), parts=_zeros(16, PART_WIDTH), spans=_zeros(64, SPAN_WIDTH),
-            arena=_zeros(1024, WIDTH), pieces=_zeros(1),
+            used=zeros(1), freed=make_ring(nodes), taken=make_ring(nodes), demands=demands,
+            most=zeros(len(demands)) - 1, slots=zeros(len(demands) + 1, SIZES) - 1,
+            bounds=zeros(4, nodes), floors=zeros(4, -(-nodes // BLOCK)), marks=zeros(4, SLOT_WIDTH),
+            entries=zeros(nodes, ENTRY_WIDTH), heap=zeros(nodes + 1, 2), rows=zeros(4, empty.shape[1]),
+            gangs=zeros(16, GANG_WIDTH), parts=zeros(16, PART_WIDTH), spans=zeros(64, SPAN_WIDTH),
+            arena=zeros(1024, WIDTH), pieces=zeros(1),
         )  # fmt: skip
         self._give_up_slots()
 
@@ -212,7 +213,7 @@ class Calendar:
             held = [(key, allocation) for key, (allocation, _, _) in self.held.items() if key >= 0]
             lengths = [len(allocation) for _, allocation in held]
             ends = np.cumsum([0, *lengths])
-            arena = _zeros(2 * (int(ends[-1]) + pieces) + 1024, WIDTH)
+            arena = zeros(2 * (int(ends[-1]) + pieces) + 1024, WIDTH)
             if held:
                 np.concatenate([allocation for _, allocation in held], out=arena[: ends[-1]])
             book.spans[[key for key, _ in held], H_FIRST] = ends[:-1]
@@ -221,14 +222,13 @@ class Calendar:
         return book
 
     def tables(self, jobs: int, more: int) -> tuple[Book, Table, Table, Table]:
-        """Return what kernels need that plan by themselves: the book, the store, what has no room, and a table for what
-        is promised. There is room for jobs up to row `jobs`, and for `more` pieces."""
+        """Return the book, the store, what has no room and a table of promises, for `jobs` jobs and `more` pieces."""
         self.no_room.meet()
         self._meet_all()
         return self._room_for(jobs, more), self._store, self.no_room.table, self._pieces
 
     def follow(self, store: Table, held: dict[int, Allocation], now: int) -> None:
-        """Take in what kernels have planned up to `now`: jobs hold this, as long as the book says."""
+        """Take in what kernels planned up to `now`: jobs hold this, as long as the book says."""
         spans = self._book.spans[list(held), H_START : H_END + 1].tolist()
         lost = {key: one for key, one in self.held.items() if key < 0}
         self.held = lost | {row: (held[row], *span) for row, span in zip(held, spans, strict=True)}
@@ -246,13 +246,12 @@ class Calendar:
         """Find the earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
 
         None where there is none, such as behind commitments without an end, or for a gang that is not `reservable`.
-        Calls are quick while `not_before` does not decrease; one that decreases looks at every node. For a gang that
-        requires a level of the fabric each domain is searched in turn.
+        Calls are quick while `not_before` does not decrease. For a gang that requires a level of the fabric each domain
+        is searched in turn.
         """
         if not shape.reservable:
             return None
-        duration, best = min(max(duration, 1), FOREVER), None
-        book = self._met_by(shape)
+        duration, best, book = min(max(duration, 1), FOREVER), None, self._met_by(shape)
         column, domains = book.gangs.item(gang_of(shape.index), G_COLUMN), 1
         if column != ANYWHERE:
             domains = len(self._empty) if column == ONE_NODE else int(self._table[:, column].max(initial=-1)) + 1
@@ -266,11 +265,8 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """Return the first time from `not_before` on at which the gang's number of GPUs is free for `duration`.
-
-        They are counted in its pools, wherever they are: the gang need not have a place then. NEVER where there never
-        are enough.
-        """
+        """Return the first time from `not_before` on at which the gang's number of GPUs is free for `duration` in its
+        pools, wherever they are; NEVER: there is none."""
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
 
@@ -344,9 +340,8 @@ class Calendar:
     ) -> tuple[Allocation, list[int]] | None:
         """Find a place for a job at `start`, not before `now`, and move reservations for it.
 
-        `reserved` has those that may move, if they begin no earlier: job rows, and the indices of their shapes (-1:
-        stays where it is). Their starts do not change. None where there is no such place: then nothing has moved.
-        Otherwise what the job held is removed from the calendar.
+        `reserved` has job rows that may move if they begin no earlier, and the indices of their shapes (-1: it stays).
+        Their starts stay. None without such a place, and nothing has moved; else the job's own place is removed.
         """
         duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved, row)
         while True:
@@ -408,10 +403,10 @@ class Calendar:
         """Return the reservations that may move, by start (columns M_*). Makes room for their pieces and for jobs up to
         `row`, and adds the gangs of all jobs to the book."""
         self._meet_all()
-        rows = _zeros(0, 2) if reserved is None else reserved
+        rows = zeros(0, 2) if reserved is None else reserved
         if len(rows) > 1:
             rows = rows[np.lexsort((rows[:, 0], self._book.spans[rows[:, 0], H_START]))]
-        moves = _zeros(len(rows), MOVE_WIDTH)
+        moves = zeros(len(rows), MOVE_WIDTH)
         if len(rows):
             moves[:, :2] = rows
             moves[:, M_GANG] *= 2  # `gang_of` of jobs' shapes
@@ -465,9 +460,8 @@ class Calendar:
         self._book = book._replace(demands=demands, most=most, slots=slots)
 
     def _give_up_slots(self) -> None:
-        slots, bounds = self._book.slots, self._book.bounds
-        slots[:] = -1
-        slots[0, :2] = 0, 2 * bounds.size <= BOUND_CELLS
+        self._book.slots[:] = -1
+        self._book.slots[0, :2] = 0, 2 * self._book.bounds.size <= BOUND_CELLS
 
     def make_slots(self) -> None:
         """Double the number of slots."""
@@ -504,7 +498,3 @@ class Calendar:
             if used >= 0:
                 return self._pieces[:used].copy()
             self._pieces = np.zeros((2 * len(self._pieces), WIDTH), dtype=np.int64)
-
-
-def _zeros(*shape: int) -> Table:
-    return np.zeros(shape, dtype=np.int64)

@@ -139,7 +139,6 @@ def make_way(
     their new pieces in the arena. What the job held is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
-    # Locals, since each look at a field of a tuple counts all its tables as used.
     empty, table, demands, rows, used, freed, gangs = (
         book.empty,
         book.table,
@@ -223,7 +222,6 @@ def first_sooner(
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
     gangs, spans, arena = book.gangs, book.spans, book.arena
-    # Locals, since each look at a field of a tuple counts all its tables as used.
     empty, table, ledgers, demands, parts = book.empty, book.table, book.ledgers, book.demands, book.parts
     work = book.rows
     crowded = moves.shape[0] == 0
