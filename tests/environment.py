@@ -21,4 +21,5 @@ def fresh_environment(home: Path) -> dict[str, str]:
     return os.environ | {
         "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}", "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0",
         "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": "", "PYTEST_ADDOPTS": "-p no:cacheprovider",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # those of the tests of Kant are not installed beside a policy
     }  # fmt: skip

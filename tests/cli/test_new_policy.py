@@ -45,7 +45,8 @@ def test_a_package_of_another_kind_offers_its_policy_and_passes_its_tests(kind: 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", folder],
         cwd=tmp_path, capture_output=True, text=True,
-        env=os.environ | {"PYTHONPATH": str(folder), "NUMBA_DISABLE_JIT": "1", "PYTEST_ADDOPTS": ""},
+        env=os.environ | {"PYTHONPATH": str(folder), "NUMBA_DISABLE_JIT": "1", "PYTEST_ADDOPTS": "",
+                           "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
