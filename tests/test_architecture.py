@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kant"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PURE_ROOMS = ("insight", "reproduce", "scheduler", "queueing", "placement", "cluster", "model")
+POLICY_ROOMS = ("optimize", "placement", "queueing", "reproduce")
 
 SMELL, LONGEST, LONGEST_CYCLE = 300, 500, 110
 REASON = re.compile(r"^Long: \S+", re.MULTILINE)
@@ -89,6 +90,26 @@ def test_classes_and_modules_have_the_nouns_of_the_field() -> None:
         names += [(f"{_name(path)}: {name}", name) for name in CLASS.findall(path.read_text())]
     broken = sorted({where for where, name in names if _words(name) & BANNED or BASE_IMPL.search(name)})
     assert not broken
+
+
+def _policies(tree: ast.Module) -> list[str]:
+    """The classes with tags of their own: what `kant policies` lists."""
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(field, ast.AnnAssign) and field.value for field in node.body if _target(field) == "tags")
+    ]
+
+
+def _target(field: ast.stmt) -> str | None:
+    return field.target.id if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) else None
+
+
+def test_a_policy_is_one_class_in_one_file() -> None:
+    found = {_name(path): _policies(_tree(path)) for room in POLICY_ROOMS for path in (SOURCE / room).rglob("*.py")}
+    assert sum(map(len, found.values())) >= 30
+    assert not {path: classes for path, classes in found.items() if len(classes) > 1}
 
 
 def _impure(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -17,10 +17,11 @@ from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.workflow.exact import shortest
 from kant.optimize.workflow.generate import generate
 from kant.optimize.workflow.graph import Graph, makespan
-from kant.optimize.workflow.learned import LearnedRule
 from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.plan import plan
-from kant.optimize.workflow.policies import POLICIES, Rank
+from kant.optimize.workflow.policies import POLICIES
+from kant.optimize.workflow.policies.learned import LearnedRule
+from kant.optimize.workflow.policies.rank import Rank
 from kant.optimize.workflow.policy import WorkflowRule
 from kant.optimize.workflow.train import Generation, train
 

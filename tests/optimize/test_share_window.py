@@ -13,8 +13,8 @@ from tests.examples import examples
 
 from kant.model.adaptive import AdaptiveJob, EpochRun, plain_job
 from kant.optimize.share.policies import POLICIES
+from kant.optimize.share.policies.shockwave import best_counts, expected_left
 from kant.optimize.share.rounds import simulate
-from kant.optimize.share.shockwave import best_counts, expected_left
 from kant.optimize.share.training import TrainingProgress, speeds_of
 from kant.queueing.window import Window, WindowJob, fill, lay_out
 from kant.workload.shockwave import read_adaptive

@@ -16,10 +16,11 @@ from kant.model.errors import InputError
 from kant.optimize.workflow.board import Board
 from kant.optimize.workflow.file import workflow_toml
 from kant.optimize.workflow.generate import generate
-from kant.optimize.workflow.learned import LearnedRule
 from kant.optimize.workflow.load import WorkflowStream
 from kant.optimize.workflow.plan import plan, stream
-from kant.optimize.workflow.policies import POLICIES, Rank
+from kant.optimize.workflow.policies import POLICIES
+from kant.optimize.workflow.policies.learned import LearnedRule
+from kant.optimize.workflow.policies.rank import Rank
 from kant.optimize.workflow.train import WEIGHTS, train
 
 ETF = LearnedRule(**{name: -1.0 if name == "finish" else 0.0 for name in WEIGHTS})

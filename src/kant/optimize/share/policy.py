@@ -38,7 +38,7 @@ class Chooser(Protocol):
 
 
 class RoundPolicy(Protocol):
-    """A frozen class; its fields are its configuration."""
+    """A frozen class in a file of its own; its fields are its configuration."""
 
     source: ClassVar[str]
     tags: ClassVar[Tags]

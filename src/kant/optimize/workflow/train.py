@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.model.errors import InputError
-from kant.optimize.workflow.learned import LearnedRule
 from kant.optimize.workflow.load import WorkflowStream
-from kant.optimize.workflow.policies import Etf
+from kant.optimize.workflow.policies.etf import Etf
+from kant.optimize.workflow.policies.learned import LearnedRule
 
 Weights = NDArray[np.float64]
 

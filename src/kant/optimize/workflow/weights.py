@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from kant.model.errors import InputError
-from kant.optimize.workflow.learned import LearnedRule
+from kant.optimize.workflow.policies.learned import LearnedRule
 from kant.optimize.workflow.train import WEIGHTS
 from kant.toml_file import parse_tree, read_text
 

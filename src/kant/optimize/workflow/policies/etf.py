@@ -1,0 +1,27 @@
+"""ETF: earliest task first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kant.model.taxonomy import Tags
+from kant.optimize.workflow.board import Board, Key
+from kant.optimize.workflow.policy import STAGES
+
+
+@dataclass(frozen=True, slots=True)
+class Etf:
+    """Of all ready stages and all processors, the pair that ends first.
+
+    After J.-J. Hwang, Y.-C. Chow, F. D. Anger, C.-Y. Lee, SIAM J. Comput. 18(2), 1989, who take the pair that starts
+    first; on processors of several speeds the end is what counts, as DS3 (arXiv 2003.09016) has it.
+    """
+
+    source: ClassVar[str] = "J.-J. Hwang et al., SIAM J. Comput. 18(2), 1989; DS3, arXiv 2003.09016"
+    tags: ClassVar[Tags] = STAGES
+    whole: ClassVar[bool] = False
+
+    def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
+        (_, processor), key = min((board.earliest_finish(key), key) for key in open)
+        return key, processor
