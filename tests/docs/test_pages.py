@@ -112,6 +112,12 @@ def test_the_index_has_every_page_once() -> None:
     assert sorted(page for page in listed if page.parent == DOCS) == sorted(set(DOCS.glob("*.md")) - {index})
 
 
+def test_the_index_of_the_design_has_every_note_in_order() -> None:
+    index = DOCS / "design" / "README.md"
+    numbered = [link for link in links(index) if re.match(r"\d{4}-", link)]
+    assert numbered == sorted(path.name for path in index.parent.glob("[0-9]*.md"))
+
+
 def test_the_glossary_is_one_page_in_order() -> None:
     lines = (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines()
     words = [line.split("**")[1] for line in lines if line.startswith("| **")]

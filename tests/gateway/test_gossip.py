@@ -83,7 +83,7 @@ def test_the_port_is_taken_until_the_backends_close() -> None:
             backends = Backends(chosen, session, 1.0, None, gossip=first)
             await backends.open()
             there = Backends(chosen, session, 1.0, None, gossip=Gossip(chosen, ("127.0.0.1", first.port), []))
-            with pytest.raises(InputError, match=r"--gossip: expected an address that is free"):
+            with pytest.raises(InputError, match=r"--gossip: expected an address of this machine that is free"):
                 await there.open()
             there.close()
             backends.close()

@@ -53,6 +53,17 @@ class EngineOptions:
 
 ENGINE = EngineOptions()
 
+OPTIONS = {
+    "num_blocks": "--blocks",
+    "block_size": "--block-size",
+    "max_num_seqs": "--max-seqs",
+    "max_num_batched_tokens": "--max-tokens",
+    "speculative_method": "--speculative-method",
+    "num_speculative_tokens": "--speculative-tokens",
+    "acceptance": "--acceptance",
+}
+"""The options by vLLM's names of the settings, for messages."""
+
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
     """Return the settings of an engine; raises InputError if they are invalid."""
@@ -71,19 +82,22 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         tokens = kv_tokens(options.model, options.gpu, degree)
     if options.block_size < 1:
         raise InputError("--block-size", "a number of tokens from 1 on", options.block_size)
-    return EngineSettings(
-        latency,
-        options.blocks if options.blocks is not None else tokens // options.block_size + 1,
-        options.block_size,
-        options.max_seqs,
-        options.max_tokens,
-        options.prefix_cache,
-        swap=options.swap,
-        async_scheduling=options.async_scheduling,
-        speculative_method=options.speculative_method,
-        num_speculative_tokens=options.speculative_tokens,
-        acceptance=options.acceptance,
-    )
+    try:
+        return EngineSettings(
+            latency,
+            options.blocks if options.blocks is not None else tokens // options.block_size + 1,
+            options.block_size,
+            options.max_seqs,
+            options.max_tokens,
+            options.prefix_cache,
+            swap=options.swap,
+            async_scheduling=options.async_scheduling,
+            speculative_method=options.speculative_method,
+            num_speculative_tokens=options.speculative_tokens,
+            acceptance=options.acceptance,
+        )
+    except InputError as error:
+        raise InputError(OPTIONS[error.where], error.expected, error.got) from None
 
 
 def engine_about(options: EngineOptions) -> dict[str, Any]:

@@ -252,7 +252,7 @@ def route(
     address(listen, "--listen")
     spans, heard = _spans(otlp, "kant-router"), _heard(gossip_at, peers)
     chosen, choice = policy_named(policy), router_named(router)
-    other = None if shadow is None else router_named(shadow)
+    other = None if shadow is None else router_named(shadow, "--shadow")
     settings = engine_settings(engine)
     read = single_tenant if tenants is None else partial(read_tenants, tenants)
     allowed = read()
@@ -328,7 +328,7 @@ def pick(
     host = address(listen, "--listen")[0]
     heard = _heard(gossip_at, peers)
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
-    other, ejection = None if shadow is None else router_named(shadow), _ejection(eject_after, eject_s)
+    other, ejection = None if shadow is None else router_named(shadow, "--shadow"), _ejection(eject_after, eject_s)
     if shadow is not None and otlp is None:
         raise InputError("--shadow", "--otlp as well: a picker tells it in its spans", shadow)
 

@@ -221,10 +221,8 @@ def tenants(
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)
     drafted = proportional(jobs, machines.gpus)
-    about = (
-        f"# Queues of {jobs.name} on {machines.gpus:,} GPUs: quotas in proportion to GPU-hours. Unused quota is lent"
-    )
-    text = f"{about} to the others.\n\n{text_of(drafted)}"
+    about = f"# Queues of {jobs.name} on {machines.gpus:,} GPUs: quotas in proportion to GPU-hours."
+    text = f"{about} Unused quota is lent to the others.\n\n{text_of(drafted)}"
     write_text(text, out)
     if out is not None:
         made = f"{len(drafted.queues) - 1:,} queues with {machines.gpus:,} GPUs"

@@ -75,11 +75,13 @@ class Gossip(asyncio.DatagramProtocol):
         self.resolved = 0.0
 
     async def open(self) -> None:
-        """Start to tell and to hear; raises InputError if the address is taken."""
+        """Start to tell and to hear; raises InputError if the address is taken or elsewhere."""
         try:
             found = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, local_addr=self.listen)
         except OSError:
-            raise InputError("--gossip", "an address that is free", f"{self.listen[0]}:{self.listen[1]}") from None
+            raise InputError(
+                "--gossip", "an address of this machine that is free", f"{self.listen[0]}:{self.listen[1]}"
+            ) from None
         self.transport: asyncio.DatagramTransport = found[0]
         self.port = self.transport.get_extra_info("sockname")[1]
         self.telling = asyncio.create_task(self._tell())

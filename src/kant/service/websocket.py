@@ -1,6 +1,6 @@
 """A WebSocket client (RFC 6455) for Kant, with only the standard library. A message is a letter and bytes.
 
-Sending and receiving never block: the owner of a `OpenWebSocket` waits for its descriptor.
+Sending and receiving never block: the owner of an `OpenWebSocket` waits for its descriptor.
 """
 
 from __future__ import annotations

@@ -211,8 +211,8 @@ ROUTERS: dict[str, Callable[[], Router]] = {
 }
 
 
-def router_named(name: str) -> Router:
-    """Return a new router of that name; raises InputError listing those that exist."""
+def router_named(name: str, option: str = "--router") -> Router:
+    """Return a new router of that name; raises InputError listing those that exist, about `option`."""
     if name not in ROUTERS:
-        raise InputError("--router", f"one of {', '.join(ROUTERS)}", name)
+        raise InputError(option, f"one of {', '.join(ROUTERS)}", name)
     return ROUTERS[name]()
