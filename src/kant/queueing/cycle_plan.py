@@ -500,6 +500,11 @@ class CyclePlan:
             self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in ranked[order].tolist())))
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
+    def await_starts(self) -> None:
+        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota."""
+        if self.evictor is not None and self.lowest < FOREVER:
+            self.evictor.await_starts(self)
+
     def look_again(self) -> None:
         """Ask for a cycle when the next back-off ends; or at once for released replicas that were not tried."""
         self.wake_at(self.pending.back_offs.next_end())

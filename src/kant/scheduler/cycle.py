@@ -94,12 +94,10 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
         replace_lost_nodes(cycle, profile.discipline.quotas)
 
     # 4. The discipline tries the other jobs in the profile's order. Each needs a place for its whole gang within its
-    #    quota; the profile's preemption may free it. If there is none, the discipline decides: hold the job, let others
-    #    pass it, or reserve a place in time.
+    #    quota, which preemption may free. Else it holds the job, lets others pass it, or reserves a place in time.
     if state.pending or not profile.discipline.buckets:
         profile.discipline.run(cycle)
-        if cycle.evictor is not None and profile.discipline.buckets:
-            cycle.evictor.await_starts(cycle)
+        cycle.await_starts()
 
     # 5. Move victims that fit elsewhere.
     if cycle.victims and (profile.preemption is None or profile.preemption.move_victims):

@@ -169,11 +169,12 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
         shapes, tree = cycle.state.shapes.shapes, cycle.state.quota_usage.tree
         asks = cycle.by_share or (self.reclaim != "off" and tree is not None and len(tree.keys) > 0)
-        for row, index, *_ in cycle.pending.heads() if asks and cycle.lowest < FOREVER else ():
+        at = cycle.now + max(1, self.min_run_s * SECOND)
+        for row, index, *_ in cycle.pending.heads() if asks and not 0 <= cycle.plan.review_at <= at else ():
             shape = shapes[index]
             options = cycle.admission.options(row, shape) if cycle.limited else [shape]
             if shape.ask.preempts and any(self._may_evict(cycle, row, option, later=True) for option in options):
-                cycle.wake_at(cycle.now + max(1, self.min_run_s * SECOND))
+                cycle.wake_at(at)
                 break
 
     def forbids(
