@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kant.insight.diagnosis import Diagnosis
 from kant.insight.domain_choice import domain_choices
+from kant.insight.victims_too_large import victims_too_large
 from kant.metrics.live import Occupancy
 from kant.model.decision import Start
 from kant.model.event import (
@@ -65,6 +67,7 @@ def warm(profile: Profile) -> None:
     state.apply(NodeChanged(4, "n0", NodeStatus.IN_SERVICE))
     scheduler.cycle(4)
     domain_choices(scheduler, 3)
+    victims_too_large(Diagnosis(scheduler, 4), state.rows["large"])
     if profile.preemption is not None:  # the victims of a single pod
         rows, held = np.fromiter(state.running, np.int64, len(state.running)), list(state.running.values())
         nothing = np.zeros(len(rows), dtype=np.int64)
