@@ -214,7 +214,10 @@ def _closed(floor: NDArray[np.float64], own: NDArray[np.float64], ahead: NDArray
     """The part of the gap between the floor and a look ahead that a policy closes, on the weeks that have all three."""
     on = ~np.isnan(own + ahead)
     gap = (floor - ahead)[on].sum()
-    return f"{(floor - own)[on].sum() / gap:.0%}" if gap else "-"
+    if not gap:
+        return "-"
+    closed = (floor - own)[on].sum() / gap
+    return f"{closed:.0%}" if closed > -0.005 else "none"
 
 
 def _apart(differences: NDArray[np.float64]) -> str:

@@ -43,8 +43,12 @@ class EngineOptions:
     speculative_tokens: Annotated[
         int, Parameter(help="Tokens drafted for each request and step; 0: no speculation.", converter=whole)
     ] = 0
-    speculative_method: Annotated[str, Parameter(help="What drafts them: mtp, eagle, eagle3 or ngram.")] = "mtp"
-    acceptance: Annotated[float, Parameter(help="The chance that a draft is accepted, if those before it are.")] = 0.7
+    speculative_method: Annotated[
+        str | None, Parameter(help="What drafts them: mtp, eagle, eagle3 or ngram. Default: mtp.")
+    ] = None
+    acceptance: Annotated[
+        float | None, Parameter(help="The chance that a draft is accepted, if those before it are. Default: 0.7.")
+    ] = None
     swap: Annotated[
         bool,
         Parameter(help="Swap the KV of preempted requests to host memory, instead of computing it again.", negative=""),
@@ -82,6 +86,10 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         tokens = kv_tokens(options.model, options.gpu, degree)
     if options.block_size < 1:
         raise InputError("--block-size", "a number of tokens from 1 on", options.block_size)
+    method, acceptance = options.speculative_method, options.acceptance
+    for option, given in (("--speculative-method", method), ("--acceptance", acceptance)):
+        if given is not None and not options.speculative_tokens:
+            raise InputError(option, "--speculative-tokens as well", given)
     try:
         return EngineSettings(
             latency,
@@ -92,9 +100,9 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
             options.prefix_cache,
             swap=options.swap,
             async_scheduling=options.async_scheduling,
-            speculative_method=options.speculative_method,
+            speculative_method=method if method is not None else "mtp",
             num_speculative_tokens=options.speculative_tokens,
-            acceptance=options.acceptance,
+            acceptance=acceptance if acceptance is not None else 0.7,
         )
     except InputError as error:
         raise InputError(OPTIONS[error.where], error.expected, error.got) from None
