@@ -186,7 +186,7 @@ def policies(*, json: Json = False) -> None:
     from kant.serving.latency import about as latency_about
     from kant.serving.latency import combinations, kv_tokens
     from kant.serving.policies import POLICIES
-    from kant.serving.router import ROUTERS
+    from kant.serving.routers import ROUTERS
 
     found: dict[str, list[dict[str, Any]]] = {
         "policies": [{"policy": name, "about": _about(kind)} for name, kind in POLICIES.items()],
@@ -240,7 +240,7 @@ def _about(kind: object) -> str:
 def _known(pairs: list[tuple[str, str]]) -> None:
     """Raise InputError for unknown names before anything is computed."""
     from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
 
     for policy, router in pairs:
         policy_named(policy)
@@ -276,7 +276,7 @@ def _run(
     from kant.serving.fleet import settings_under
     from kant.serving.fleet import simulate as run
     from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
     from kant.serving.signals import said
     from kant.serving.summary import Objectives, summarise
 

@@ -21,7 +21,7 @@ from kant.serving.fleet import simulate
 from kant.serving.policies import policy_named
 from kant.serving.read import MooncakeLine, mooncake_lines, mooncake_requests
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 from kant.serving.source import read_bytes
 from kant.serving.summary import Objectives, Served
 
