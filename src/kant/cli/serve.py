@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
 from kant.cli.serve_capacity import capacity, removal
-from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
+from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings, speculation_of
 from kant.cli.serve_fit import fit
 from kant.cli.serve_replay import gate, whatif
 from kant.cli.serve_route import mock, pick, route
@@ -284,5 +284,11 @@ def _run(
     signals = said(coming, settings.prefix_cache, {policy: rule, router: way})
     served = run(coming, settings, setup.engines, rule, way, seed)
     summary = summarise(served, Objectives(setup.ttft, setup.tpot))
-    ahead = settings_under(settings, rule).async_scheduling
-    return {"policy": policy, "router": router, "async_scheduling": ahead, "signals": signals, **summary}, served
+    about = {
+        "policy": policy,
+        "router": router,
+        "async_scheduling": settings_under(settings, rule).async_scheduling,
+        "speculation": speculation_of(settings),
+        "signals": signals,
+    }
+    return {**about, **summary}, served
