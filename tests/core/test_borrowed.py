@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba.core.runtime import rtsys
+from numba.core.runtime import _nrt_python, rtsys
 
 from kant.compiled import compiled, inlined
 
@@ -20,8 +21,11 @@ class Pair(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("KANT_CACHE_DIR", str(tmp_path))
+    _nrt_python.memsys_enable_stats()
+    yield
+    _nrt_python.memsys_disable_stats()
 
 
 @inlined
@@ -33,13 +37,17 @@ def longer(pair: Pair, most: int) -> Array:
 
 def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair, int]:
     left, right = pair
+    own = longer(pair, 9)
+    tail = own[2:]  # the last to hold it
     row, kept, total = table[0], table[0], 0
     for i in range(times):
         kept = longer(Pair(right, left), i + 2)  # assigned twice: it owns
         left, right = right, kept
         part = table[i % table.shape[0]]
-        total += part[0] + left[0]
-    return row, kept, Pair(pair.right, right), total
+        few = table[np.array([0, 1]), i % 2]  # a copy
+        total += part[0] + left[0] + few[1]
+    total += part[1] if times > 0 else 0
+    return row, kept, Pair(pair.right, tail), total
 
 
 def test_what_a_kernel_returns_outlives_its_arguments_and_nothing_is_kept_for_ever() -> None:
