@@ -77,16 +77,16 @@ class LocalOrders:
         Its other conditions (dependencies, a begin time, being held) are ignored.
         """
         self._check(submission, who, "submit")
-        cluster = self.driver.settings.cluster
-        check_room(submission, cluster)
+        settings = self.driver.settings
+        check_room(submission, settings)
         if submission.array:
             raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
-        submission = counted(limited(submission, self.driver.settings.queue_config), cluster.nodes)
+        submission = counted(limited(submission, settings.queue_config), settings.cluster.nodes)
         core, _ = self.questions.present()
         record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
-        return await trial_answer(
-            core, self.questions.forecasts.forecaster, job_of(record, TRIAL, core.now, self.driver.jobs.nodes)
-        )
+        jobs = self.driver.jobs
+        job = job_of(record, TRIAL, core.now, jobs.nodes, jobs.shared_power)
+        return await trial_answer(core, self.questions.forecasts.forecaster, job)
 
     async def submit_workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
         """Queue all stages of a workflow, or none: all are validated first, and then written in one transaction. Raises
@@ -100,7 +100,7 @@ class LocalOrders:
             where = f"stage {submission.stage.stage if submission.stage is not None else place}"
             try:
                 self._check(submission, who, "workflow")
-                check_room(submission, driver.settings.cluster)
+                check_room(submission, driver.settings)
             except InputError as error:
                 if type(error) is not InputError:  # a ForbiddenError
                     raise
@@ -129,7 +129,7 @@ class LocalOrders:
             submission = msgspec.structs.replace(line.job, env=batch.env | line.job.env)
             try:
                 self._check(submission, who, "batch")
-                check_room(submission, driver.settings.cluster)
+                check_room(submission, driver.settings)
             except ForbiddenError:
                 raise
             except InputError as error:
@@ -144,7 +144,7 @@ class LocalOrders:
         """Queue slots that have no job yet (local/slots.py). Raises InputError."""
         self.driver.check_writing()
         self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
-        check_room(slot, self.driver.settings.cluster)
+        check_room(slot, self.driver.settings)
         self._check_count(count)
         now = self.driver.clock.micros()
         records = [record for _ in range(count) for record in self._records(slot, who, now)]
