@@ -27,9 +27,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
         assigns = [inst for block in self.blocks.values() for inst in block.find_insts(ir.Assign)]
         times = Counter(inst.target.name for inst in assigns)
         rest, self._borrowing = [inst for inst in assigns if times[inst.target.name] == 1], set[str]()
-        found = [None]
-        while found:
-            found = [inst for inst in rest if self._borrows(inst.value)]
+        while found := [inst for inst in rest if self._borrows(inst.value)]:
             self._borrowing.update(inst.target.name for inst in found)
             rest = [inst for inst in rest if inst.target.name not in self._borrowing]
 
