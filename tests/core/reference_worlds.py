@@ -81,14 +81,10 @@ class Watched(Harness):
             self.differences.append(found)
 
     def _let_pass(self, now: int) -> None:
-        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own.
-
-        Except with budgets: running jobs spend them, which changes the order, and no cycle is asked for that.
-        """
+        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own."""
         last, self._asked = self._asked, max(now, self._asked)
         refused = any(isinstance(event, JobRefused) for event in self.events[self._known :])
-        budgets = any(queue.budget is not None for queue in self.reference.world.queues.queues)
-        if now - 1 <= last or refused or budgets or not self.own_places or self.differences:
+        if now - 1 <= last or refused or not self.own_places or self.differences:
             return  # a driver that refuses asks for a cycle itself
         more = self.reference.decide(now - 1)
         groups = {name: len(live.job.groups) for name, live in self.reference.world.waiting.items()}

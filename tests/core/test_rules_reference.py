@@ -68,6 +68,7 @@ def draw_rules(draw: np.random.Generator, wide: bool) -> PodRules:
         tuple(PodAffinity(str(draw.choice(CLASSES)), topology()) for _ in some(1)) if wide else (),
         tuple(TopologySpread(*of, *limits) for of, limits in spread.items()) if wide else (),
         tuple((name, int(draw.integers(0, 3))) for name in AMOUNTS if draw.integers(4) == 0),
+        (("power", int(draw.integers(1, 4)), int(draw.integers(2, 9))),) if wide and draw.integers(3) == 0 else (),
     )
 
 
