@@ -133,6 +133,46 @@ def test_code_depends_on_the_fields_of_the_tuples_that_it_makes() -> None:
     assert depends_on("x y") == depends_on("x y") != depends_on("y x")
 
 
+CALLED = """
+from kant.compiled import compiled, inlined
+@compiled
+def callee(x, known):
+    if x > {most}:
+        raise ValueError("too much")
+    return x + 1 if known else x
+@inlined
+def between(x):
+    return callee(x, True)
+@compiled
+def caller(x):
+    return between(x) + callee(2, False) + callee(7, x > 3)
+print(caller(5))
+try:
+    caller(1000)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_kernel_is_compiled_once_and_not_into_those_that_call_it(tmp_path: Path) -> None:
+    def kept() -> dict[str, list[Path]]:
+        return {name: [*tmp_path.rglob(f"*{name}-*.code")] for name in ("callee", "caller")}
+
+    two = tmp_path / "two.py"
+    two.write_text(CALLED.format(most=99))
+    assert imported(tmp_path) == ["16", "too much", "2 0"], "one callee, whatever constants it is called with"
+    for _ in range(2):  # the second time the caller's file is there, but not what it calls
+        (file,) = kept()["callee"]
+        assert imported(tmp_path) == ["16", "too much", "0 1"], "the callee comes with its caller"
+        file.unlink()
+        assert imported(tmp_path) == ["16", "too much", "2 0"], "the symbol of a kernel is the same in each process"
+    two.write_text(CALLED.format(most=9))
+    assert imported(tmp_path) == ["16", "too much", "2 0"]
+    assert [len(files) for files in kept().values()] == [2, 2]
+    (caller, *_), (callee, *_) = kept()["caller"], kept()["callee"]
+    assert b"too much" in callee.read_bytes() and b"too much" not in caller.read_bytes()
+
+
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
     said = imported(tmp_path, 3)

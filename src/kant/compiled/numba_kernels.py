@@ -11,10 +11,11 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core.config import _OptLevel
 from numba.core.registry import cpu_target
+from numba.core.types import unliteral
 
-from kant.compiled.compiler import KernelCompiler
 from kant.compiled.inner import InnerCompiler, InnerType
 from kant.compiled.kept import KeptCode
+from kant.compiled.unit import UnitCompiler
 from kant.compiled.work import work
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -32,11 +33,11 @@ _waits_for_none: set[int] = set()
 
 def compiled(function: F) -> F:
     """Compile `function` at its first call with each set of argument types, and cache the result on disk."""
-    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
+    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=UnitCompiler)(function)
     if kernel is function:
         return function
     kernel._cache = kept = KeptCode(function)
-    compile_for = kernel._compile_for_args
+    compile_for, template = kernel._compile_for_args, kernel.get_call_template
 
     def code_for(*args: Any) -> Any:
         if get_ident() in _waits_for_none:
@@ -49,6 +50,8 @@ def compiled(function: F) -> F:
             work.cpu_s += time.process_time() - began
 
     kernel._compile_for_args = code_for  # what Numba calls without code for the types of a call
+    # A kernel that calls it with a constant needs no code of its own for that.
+    kernel.get_call_template = lambda args, kws: template([unliteral(arg) for arg in args], kws)
     return cast(F, kernel)
 
 
