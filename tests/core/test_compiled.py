@@ -61,7 +61,7 @@ def test_the_first_gang_has_room_for_all_its_pieces_however_wide_it_is() -> None
 
 
 TWO_KERNELS = """
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once as compiled, inlined
 LIMIT = {limit}
 @inlined
 def part(x):
@@ -134,7 +134,7 @@ def test_code_depends_on_the_fields_of_the_tuples_that_it_makes() -> None:
 
 
 CALLED = """
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once as compiled, inlined
 @compiled
 def callee(x, known):
     if x > {most}:
@@ -185,13 +185,14 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
 SATURATED = """
 import sys
 from benchmarks.traces import saturated
-from kant.compiled import work
+from kant.compiled import ahead, work
 from kant.scheduler.profile import builtin_profile
 from kant.sim.warm import warm_up
 warm_up(builtin_profile(sys.argv[1]))
-ahead = work.compiled + work.found
-saturated(days=3).simulate(sys.argv[1])
-print(ahead, work.compiled + work.found)
+made = work.compiled + work.found
+with ahead():
+    saturated(days=3).simulate(sys.argv[1])
+print(made, work.compiled + work.found)
 """
 
 

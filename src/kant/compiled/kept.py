@@ -16,7 +16,7 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,9 @@ KEPT = 128
 
 FORMAT = 2
 """Of a file: a change makes older ones unknown."""
+
+CPU_S_PER_BYTE = 5e-5
+"""CPU seconds of compilation for each byte of what a kernel depends on, as text."""
 
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
 _FOREIGN = ("numba.", "numpy.", "builtins.", "math.", "_heapq.")
@@ -67,7 +70,19 @@ class KeptCode(NullCache):  # type: ignore[misc]
         except _UnknownError:
             return None
         compiler = [FORMAT, sys.version_info[:2], numba.__version__, int(numba.config.OPT)]
-        return hashlib.blake2b(repr([*compiler, parts]).encode()).digest()
+        text = repr([*compiler, parts]).encode()
+        self._length = len(text)
+        return hashlib.blake2b(text).digest()
+
+    @property
+    def compile_s(self) -> float:
+        """About how many CPU seconds it takes to compile the kernel with all that it calls."""
+        return CPU_S_PER_BYTE * self._length if self._depends_on is not None else 0.0
+
+    def is_there(self, types: Iterable[Any], context: Any) -> bool:
+        """Return whether the kernel is cached for arguments of these types."""
+        name = self._name(tuple(types), context)
+        return name is not None and (name in _units or any((folder / name).exists() for folder in folders()))
 
     def digest(self, types: tuple[Any, ...], context: Any) -> str | None:
         """Return what the kernel depends on for arguments of these types; None if that is unknown."""
@@ -110,7 +125,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
             name = None
         _files[symbol] = name or ""
         if name is not None:
-            _units[name] = result
+            _units[name] = result._replace(metadata=None)  # else Numba would write it twice
             # Its annotated source serves only to debug Numba, and contains addresses of this process.
             data = dumps((needs, result._replace(type_annotation="")._reduce()))
             for folder in folders():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kant.compiled import ahead
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.domain_choice import domain_choices
 from kant.insight.victims_too_large import victims_too_large
@@ -30,6 +31,7 @@ from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 
 
+@ahead()
 def warm(profile: Profile) -> None:
     """Let a small cluster make the decisions of a large one: pods, whole nodes, gangs, in one leaf too, partial gangs.
 
