@@ -22,7 +22,7 @@ from types import CodeType
 import kant
 from benchmarks import traces
 from benchmarks.traces import Trace
-from kant.compiled import ahead
+from kant.compiled import compiling_ahead
 
 TRACES: dict[str, Callable[[], Trace]] = {
     "idle-fifo": traces.idle,
@@ -70,7 +70,7 @@ class Calls:
 
 def count(trace: Trace) -> Calls:
     """Run `trace` twice and count the calls of the second run: the first compiles and fills caches."""
-    with ahead():
+    with compiling_ahead():
         trace.simulate()
     profile = Profile(builtins=False)
     collects = gc.isenabled()

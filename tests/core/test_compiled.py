@@ -185,12 +185,12 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
 SATURATED = """
 import sys
 from benchmarks.traces import saturated
-from kant.compiled import ahead, work
+from kant.compiled import compiling_ahead, work
 from kant.scheduler.profile import builtin_profile
 from kant.sim.warm import warm_up
 warm_up(builtin_profile(sys.argv[1]))
 made = work.compiled + work.found
-with ahead():
+with compiling_ahead():
     saturated(days=3).simulate(sys.argv[1])
 print(made, work.compiled + work.found)
 """

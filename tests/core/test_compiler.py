@@ -13,7 +13,7 @@ import pytest
 from numba.core.types.functions import BaseFunction
 from tests.patience import PATIENCE_S
 
-from kant.compiled import ahead, as_written, compiled, compiled_at_once, compiler, inlined
+from kant.compiled import as_written, compiled, compiled_at_once, compiler, compiling_ahead, inlined
 
 
 @inlined
@@ -131,5 +131,5 @@ def test_a_kernel_that_is_not_kept_runs_as_plain_python_for_as_long_as_compiling
     again = made(3)
     assert again[1](1, 2) == 6 and len(again[1].signatures) == 1, "it is kept now"
     inner, outer = made(5)
-    with ahead():
+    with compiling_ahead():
         assert outer(1, 2) == 10 and len(outer.signatures) == 1

@@ -55,7 +55,7 @@ async def test_the_collector_leaves_out_the_state_that_there_is_and_takes_the_on
 CHANGES = """
 import asyncio
 from benchmarks.kubernetes_turns import KINDS, Rig
-from kant.compiled import ahead, work
+from kant.compiled import compiling_ahead, work
 from kant.live.warm import warm
 from kant.scheduler.profile import builtin_profile
 warm(builtin_profile("kant"))
@@ -65,7 +65,7 @@ async def play():
     asyncio.create_task(rig.driver.effects.run())
     for turn in range(4 * len(KINDS)):
         await rig.happen(KINDS[turn % len(KINDS)], turn)
-with ahead():
+with compiling_ahead():
     asyncio.run(play())
 print(made, work.compiled + work.found)
 """

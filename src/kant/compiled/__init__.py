@@ -20,8 +20,8 @@ import os
 from kant.compiled.work import work
 
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-    from kant.compiled.plain import ahead, as_written, compiled, compiled_at_once, inlined, merged
+    from kant.compiled.plain import as_written, compiled, compiled_at_once, compiling_ahead, inlined, merged
 else:
-    from kant.compiled.numba_kernels import ahead, as_written, compiled, compiled_at_once, inlined, merged
+    from kant.compiled.numba_kernels import as_written, compiled, compiled_at_once, compiling_ahead, inlined, merged
 
-__all__ = ["ahead", "as_written", "compiled", "compiled_at_once", "inlined", "merged", "work"]
+__all__ = ["as_written", "compiled", "compiled_at_once", "compiling_ahead", "inlined", "merged", "work"]

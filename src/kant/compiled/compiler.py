@@ -16,7 +16,10 @@ from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.typed_passes import NativeLowering
 from numba.core.types.functions import BaseFunction
+
+from kant.compiled.borrowed import BorrowingLowering
 
 _signatures: dict[Any, Any] = {}
 """Signatures of Numba's functions, by the function and the types of its arguments."""
@@ -40,7 +43,11 @@ class KernelCompiler(CompilerBase):  # type: ignore[misc]
         return super()._compile_bytecode()
 
     def define_pipelines(self) -> list[Any]:
-        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+        steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        steps.add_pass_after(BorrowingLowering, NativeLowering)
+        steps.passes = [step for step in steps.passes if step[0] is not NativeLowering]
+        steps.finalize()
+        return [steps]
 
 
 @contextmanager

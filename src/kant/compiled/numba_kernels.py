@@ -96,7 +96,7 @@ def as_written() -> Iterator[None]:
 
 
 @contextmanager
-def ahead() -> Iterator[None]:
+def compiling_ahead() -> Iterator[None]:
     """Compile each kernel at its first call in this thread: what follows shall not wait, or is measured."""
     with _marked(_ahead):
         yield

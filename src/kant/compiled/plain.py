@@ -31,4 +31,4 @@ def as_written() -> Iterator[None]:
     yield
 
 
-ahead = as_written
+compiling_ahead = as_written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.compiled import ahead
+from kant.compiled import compiling_ahead
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.profile import Profile
@@ -14,7 +14,7 @@ from kant.sim.run import Run, RunHooks
 from kant.workload.workload import make_workload
 
 
-@ahead()
+@compiling_ahead()
 def warm_up(profile: Profile) -> None:
     """Run a handful of jobs, so that later runs include no compilation. Has no other effect.
 
