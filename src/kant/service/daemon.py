@@ -326,7 +326,7 @@ async def _compiled(profile: Profile) -> None:
     def work() -> None:
         error: BaseException | None = None
         try:
-            warm(profile)
+            warm(profile, ahead=True)
         except BaseException as found:
             error = found
         with suppress(RuntimeError):  # the loop is closed
