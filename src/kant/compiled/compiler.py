@@ -14,7 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.typed_passes import NativeLowering
 from numba.core.types.functions import BaseFunction
+
+from kant.compiled.borrowed import BorrowingLowering
 
 _signatures: dict[Any, Any] = {}
 """Signatures of Numba's functions, by the function and the types of its arguments."""
@@ -30,7 +33,11 @@ class KernelCompiler(CompilerBase):  # type: ignore[misc]
             return super().compile_extra(func)
 
     def define_pipelines(self) -> list[Any]:
-        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+        steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        steps.add_pass_after(BorrowingLowering, NativeLowering)
+        steps.passes = [step for step in steps.passes if step[0] is not NativeLowering]
+        steps.finalize()
+        return [steps]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from kant.compiled.borrowed import MACHINE_CODE
 from kant.compiled.folders import folders
 from kant.compiled.turn import Turn
 from kant.compiled.work import work
@@ -52,7 +53,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
             parts = list(_reached(self._kernel))
         except _UnknownError:
             return None
-        compiler = [sys.version_info[:2], numba.__version__, int(numba.config.OPT)]
+        compiler = [sys.version_info[:2], numba.__version__, int(numba.config.OPT), MACHINE_CODE]
         return hashlib.blake2b(repr([*compiler, parts]).encode()).digest()
 
     def _name(self, signature: Any, context: Any) -> str | None:
