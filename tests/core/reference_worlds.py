@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tests.core.reference import Reference, compare
+from tests.core.reference.places import SCORES, place
+from tests.core.reference.world import ReferenceWorld, Room
 from tests.core.tenant_runs import USERS, draw_queues
 
 from kant.model.decision import Plan
@@ -35,9 +38,6 @@ from kant.scheduler.profile import Profile
 from kant.testing import Harness, at_random, make_profile
 from kant.testing.drawn import MODELS, QUEUES, generator
 from kant.testing.harness import never
-from kant.testing.reference import Reference, compare
-from kant.testing.reference.places import SCORES, place
-from kant.testing.reference.world import ReferenceWorld, Room
 
 DISCIPLINES: dict[str, Any] = {
     "strict": "strict",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.core.reference import Reference
 from tests.core.reference_worlds import DISCIPLINES, RIGHTS, Watched, crowded_run, filling_run, watched_run
 from tests.examples import examples
 
@@ -17,7 +18,6 @@ from kant.model.units import SECOND
 from kant.scheduler.profile import builtin_profile
 from kant.testing import make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
-from kant.testing.reference import Reference
 
 SEEDS = st.integers(0, 10**9)
 

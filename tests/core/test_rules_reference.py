@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.core.reference.places import may_stand
+from tests.core.reference.world import ReferenceWorld
 from tests.core.reference_worlds import DISCIPLINES, RIGHTS, Watched
 from tests.examples import examples
 
@@ -32,8 +34,6 @@ from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile, builtin_profile
 from kant.testing import Harness, make_profile
 from kant.testing.drawn import generator
-from kant.testing.reference.places import may_stand
-from kant.testing.reference.world import ReferenceWorld
 
 SEEDS = st.integers(0, 10**9)
 CLASSES = ("web", "db", "!web")

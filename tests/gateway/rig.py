@@ -31,7 +31,7 @@ from kant.serving.engine import EngineSettings
 from kant.serving.latency import latency_model
 from kant.serving.policies import policy_named
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 KANT = (sys.executable, "-m", "kant")
 SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 60, 16, 8, 256, async_scheduling=True)

@@ -20,7 +20,7 @@ from kant.gateway.gossip import Gossip
 from kant.gateway.looks import looked
 from kant.gateway.scrape import Scraped
 from kant.model.errors import InputError
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 URLS = ["http://a", "http://b", "http://c"]
 HERE = ("127.0.0.1", 0)

@@ -19,7 +19,7 @@ from kant.gateway.dispatch import Dispatcher
 from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 pytestmark = pytest.mark.service
 CACHED = replace(SETTINGS, num_blocks=400, prefix_cache=True)

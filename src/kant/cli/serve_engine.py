@@ -108,6 +108,14 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         raise InputError(OPTIONS[error.where], error.expected, error.got) from None
 
 
+def speculation_of(settings: EngineSettings) -> dict[str, Any] | None:
+    """Return what a summary says of the drafts of an engine: None where there are none."""
+    if not settings.num_speculative_tokens:
+        return None
+    method, tokens = settings.speculative_method, settings.num_speculative_tokens
+    return {"method": method, "tokens": tokens, "acceptance": settings.acceptance}
+
+
 def engine_about(options: EngineOptions) -> dict[str, Any]:
     """Return the facts of the engines for a summary: the model, its GPU, and how well their latency was checked."""
     from kant.serving.fit import read_latency

@@ -229,7 +229,7 @@ def route(
     from kant.gateway.timeouts import Timeouts
     from kant.serving.policies import policy_named
     from kant.serving.predictor import LengthRanker
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
 
     _log()
     urls, source = _where(backends, service, port, kube)
@@ -315,7 +315,7 @@ def pick(
     from kant.gateway.server import address, run
     from kant.gateway.shadow import ShadowedDispatcher
     from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
 
     _log()
     followed = None if pool is None else _pool(pool, backends or service or port, kube)

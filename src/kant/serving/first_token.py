@@ -80,7 +80,7 @@ def prefix_costs(
     loads: Table, rows: Table, late: Times, had: Table, block_tokens: float, adapter: int, adapter_ms: float, few: int,
     latency: Times, budget: int, prompt: int, out: Times,
 ) -> None:  # fmt: skip
-    """Write the cost of `kant.serving.prefix.PrefixAware` on each engine, which has so many blocks of the prompt."""
+    """Write the cost of `routers.prefix.PrefixAware` on each engine, which has so many blocks of the prompt."""
     for i in range(len(rows)):
         load = loads[rows[i]]
         cached = min(int((had[i] - adapter) * block_tokens), prompt - 1) if had[i] > adapter else 0

@@ -18,7 +18,7 @@ from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
 from kant.serving.prefix_index import block_tokens
 from kant.serving.requests import Requests
-from kant.serving.router import RoundRobin
+from kant.serving.routers.round_robin import RoundRobin
 from kant.serving.routing import HOLD, TICK_S, Incoming, Overtaking, Router, decide
 from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served

@@ -14,12 +14,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.columns import Table
 from kant.serving.engine import Engine, EngineSettings
 from kant.serving.latency import LatencyModel
-from kant.serving.source import read_bytes
 
 VOCABULARY = 997
 """The number of different tokens in recorded prompts."""

@@ -11,7 +11,7 @@ departs from the rule, and not whether the rule is a good one.
 oracle of their own, `tests/core/textbook.py`.
 """
 
-from kant.testing.reference.compare import compare, decisions_of
-from kant.testing.reference.scheduler import Reference
+from tests.core.reference.compare import compare, decisions_of
+from tests.core.reference.scheduler import Reference
 
 __all__ = ["Reference", "compare", "decisions_of"]

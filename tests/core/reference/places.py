@@ -12,6 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from itertools import product
 
+from tests.core.reference.preferences import best
+from tests.core.reference.rules import NO_RULES, allows, members_near, rules_of
+from tests.core.reference.world import Pieces, Room
+
 from kant.model.job import Demand, Job
 from kant.model.placement import GROUP, PODS
 from kant.model.preference import Preferences
@@ -19,9 +23,6 @@ from kant.model.rules import PodAffinity
 from kant.model.units import GPU
 from kant.placement.preference_scores import PreferenceWeights
 from kant.testing.naive import admits
-from kant.testing.reference.preferences import best
-from kant.testing.reference.rules import NO_RULES, allows, members_near, rules_of
-from kant.testing.reference.world import Pieces, Room
 
 Score = Callable[[Room], int]
 

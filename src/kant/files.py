@@ -1,9 +1,10 @@
-"""Opens a trace: a plain or gzip file, with one sentence for every way in which it can be unreadable."""
+"""Files: read plain or gzip, with one sentence for each way in which one can be unreadable, and replaced as a whole."""
 
 from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,12 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         raise InputError(str(path), "a path without NUL characters") from error
 
 
+def read_bytes(path: Path) -> bytes:
+    """The whole content of `path`. Raises InputError as `open_bytes` does."""
+    with open_bytes(path) as stream:
+        return stream.read()
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
     """As `open_bytes`, decoded as UTF-8 (a byte-order mark is skipped); other encodings are an InputError."""
@@ -62,3 +69,20 @@ def head(path: Path) -> bytes:
     """The first 64 KiB of the content, to detect the format. Raises InputError as `open_bytes` does."""
     with open_bytes(path) as stream:
         return stream.read(HEAD)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file with these permissions, less the umask, that replaces `path` once the block has written it whole.
+
+    It is on disk then, and survives a crash of the machine; if the block fails, `path` stays as it was. Raises OSError.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

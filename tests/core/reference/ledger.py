@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+from tests.core.naive_quota import Key, NaiveQuotas
+from tests.core.reference.world import Pieces, ReferenceWorld
+
 from kant.model.job import Job
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
-from kant.testing.naive_quota import Key, NaiveQuotas
-from kant.testing.reference.world import Pieces, ReferenceWorld
 
 Amounts = dict[Key, int]
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from tests.core.reference.ledger import BORROWING, Amounts, ReferenceLedger
+from tests.core.reference.world import LiveJob, ReferenceWorld
+
 from kant.model.job import Job
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.preemption.policy import Preemption
-from kant.testing.reference.ledger import BORROWING, Amounts, ReferenceLedger
-from kant.testing.reference.world import LiveJob, ReferenceWorld
 
 Key = tuple[tuple[int, int], int, int, int, tuple[int, ...]]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.core.reference.world import LiveJob, ReferenceWorld
+
 from kant.model.job import Job
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, GPU
 from kant.queueing.order import Order
 from kant.queueing.orders.sjf import Sjf
-from kant.testing.reference.world import LiveJob, ReferenceWorld
 
 
 def rank(world: ReferenceWorld, order: Order, live: LiveJob, running: Sequence[Job]) -> tuple[object, ...]:

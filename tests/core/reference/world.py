@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
+from tests.core.reference.rules import NodeCounts, rules_of
 
 from kant.model import event as ev
 from kant.model.job import Job
@@ -15,7 +16,6 @@ from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import DAY, HOUR
 from kant.testing.naive import admits
-from kant.testing.reference.rules import NodeCounts, rules_of
 
 NO_NODE = Node("", 0, cpu=0, memory=0)
 

@@ -19,7 +19,7 @@ import numpy as np
 from kant.model.errors import InputError
 from kant.model.taxonomy import Tags, tagged
 from kant.serving.columns import Times
-from kant.serving.impact import impacts
+from kant.serving.routers.impact import impacts
 from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Sites
 

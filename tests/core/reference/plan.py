@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
+from tests.core.reference.allocator import OwnPlaces
+from tests.core.reference.holds import holders_of, start_beside
+from tests.core.reference.late_heads import serve_late_heads
+from tests.core.reference.ledger import Amounts, ReferenceLedger
+from tests.core.reference.order import rank
+from tests.core.reference.rights import ReferenceRights, Victim, best, preference
+from tests.core.reference.rules import without_preferences
+from tests.core.reference.world import LiveJob, Pieces, ReferenceWorld
+
 from kant.model.units import SECOND
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.strict import Strict
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.profile import Profile
-from kant.testing.reference.allocator import OwnPlaces
-from kant.testing.reference.holds import holders_of, start_beside
-from kant.testing.reference.late_heads import serve_late_heads
-from kant.testing.reference.ledger import Amounts, ReferenceLedger
-from kant.testing.reference.order import rank
-from kant.testing.reference.rights import ReferenceRights, Victim, best, preference
-from kant.testing.reference.rules import without_preferences
-from kant.testing.reference.world import LiveJob, Pieces, ReferenceWorld
 
 Said = tuple[str, str, object]
 """A decision as (what, job, details): for a start the pods by node, for an eviction whether the job moves."""

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import floor
 
+from tests.core.reference.rules import domain_of
+from tests.core.reference.world import Room
+
 from kant.model.node import Node
 from kant.model.preference import LikedPods, LikedSpread, Preferences
 from kant.placement.preference_scores import PreferenceWeights
-from kant.testing.reference.rules import domain_of
-from kant.testing.reference.world import Room
 
 Marks = dict[int, Fraction]
 """The mark of each node, by its row."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.core.reference.allocator import Differs, OwnPlaces, PlacesOf
+from tests.core.reference.places import SCORES
+from tests.core.reference.plan import ReferencePlan, Said
+from tests.core.reference.world import Pieces, ReferenceWorld
+
 from kant.model.event import Event
 from kant.model.node import ClusterSpec
 from kant.queueing.disciplines.backfill import Backfill
@@ -13,10 +18,6 @@ from kant.queueing.orders.drf import Drf
 from kant.queueing.orders.fifo import Fifo
 from kant.queueing.orders.sjf import Sjf
 from kant.scheduler.profile import Profile
-from kant.testing.reference.allocator import Differs, OwnPlaces, PlacesOf
-from kant.testing.reference.places import SCORES
-from kant.testing.reference.plan import ReferencePlan, Said
-from kant.testing.reference.world import Pieces, ReferenceWorld
 
 
 class Reference:

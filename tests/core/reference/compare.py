@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.core.reference.plan import Said, by_node
+from tests.core.reference.scheduler import Reference
+
 from kant.model.decision import Expire, Plan, Preempt, Reject, Start
-from kant.testing.reference.plan import Said, by_node
-from kant.testing.reference.scheduler import Reference
 
 
 def decisions_of(plan: Plan) -> list[Said]:

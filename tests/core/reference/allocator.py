@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tests.core.reference.places import SCORES, Score, may_stand, place
+from tests.core.reference.world import Pieces, Room
+
 from kant.model.job import Job
 from kant.placement.preference_scores import PreferenceWeights
-from kant.testing.reference.places import SCORES, Score, may_stand, place
-from kant.testing.reference.world import Pieces, Room
 
 
 class Differs(Exception):  # noqa: N818

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.core.reference.ledger import BORROWING
+from tests.core.reference.order import rank
+from tests.core.reference.places import takes_some
+from tests.core.reference.world import LiveJob
+
 from kant.model.job import Job
 from kant.model.units import SECOND
 from kant.queueing.disciplines.backfill import Backfill
-from kant.testing.reference.ledger import BORROWING
-from kant.testing.reference.order import rank
-from kant.testing.reference.places import takes_some
-from kant.testing.reference.world import LiveJob
 
 if TYPE_CHECKING:
-    from kant.testing.reference.plan import ReferencePlan
+    from tests.core.reference.plan import ReferencePlan
 
 
 def holders_of(plan: ReferencePlan, live: LiveJob) -> list[tuple[LiveJob, bool]]:

@@ -1,6 +1,6 @@
-"""Least attained service: of a call (MLFQ), or of the program that it belongs to (Autellix, arXiv 2502.13965).
+"""Least attained service of a call, in queues (MLFQ).
 
-Autellix knows neither the length of a program nor of a call. It sorts calls into queues by their program's attained
+Autellix (arXiv 2502.13965) knows neither the length of a program nor of a call. It sorts calls into queues by attained
 service; a call that uses up the quantum of its queue moves one queue down. A call that has waited `beta` times its
 service time returns to the first queue. Edges and quanta are not in the paper: here, powers of two from 64 tokens.
 """
@@ -21,7 +21,7 @@ EDGES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 @dataclass
-class _Call:
+class Call:
     """A call: its program, its queue, the rest of its quantum, and its waiting and service time since it was raised."""
 
     program: int
@@ -41,7 +41,7 @@ class Mlfq(Policy):
 
     edges: tuple[int, ...] = EDGES
     beta: float = 8.0
-    calls: dict[tuple[int, int], _Call] = field(default_factory=dict, init=False)
+    calls: dict[tuple[int, int], Call] = field(default_factory=dict, init=False)
     service: dict[int, int] = field(default_factory=lambda: defaultdict(int), init=False)
     waits: dict[int, float] = field(default_factory=lambda: defaultdict(float), init=False)
     times: dict[int, float] = field(default_factory=lambda: defaultdict(float), init=False)
@@ -60,7 +60,7 @@ class Mlfq(Policy):
     def arrived(self, engine: Engine, job: Job, number: int) -> float:
         had = self.inherit(job.program)
         queue = bisect_right(self.edges, had)
-        self.calls[id(engine), number] = _Call(job.program, queue, self.quantum(queue), had)
+        self.calls[id(engine), number] = Call(job.program, queue, self.quantum(queue), had)
         return float(queue)
 
     def after_step(self, engine: Engine, took: float) -> None:
@@ -90,36 +90,9 @@ class Mlfq(Policy):
         call = self.calls.pop((id(engine), number))
         self.account(call, int(engine.requests[number, c.OUTPUT]))
 
-    def account(self, call: _Call, tokens: int) -> None:
+    def account(self, call: Call, tokens: int) -> None:
         """Add the service of a finished call to its program."""
 
     def forget(self, program: int) -> None:
         for table in (self.service, self.waits, self.times):
             table.pop(program, None)
-
-
-@dataclass
-class Plas(Mlfq):
-    """Program-level attained service (PLAS): a call inherits the tokens of all finished calls of its program."""
-
-    source: ClassVar[str] = "Autellix, Luo et al., arXiv 2502.13965"
-    tags: ClassVar[Tags] = tagged(Mlfq.tags, unit="request dag")
-    signals: ClassVar[tuple[str, ...]] = ("program",)
-
-    def inherit(self, program: int) -> int:
-        return self.service[program]
-
-    def account(self, call: _Call, tokens: int) -> None:
-        self.service[call.program] += tokens
-        self.waits[call.program] += call.waited
-        self.times[call.program] += call.served
-
-
-@dataclass
-class Atlas(Plas):
-    """PLAS for programs that call in parallel: a program counts with its longest chain of calls seen so far."""
-
-    def account(self, call: _Call, tokens: int) -> None:
-        self.service[call.program] = max(self.service[call.program], call.inherited + tokens)
-        self.waits[call.program] += call.waited
-        self.times[call.program] += call.served

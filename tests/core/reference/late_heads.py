@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.core.reference.holds import holders_of
+from tests.core.reference.ledger import BORROWING, Amounts
+from tests.core.reference.rights import Victim, best, names, victim
+from tests.core.reference.world import LiveJob
+
 from kant.model.units import SECOND
 from kant.queueing.disciplines.backfill import Backfill
-from kant.testing.reference.holds import holders_of
-from kant.testing.reference.ledger import BORROWING, Amounts
-from kant.testing.reference.rights import Victim, best, names, victim
-from kant.testing.reference.world import LiveJob
 
 if TYPE_CHECKING:
-    from kant.testing.reference.plan import ReferencePlan
+    from tests.core.reference.plan import ReferencePlan
 
 NO_CAP = 1 << 60
 
