@@ -68,6 +68,7 @@ def draw_rules(draw: np.random.Generator, wide: bool) -> PodRules:
         tuple(PodAffinity(str(draw.choice(CLASSES)), topology()) for _ in some(1)) if wide else (),
         tuple(TopologySpread(*of, *limits) for of, limits in spread.items()) if wide else (),
         tuple((name, int(draw.integers(0, 3))) for name in AMOUNTS if draw.integers(4) == 0),
+        (("power", int(draw.integers(1, 4)), int(draw.integers(2, 9))),) if wide and draw.integers(3) == 0 else (),
     )
 
 
@@ -180,7 +181,7 @@ class Careful(Harness):
 
 @pytest.mark.parametrize("name", ["kant", "easy", "conservative", "spread"])
 @given(seed=SEEDS)
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_no_start_of_a_shipped_profile_breaks_a_rule(name: str, seed: int) -> None:
     """With reservations, backfilling and preemption, which the reference does not decide under such rules."""
     draw = generator(seed)

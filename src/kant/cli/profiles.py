@@ -74,7 +74,7 @@ def compile_kernels(
 
     for profile in [load_profile(name) for name in names or ("kant",)]:
         warm_up(profile)
-        warm(profile)
+        warm(profile, ahead=True)
     folder = next((str(folder) for folder in folders() if os.access(folder, os.W_OK)), None)
     if json:
         print_json({"compiled": work.compiled, "found": work.found, "cpu_s": work.cpu_s, "folder": folder})

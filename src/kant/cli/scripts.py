@@ -11,7 +11,7 @@ import stat
 import sys
 from pathlib import Path
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, together
 from kant.model.job_request import OPTIONS
 
 PIPE = "standard input"
@@ -158,12 +158,9 @@ def _words(rest: str, place: str) -> list[str]:
 
 def _raise(faults: list[InputError], where: str) -> None:
     """Raise all errors of a script as one sentence, in line order."""
-    if len(faults) == 1:
-        raise faults[0]
     if faults:
         faults.sort(key=lambda fault: int(fault.where.rpartition(" ")[2]) if fault.where[-1:].isdigit() else 0)
-        rest = "; ".join(str(fault).removeprefix(f"{where}, ") for fault in faults[1:])
-        raise InputError(faults[0].where, f"{str(faults[0]).partition('expected ')[2]}; {rest}")
+        raise together(faults, where)
 
 
 def _long(name: str) -> str:

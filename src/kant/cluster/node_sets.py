@@ -20,15 +20,25 @@ def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
 
     `demand` is a row of the demand table, and `pool_of` has the pool of each node.
     """
-    mask: NDArray[np.bool_] = (int(demand[D_POOLS]) >> pool_of) & 1 == 1
-    return mask & in_set(demand, len(pool_of)) if demand[D_LIMITED] else mask
+    pools = int(demand[D_POOLS])
+    if not demand[D_LIMITED]:
+        mask: NDArray[np.bool_] = (pools >> pool_of) & 1 == 1
+        return mask
+    mask = in_set(demand, len(pool_of))
+    rows = mask.nonzero()[0]  # few, and a column of a large table takes long to read
+    mask[rows] = (pools >> pool_of[rows]) & 1 == 1
+    return mask
 
 
 def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
     """Return a mask of the nodes in the node set that a demand is limited to."""
-    words = demand[demand[D_LIMITED] :, None]
-    mask: NDArray[np.bool_] = (words >> np.arange(NODES_IN_WORD) & 1 == 1).ravel()[:nodes]
-    return mask
+    return _members(demand[demand[D_LIMITED] :], nodes)
+
+
+def _members(words: Table, nodes: int) -> NDArray[np.bool_]:
+    """Return a mask of the nodes whose bits are set."""
+    packed = words.astype("<u4").view(np.uint8)  # a word has NODES_IN_WORD bits
+    return np.unpackbits(packed, count=nodes, bitorder="little").view(np.bool_)
 
 
 class NodeSets:
@@ -62,8 +72,8 @@ class NodeSets:
 
     def nodes(self, name: str) -> list[int]:
         """Return the nodes of the set, by index."""
-        bits = self.bits(name).tolist()
-        return [node for node in range(len(self.pool_of)) if bits[node // NODES_IN_WORD] >> node % NODES_IN_WORD & 1]
+        found: list[int] = _members(self.bits(name), len(self.pool_of)).nonzero()[0].tolist()
+        return found
 
     def grow(self, nodes: int) -> None:
         """Grow to this many rows for nodes."""

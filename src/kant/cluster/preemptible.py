@@ -23,8 +23,10 @@ class PreemptibleCounts:
     def __init__(self, jobs: Table, running: Iterable[int]) -> None:
         self.table: Table = np.zeros((8, 2), dtype=np.int64)
         """A priority and its number of jobs in each row, in no order; rows with the number 0 are free."""
-        for row in running:
-            self.starts(jobs, row)
+        rows = np.fromiter(running, dtype=np.int64)
+        preemptible = rows[jobs[rows, J_PREEMPTIBLE] != 0]
+        for priority, number in zip(*np.unique(jobs[preemptible, J_PRIORITY], return_counts=True), strict=True):
+            self.add(int(priority), int(number))
 
     def starts(self, jobs: Table, row: int) -> None:
         """Count a job that starts, if it is preemptible."""
@@ -36,9 +38,9 @@ class PreemptibleCounts:
         if jobs.item(row, J_PREEMPTIBLE):
             self.add(jobs.item(row, J_PRIORITY), -1)
 
-    def add(self, priority: int, sign: int) -> None:
-        """Add (`sign` 1) or remove (-1) one job of this priority."""
-        while not count(self.table, priority, sign):
+    def add(self, priority: int, number: int) -> None:
+        """Add so many jobs of this priority; below 0: remove them."""
+        while not count(self.table, priority, number):
             self.table = longer(self.table)
 
     def reserve(self, priorities: int) -> None:
@@ -56,17 +58,17 @@ class PreemptibleCounts:
 
 
 @compiled
-def count(counts: Table, priority: int, sign: int) -> bool:
-    """Add (`sign` 1) or remove (-1) one job of this priority; return False where the table has no room for it."""
+def count(counts: Table, priority: int, number: int) -> bool:
+    """Add so many jobs of this priority (below 0: remove them); return False where the table has no room for it."""
     free = -1
     for i in range(counts.shape[0]):
         if counts[i, 1] == 0:
             free = i
         elif counts[i, 0] == priority:
-            counts[i, 1] += sign
+            counts[i, 1] += number
             return True
     if free >= 0:
-        counts[free, 0], counts[free, 1] = priority, sign
+        counts[free, 0], counts[free, 1] = priority, number
     return free >= 0
 
 

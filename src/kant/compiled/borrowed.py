@@ -27,9 +27,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
         assigns = [inst for block in self.blocks.values() for inst in block.find_insts(ir.Assign)]
         times = Counter(inst.target.name for inst in assigns)
         rest, self._borrowing = [inst for inst in assigns if times[inst.target.name] == 1], set[str]()
-        found = [None]
-        while found:
-            found = [inst for inst in rest if self._borrows(inst.value)]
+        while found := [inst for inst in rest if self._borrows(inst.value)]:
             self._borrowing.update(inst.target.name for inst in found)
             rest = [inst for inst in rest if inst.target.name not in self._borrowing]
 
@@ -42,7 +40,12 @@ class BorrowingLower(Lower):  # type: ignore[misc]
         if not isinstance(value, ir.Expr) or value.op not in _PARTS or value.value.name not in self._borrowing:
             return False
         whole = self.typeof(value.value.name)
-        return isinstance(whole, types.BaseTuple) or (isinstance(whole, types.Array) and value.op != "getattr")
+        if not isinstance(whole, types.Array):
+            return isinstance(whole, types.BaseTuple)
+        index = self.typeof(value.index.name) if value.op == "getitem" else types.intp
+        parts = index if isinstance(index, types.BaseTuple) else (index,)
+        shares = all(isinstance(part, types.Integer | types.SliceType) for part in parts)  # others copy
+        return shares and value.op != "getattr"
 
     def lower_assign(self, ty: Any, inst: Any) -> Any:
         with self._uncounted(inst.target.name):
@@ -70,8 +73,8 @@ class BorrowingLower(Lower):  # type: ignore[misc]
             del counts["incref"], counts["decref"]
 
 
-MACHINE_CODE = 1
-"""Raised whenever kernels get other machine code by a change of how they are lowered."""
+MACHINE_CODE = "borrows"
+"""A name of what this lowering makes, for the cache: another one makes other code of the same kernel."""
 
 _PARTS = ("getattr", "static_getitem", "getitem", "exhaust_iter")
 """What reads a part of a tuple or of an array, and allocates nothing."""

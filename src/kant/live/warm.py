@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from kant.insight.diagnosis import Diagnosis
-from kant.insight.domain_choice import domain_choices
 from kant.insight.victims_too_large import victims_too_large
 from kant.metrics.live import Occupancy
 from kant.model.decision import Start
@@ -31,10 +30,11 @@ from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 
 
-def warm(profile: Profile) -> None:
+def warm(profile: Profile, ahead: bool = False) -> None:
     """Let a small cluster make the decisions of a large one: pods, whole nodes, gangs, in one leaf too, partial gangs.
 
-    Then some jobs end, nodes close and join, and the waiting jobs are laid out in time.
+    Then some jobs end, and nodes close and join. With `ahead` the waiting jobs are laid out in time too, as forecasts
+    do.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = profile.new_state(ClusterSpec("warm", nodes))
@@ -67,7 +67,10 @@ def warm(profile: Profile) -> None:
     scheduler.cycle(3)
     state.apply(NodeChanged(4, "n0", NodeStatus.IN_SERVICE))
     scheduler.cycle(4)
-    domain_choices(scheduler, 3)
+    if ahead:
+        from kant.insight.domain_choice import domain_choices  # no scheduler needs it
+
+        domain_choices(scheduler, 3)
     diagnosis = Diagnosis(scheduler, 4)
     victims_too_large(diagnosis, state.rows["large"])
     if profile.preemption is not None:  # the victims of a single pod, however many there are to choose from

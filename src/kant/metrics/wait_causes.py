@@ -262,6 +262,7 @@ class FreeByPools:
         self.state = state
         self._gpus: dict[object, int] = {}
         self._rest: dict[object, tuple[int, int]] = {}
+        self._open: dict[object, Table] = {}  # nodes in service
 
     def lacks(self, shape: Shape, more: int = 0) -> bool:
         """Return whether the gang requests more GPUs than are free plus `more` milli-GPUs, or more CPU or memory."""
@@ -292,7 +293,8 @@ class FreeByPools:
         return free[0], free[1]
 
     def _open_nodes(self, shape: Shape) -> Table:
-        table = self.state.table
-        rows: Table = self.state.shapes.admitting(shape, table[:, POOL]).nonzero()[0]
-        serving: Table = rows[table[rows, STATUS] == NodeStatus.IN_SERVICE]
-        return serving
+        if shape.reach not in self._open:
+            table = self.state.table
+            rows: Table = self.state.shapes.admitting(shape, table[:, POOL]).nonzero()[0]
+            self._open[shape.reach] = rows[table[rows, STATUS] == NodeStatus.IN_SERVICE]
+        return self._open[shape.reach]

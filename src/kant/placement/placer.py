@@ -19,7 +19,6 @@ from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
 from kant.model.units import GPU
-from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
 from kant.placement.node_replacement import ReplacedGang, replace_nodes
@@ -36,6 +35,7 @@ from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.index import Topology
 
 if TYPE_CHECKING:
+    from kant.placement.calendar.calendar import Calendar
     from kant.placement.spreading.inference_zone import InferenceZone
     from kant.placement.spreading.spread import SpreadPlacer
 
@@ -107,6 +107,8 @@ class Placer:
     @cached_property
     def calendar(self) -> Calendar:
         """The calendar of this snapshot's nodes, created on first use."""
+        from kant.placement.calendar.calendar import Calendar  # few disciplines plan ahead
+
         state = self.snapshot.state
         return Calendar(state.empty, self.snapshot.table, state.shapes)
 

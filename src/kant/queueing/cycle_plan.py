@@ -37,7 +37,6 @@ from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission, awaits_node_until
 from kant.queueing.estimates import Estimates
-from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
 from kant.queueing.ports import NO_CANDIDATES, NOT_NOW, NotNow, Placer
@@ -49,6 +48,7 @@ from kant.queueing.watch import ANY_START
 
 if TYPE_CHECKING:
     from kant.queueing.booked_space import BookedSpace
+    from kant.queueing.forecast import Forecast
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kant.cluster.columns import Table
 from kant.cluster.holders import Candidates
@@ -14,7 +14,9 @@ from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
 from kant.queueing.admission import Admission
-from kant.queueing.forecast import Calendar
+
+if TYPE_CHECKING:
+    from kant.queueing.forecast import Calendar
 
 
 class ReplacedGang(Protocol):

@@ -8,12 +8,11 @@ from kant.model.decision import Plan
 from kant.model.errors import StateError
 from kant.placement.placer import Placer
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.forecast import Forecast
 from kant.queueing.growth import Growth
 from kant.queueing.limits import Limits
 from kant.queueing.node_replacement import replace_lost_nodes
 from kant.queueing.rejection import reject_impossible
-from kant.scheduler.parts import acting, is_idle, look, pending_queue
+from kant.scheduler.parts import acting, forecast, is_idle, look, pending_queue
 from kant.scheduler.profile import Profile
 
 
@@ -45,8 +44,7 @@ class Scheduler:
         self.pending = pending_queue(state, profile, self.placer)
         self.limits = Limits(state)
         self.growth = Growth(state, profile.elastic)
-        ahead = profile.discipline.forecasts
-        self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
+        self.forecast = forecast(state, profile, self.placer)
         self.seen = -1  # how far the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:

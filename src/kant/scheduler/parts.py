@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kant.cluster.state import ClusterState
 from kant.placement.placer import Placer
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.pending import PendingQueue
 from kant.queueing.router import PolicyRouter
 from kant.scheduler.profile import Profile, draws
+
+if TYPE_CHECKING:
+    from kant.queueing.forecast import Forecast
 
 
 def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> PendingQueue:
@@ -19,6 +24,15 @@ def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> Pend
     )
     pending.keeps_priority = profile.keeps_priority
     return pending
+
+
+def forecast(state: ClusterState, profile: Profile, placer: Placer) -> Forecast | None:
+    """Return the plan ahead in time, for disciplines that have one: only these load it."""
+    if not profile.discipline.forecasts:
+        return None
+    from kant.queueing.forecast import Forecast
+
+    return Forecast(state, placer.calendar, profile.estimates)
 
 
 def acting(profile: Profile, state: ClusterState) -> Profile:

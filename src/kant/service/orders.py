@@ -77,16 +77,16 @@ class LocalOrders:
         Its other conditions (dependencies, a begin time, being held) are ignored.
         """
         self._check(submission, who, "submit")
-        cluster = self.driver.settings.cluster
-        check_room(submission, cluster)
+        settings = self.driver.settings
+        check_room(submission, settings)
         if submission.array:
             raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
-        submission = counted(limited(submission, self.driver.settings.queue_config), cluster.nodes)
+        submission = counted(limited(submission, settings.queue_config), settings.cluster.nodes)
         core, _ = self.questions.present()
         record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
-        return await trial_answer(
-            core, self.questions.forecasts.forecaster, job_of(record, TRIAL, core.now, self.driver.jobs.nodes)
-        )
+        jobs = self.driver.jobs
+        job = job_of(record, TRIAL, core.now, jobs.nodes, jobs.shared_power)
+        return await trial_answer(core, self.questions.forecasts.forecaster, job)
 
     async def workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
         """Queue all stages of a workflow, or none: all are validated first, and then written in one transaction. Raises
@@ -128,7 +128,7 @@ class LocalOrders:
         submission = msgspec.structs.replace(job, env=env | job.env)
         try:
             self._check(submission, who, route)
-            check_room(submission, self.driver.settings.cluster)
+            check_room(submission, self.driver.settings)
         except ForbiddenError:
             raise
         except InputError as error:
@@ -139,7 +139,7 @@ class LocalOrders:
         """Queue slots that have no job yet (local/slots.py). Raises InputError."""
         self.driver.check_writing()
         self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
-        check_room(slot, self.driver.settings.cluster)
+        check_room(slot, self.driver.settings)
         self._check_count(count)
         now = self.driver.clock.micros()
         records = [record for _ in range(count) for record in self._records(slot, who, now)]

@@ -310,7 +310,7 @@ class LocalQuestions(Questions):
         return use.warning if use is not None else ""
 
     def top(self) -> dict[str, Any]:
-        """Return the answer with the use of each GPU, where it is measured."""
+        """Return the answer with the GPUs that the power cap of all machines allows, and the measured use of each."""
         use, jobs = self.driver.gpu_use, self.driver.jobs.records
         gpus = [
             {
@@ -323,7 +323,8 @@ class LocalQuestions(Questions):
             }
             for gpu, found in sorted(use.gpus.items())
         ]
-        return super().top() | {"gpus": gpus}
+        shared = self.driver.settings.shared_power
+        return super().top() | {"gpus": gpus, "gpus_powered": shared / GPU if shared >= 0 else None}
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:
         """Return one run of a job, as its supervisor recorded it."""

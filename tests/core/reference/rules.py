@@ -16,10 +16,11 @@ NO_RULES = PodRules()
 
 @dataclass
 class NodeCounts:
-    """The pods on one node by class, and their use of its exact amounts."""
+    """The pods on one node by class, and their use of its exact amounts and of those of the cluster."""
 
     classes: dict[str, int] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
+    shared: dict[str, int] = field(default_factory=dict)
 
     def add(self, rules: PodRules, pods: int) -> None:
         """Add this many pods with these rules, or remove them if negative."""
@@ -27,9 +28,11 @@ class NodeCounts:
             self.classes[name] = self.classes.get(name, 0) + pods
         for name, amount in rules.amounts:
             self.taken[name] = self.taken.get(name, 0) + pods * amount
+        for name, each, _ in rules.shared:
+            self.shared[name] = self.shared.get(name, 0) + pods * each
 
     def copy(self) -> NodeCounts:
-        return NodeCounts(dict(self.classes), dict(self.taken))
+        return NodeCounts(dict(self.classes), dict(self.taken), dict(self.shared))
 
 
 def rules_of(job: Job, group: int) -> PodRules:
@@ -45,7 +48,10 @@ def without_preferences(job: Job) -> Job:
         job,
         rules=tuple(
             PodRules(
-                own.classes, tuple(one for one in own.anti_affinity if one.topology == "node"), amounts=own.amounts
+                own.classes,
+                tuple(one for one in own.anti_affinity if one.topology == "node"),
+                amounts=own.amounts,
+                shared=own.shared,
             )
             for own in job.rules
         ),
@@ -89,6 +95,8 @@ def allows(
     node, counts = there[at]
     has = dict(node.amounts)
     if any(counts.taken.get(name, 0) + amount > has.get(name, 0) for name, amount in rules.amounts if amount):
+        return False
+    if any(sum(own.shared.get(name, 0) for _, own in there) + each > most for name, each, most in rules.shared):
         return False
 
     def in_domains(name: str, topology: str) -> dict[object, int]:

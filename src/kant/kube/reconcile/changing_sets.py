@@ -27,8 +27,10 @@ class ChangingSets:
         if not names:
             return {}
         if EVERYWHERE in names:  # pods that select nothing have sets from now on
-            for workload in [one for one in self.transitions.by_job.values() if one.phase is Phase.PLACED]:
-                self.elastic.name_sets(workload)
+            by_job, state = self.transitions.by_job, self.transitions.core.state
+            for workload in [by_job[job] for job in map(state.ids.__getitem__, state.elastic) if job in by_job]:
+                if workload.phase is Phase.PLACED:
+                    self.elastic.name_sets(workload)
         empty = {change.name for change in changes if change.is_empty}
         again = {
             one.key: None

@@ -24,7 +24,7 @@ def node_claims(typical: Table, empty: Table) -> Table:
     each. Of that it claims the share of the cluster's GPUs that it may not use. So pods that fit anywhere claim
     nothing, and all claims are 0 where all nodes are alike. No claim is above 1000.
     """
-    gpus, cpu, pool = empty[:, GPUS], empty[:, CPU], empty[:, POOL]
+    gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # one look at the wide table
     claims: Table = np.zeros(len(empty), dtype=np.int64)
     demands = typical[:, M_GPUS] * typical[:, M_MILLI] * typical[:, M_WEIGHT]
     # Reductions of ufuncs: methods such as `sum` go through Python, and their calls are counted.

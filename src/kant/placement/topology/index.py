@@ -43,11 +43,12 @@ class Topology:
     def __init__(self, table: Table, order: Table) -> None:
         nodes = len(table)
         rank = inverse(order)
-        firsts = []  # by level above the node: the tie-order position of the first node of each node's domain
-        for column in COLUMNS:
-            first = np.full(int(table[:, column].max(initial=-1)) + 1, nodes, dtype=np.int64)
-            np.minimum.at(first, table[:, column], rank)
-            firsts.append(first[table[:, column]])
+        above = table[:, COLUMNS].T.copy()  # one look at the wide table: by level, the domain of each node
+        firsts = []  # by level: the tie-order position of the first node of each node's domain
+        for domains in above:
+            first = np.empty(int(domains.max(initial=-1)) + 1, dtype=np.int64)
+            first[domains[order[::-1]]] = rank[order[::-1]]  # of several the last counts
+            firsts.append(first[domains])
         self.node_order: Table = np.lexsort((rank, *firsts)).astype(np.int64)
         """The node at each position of the line."""
         self.position: Table = inverse(self.node_order)
@@ -91,7 +92,8 @@ class Topology:
         if not self.flat:
             leaves = slice(*self.offsets[LEAF_LEVEL : LEAF_LEVEL + 2])
             self.splits[leaves] = np.diff(self.inner[leaves])[:, 0] < np.diff(self.domain_range[leaves])[:, 0]
-        self.ranks = ranks_of(table)
+        self.ranks = inverse(np.lexsort(above))
+        """Each node's rank in the fabric: by superspine, spine, leaf, HBD and index. It numbers a gang's pods."""
         self.no_domain: Table = np.zeros(self.offsets[-1], dtype=np.int64)
         """A zero for each domain. Read-only."""
         self.fabric = Fabric(
@@ -103,12 +105,6 @@ class Topology:
         """Return the domains of a narrower `level` inside `domain`: the first, and the one after the last."""
         begin, end = self.domain_range[domain].tolist()
         return (int(self.domain_of[begin, level]), int(self.domain_of[end - 1, level]) + 1) if begin < end else (0, 0)
-
-
-def ranks_of(table: Table) -> Table:
-    """Return each node's rank in the fabric: by superspine, spine, leaf, HBD and index. It numbers a gang's pods."""
-    places = np.lexsort((np.arange(len(table)), *(table[:, column] for column in COLUMNS)))
-    return np.argsort(places).astype(np.int64)
 
 
 def inverse(order: Table) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -15,9 +15,10 @@ from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline, try_in_order
 from kant.queueing.ports import NotNow
-from kant.queueing.preemption.backfilled import await_starts, preempt_backfilled
 from kant.queueing.preemption.policy import Preemption
-from kant.queueing.priority import PriorityHolds
+
+if TYPE_CHECKING:
+    from kant.queueing.priority import PriorityHolds
 
 ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
 """Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.takes_back`."""
@@ -107,6 +108,8 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue
+            from kant.queueing.preemption.backfilled import preempt_backfilled  # with the first late head
+
             if not state.books:
                 allocation = preempt_backfilled(cycle, row, shape)
             else:
@@ -124,9 +127,13 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 served.discard(head_key)
                 without.add((queue, head_key))
         if unserved:
+            from kant.queueing.preemption.backfilled import await_starts
+
             await_starts(cycle, unserved)
 
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
+        from kant.queueing.priority import PriorityHolds  # with the first queue of several priorities
+
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
 
 
