@@ -49,7 +49,18 @@ def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair,
         part = table[i % table.shape[0]]
         few = table[np.array([0, 1]), i % 2]  # a copy
         total += part[0] + left[0] + few[1]
+        inner = np.full(3, 5 + i)
+        if i == 0:
+            first = inner[1:]  # it outlives what `inner` is in the next turn
+        total += inner[0] + first[1]
     total += part[1] if times > 0 else 0
+    copy = table.copy()
+    if times == 3:
+        return copy[1], kept, Pair(copy[0], tail), total  # copy is there until the end, whichever it is
+    for i in range(times):
+        for k in range(2):
+            one, other = copy[i % 2], Pair(copy[k], tail)
+            total += one[0] * other.left[1]
     return row, kept, Pair(pair.right, tail), total
 
 
