@@ -52,8 +52,19 @@ def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair,
         inner = np.full(3, 5 + i)
         if i == 0:
             first = inner[1:]  # it outlives what `inner` is in the next turn
-        total += inner[0] + first[1]
-    total += part[1] if times > 0 else 0
+        if i == 2:
+            lead = left[:1]
+        made = (np.full(9, 2), i)
+        total += np.ones(9, dtype=np.int64)[0] + made[0][1]
+        held = Pair(np.full(9, i), tail)
+        total += inner[0] + np.ones(9, dtype=np.int64)[0] + held.left[1]
+        total += first[1] * 100
+    total += (part[1] if times > 0 else 0) + (lead[0] if times > 3 else 0)
+    source = np.full(9, 3)
+    if times > 4:
+        total += source[0]
+    end = source[1:]  # the last to hold it
+    total += end[0] + np.ones(9, dtype=np.int64)[0] + end[1]
     copy = table.copy()
     if times == 3:
         return copy[1], kept, Pair(copy[0], tail), total  # copy is there until the end, whichever it is
@@ -106,12 +117,12 @@ def test_a_kernel_that_only_borrows_counts_nothing(monkeypatch: pytest.MonkeyPat
 
     def total(pairs: tuple[Pair, Pair], table: Array) -> int:
         first, second = pairs
-        found = 0
+        found, own = 0, table.copy()  # the copy is freed at the end, and nothing else is counted
         for i in range(first.left.shape[0]):
-            head, same = first.left[: i + 1], second
+            head, same = first.left[: i + 1], Pair(second.left, (own[i], i)[0])
             found += at(first, i) + at(same, i) + head[i] + table[i, :1][0] + table[0][i]
         return found
 
     pair = Pair(np.arange(3), np.arange(3))
-    assert compiled(total)((pair, pair), np.eye(3, dtype=np.int64)) == 15 + 2
-    assert counted[True] > 0 == counted[False]
+    assert compiled(total)((pair, pair), np.eye(3, dtype=np.int64)) == 17
+    assert counted[True] > 0 and counted[False] == 4
