@@ -12,7 +12,7 @@ import pytest
 from numba.core.runtime import _nrt_python, rtsys
 from numba.core.runtime.context import NRTContext
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 
 Array = np.ndarray
 
@@ -34,14 +34,14 @@ def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def longer(pair: Pair, most: int) -> Array:
     """A part of an argument, or an array of its own."""
     left = pair.left
-    return left[1:] if left.shape[0] > most else np.zeros(most, dtype=np.int64)
+    return left[1:] if left.shape[0] > most else np.full(most, 0)
 
 
 def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair, int]:
     left, right = pair
     own = longer(pair, 9)
     tail = own[2:]  # the last to hold it
-    ones = np.ones(9, dtype=np.int64)
+    ones = np.full(9, 1)
     row, kept, total = table[0], table[0], ones[8]
     for i in range(times):
         kept = longer(Pair(right, left), i + 2)  # assigned twice: it owns
@@ -55,16 +55,16 @@ def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair,
         if i == 2:
             lead = left[:1]
         made = (np.full(9, 2), i)
-        total += np.ones(9, dtype=np.int64)[0] + made[0][1]
+        total += np.full(9, 1)[0] + made[0][1]
         held = Pair(np.full(9, i), tail)
-        total += inner[0] + np.ones(9, dtype=np.int64)[0] + held.left[1]
+        total += inner[0] + np.full(9, 1)[0] + held.left[1]
         total += first[1] * 100
     total += (part[1] if times > 0 else 0) + (lead[0] if times > 3 else 0)
     source = np.full(9, 3)
     if times > 4:
         total += source[0]
     end = source[1:]  # the last to hold it
-    total += end[0] + np.ones(9, dtype=np.int64)[0] + end[1]
+    total += end[0] + np.full(9, 1)[0] + end[1]
     copy = table.copy()
     if times == 3:
         return copy[1], kept, Pair(copy[0], tail), total  # copy is there until the end, whichever it is
@@ -76,7 +76,7 @@ def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair,
 
 
 def test_what_a_kernel_returns_outlives_its_arguments_and_nothing_is_kept_for_ever() -> None:
-    kernel = compiled(every_way)
+    kernel = compiled_at_once(every_way)
 
     def arguments() -> tuple[Pair, Array]:
         return Pair(np.arange(4), np.arange(4, 7)), np.arange(20, 30).reshape(2, 5)
@@ -124,5 +124,5 @@ def test_a_kernel_that_only_borrows_counts_nothing(monkeypatch: pytest.MonkeyPat
         return found
 
     pair = Pair(np.arange(3), np.arange(3))
-    assert compiled(total)((pair, pair), np.eye(3, dtype=np.int64)) == 17
+    assert compiled_at_once(total)((pair, pair), np.eye(3, dtype=np.int64)) == 17
     assert counted[True] > 0 and counted[False] == 4
