@@ -23,6 +23,9 @@ F = TypeVar("F", bound=Callable[..., object])
 numba.config.LOOP_VECTORIZE = 0
 numba.config.OPT = _OptLevel(1)
 
+PATIENCE = 0.2
+"""The part of the time to compile a kernel for which it may run as plain Python."""
+
 CALL_S = 2e-5
 """CPU seconds, about, to find out at each call that a kernel has no code yet."""
 
@@ -40,8 +43,8 @@ _ahead: set[int] = set()
 def compiled(function: F) -> F:
     """Compile `function` for each set of argument types, and cache the result on disk.
 
-    A kernel that is not cached first runs as plain Python, for as long as it would take to compile it: so a run never
-    waits for code that it hardly uses. One call of it as plain Python should take less than seconds.
+    A kernel that is not cached first runs as plain Python, until that has cost a part of what compiling it would: so no
+    run waits for code that it hardly uses. One call of it as plain Python should take less than seconds.
     """
     return _kernel(function, at_once=False)
 
@@ -64,7 +67,7 @@ def _kernel(function: F, at_once: bool) -> F:
             return function
         began = time.thread_time()
         try:
-            tries = not at_once and thread not in _ahead and plain_s[0] < kept.compile_s
+            tries = not at_once and thread not in _ahead and plain_s[0] < PATIENCE * kept.compile_s
             if tries and (plain_s[0] > 0.0 or not kept.is_there(map(kernel.typeof_pyval, args), kernel.targetctx)):
                 return once_plain
             return compile_for(*args)

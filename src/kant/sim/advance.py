@@ -58,6 +58,7 @@ from kant.sim.blocked import (
     awaits_start,
     borrowing_of,
     holder_of,
+    in_order_of_start,
     running_jobs,
     running_of,
 )
@@ -358,7 +359,8 @@ def advance_kernel(
                                     )  # fmt: skip
                                 if quotas is not None and may:
                                     if not knows_running:
-                                        rows, knows_running = running_jobs(jobs, heap, ends, True), True
+                                        rows, knows_running = running_jobs(jobs, heap, ends), True
+                                        rows = in_order_of_start(rows, jobs)
                                         borrows = borrowing_of(rows, quotas, jobs)
                                         running = running_of(rows, borrows, rights, quotas, jobs, shapes)
                                     claim = Claim(

@@ -36,6 +36,7 @@ from kant.sim.blocked import (
     borrowing_of,
     charge_running,
     holder_of,
+    in_order_of_start,
     running_jobs,
 )
 
@@ -150,7 +151,9 @@ def serve_kernel(place: Kernel) -> Serve:
             if shapes[s, S_GROUPS] > 1:
                 return PYTHON_DECIDES
             if not knows_running:
-                running, knows_running = running_jobs(jobs, heap, ends, limited), True
+                running, knows_running = running_jobs(jobs, heap, ends), True
+                if quotas is not None and limited:
+                    running = in_order_of_start(running, jobs)
                 borrowing = np.ones(running.shape[0], dtype=np.bool_)
                 if quotas is not None and limited and rights.reclaims:
                     by_key = borrowing_of(running, quotas, jobs)
