@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kant.compiled import compiled, inlined, merged
+from kant.compiled import compiled_at_once, inlined, merged
 from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
 from kant.serving.columns import (
     ACCEPTED,
@@ -475,7 +475,7 @@ def _entry(ahead: bool, features: bool) -> Callable[..., int]:
     With them either scheduling is chosen by the limits.
     """
 
-    @compiled
+    @compiled_at_once
     def run(
         requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
         latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
