@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kant.compiled import compiling_ahead
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.victims_too_large import victims_too_large
 from kant.metrics.live import Occupancy
@@ -30,6 +31,7 @@ from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 
 
+@compiling_ahead()
 def warm(profile: Profile, ahead: bool = False) -> None:
     """Let a small cluster make the decisions of a large one: pods, whole nodes, gangs, in one leaf too, partial gangs.
 

@@ -280,7 +280,7 @@ def spec_of(
         names = [host.name for host in hosts]
         env |= slurm_env(record, cluster, [(node, gpus) for (node, _), gpus in zip(slots, lists, strict=True)], names)
         if shims:
-            env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
+            env |= {"PATH": f"{shims}:{env.get('PATH', os.defpath)}", "KANT_SHIMS": shims}
             env.setdefault("KANT_HOME", str(folder.parents[2]))  # for Slurm's commands
     return Spec(
         submission.command, env, submission.workdir, submission.umask, log_bytes, submission.grace_s, submission.time_s,

@@ -20,7 +20,7 @@ Features that vLLM lacks are marked: preemption for seats by priority, swapping,
 
 from __future__ import annotations
 
-from kant.compiled import compiled, inlined, merged
+from kant.compiled import compiled_at_once, inlined, merged
 from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
 from kant.serving.columns import (
     ACCEPTED,
@@ -416,7 +416,7 @@ def drive(
             return STUCK
 
 
-@compiled
+@compiled_at_once
 def run(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
@@ -429,7 +429,7 @@ def run(
     )  # fmt: skip
 
 
-@compiled
+@compiled_at_once
 def run_ahead(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
@@ -442,7 +442,7 @@ def run_ahead(
     )  # fmt: skip
 
 
-@compiled
+@compiled_at_once
 def run_any(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,

@@ -377,7 +377,7 @@ class Agent:
         if held.cores:
             env = {"OMP_NUM_THREADS": str(len(held.cores))} | env
         if order.slurm:
-            env["PATH"] = f"{self.shims}:{env.get('PATH', os.defpath)}"
+            env |= {"PATH": f"{self.shims}:{env.get('PATH', os.defpath)}", "KANT_SHIMS": str(self.shims)}
         base = self.cgroups
         own = str(cgroups.of_run(base, held.folder)) if base is not None and spec.memory_mib else ""
         spec = msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
