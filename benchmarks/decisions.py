@@ -19,7 +19,7 @@ from kant.gateway.ask import Ask, read_ask
 from kant.gateway.backend import Limits, Placement
 from kant.gateway.dispatch import Dispatcher
 from kant.serving.policies import policy_named
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 ENGINES, HELD, TENANTS, TURNS = 64, 10_000, 100, 3000
 

@@ -23,7 +23,7 @@ from kant.serving.generate import Draw, arrivals, conversation_lengths, lognorma
 from kant.serving.latency import kv_tokens, latency_model
 from kant.serving.read import read_requests
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 RULES = ("round-robin", "two-choices", "shortest-queue", "least-tokens", "llumnix", "lmetric")
 SETTINGS = EngineSettings(

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from queue import Queue
@@ -33,7 +33,7 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
@@ -72,11 +72,12 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
 
 def scheduler(
     folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
-    ahead: bool = False, drafts: dict[str, Any] | None = None, **more: Any,
+    ahead: bool = False, drafts: dict[str, Any] | None = None, windows: Sequence[int] = (0,), **more: Any,
 ) -> Any:  # fmt: skip
     """vLLM's scheduler with these settings, further ones by vLLM's names.
 
-    `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`.
+    `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`. The model
+    has a KV group for each of `windows`: the tokens of its sliding window, 0 for full attention.
     """
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
@@ -93,8 +94,15 @@ def scheduler(
     config.scheduler_config.async_scheduling = ahead  # vLLM turns it off where it finds no GPU
     if drafts:
         config.speculative_config = speculation(drafts["speculative_method"], drafts["num_speculative_tokens"])
-    shape = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], shape)])
+    shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    groups = [
+        KVCacheGroupSpec(
+            [f"layer {k}"],
+            SlidingWindowSpec(**shape, sliding_window=window) if window else FullAttentionSpec(**shape),
+        )
+        for k, window in enumerate(windows)
+    ]
+    kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups)
     return (AsyncScheduler if ahead else Scheduler)(
         vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
         block_size=size, hash_block_size=size, log_stats=True,
@@ -293,10 +301,23 @@ def drive(
 def drafts_of(seed: int) -> dict[str, Any]:
     """Settings of speculation drawn from a cell's number."""
     draw = random.Random(f"drafts {seed}")
+    method = draw.choice(["mtp", "mtp", "ngram"])
+    if method == "mtp":  # which vLLM's scheduler treats as it does EAGLE
+        method = random.Random(f"method {seed}").choice(["mtp", "eagle", "eagle3"])
     return {
-        "speculative_method": draw.choice(["mtp", "mtp", "ngram"]), "num_speculative_tokens": draw.randint(1, 5),
+        "speculative_method": method, "num_speculative_tokens": draw.randint(1, 5),
         "acceptance": draw.choice([0.0, 0.5, 0.7, 0.9, 1.0]),
     }  # fmt: skip
+
+
+def windows_of(seed: int) -> list[int]:
+    """The KV groups of a model, drawn from a cell's number: with `--hybrid`, of models that slide windows."""
+    if "--hybrid" not in sys.argv:
+        return [0]
+    draw = random.Random(f"windows {seed}")
+    window, other = draw.choice([2, 16, 17, 64, 100, 128, 256, 1024]), draw.choice([33, 200, 512])
+    return draw.choice([[0, window], [0, window, window], [0] + 5 * [window], [window], [0, 0, window], [window, 0],
+                        [0, window, other], [window, other]])  # fmt: skip
 
 
 def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> dict[str, Any]:
@@ -307,9 +328,11 @@ def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> 
     rate, policy = draw.choice([3, 8, 20]), draw.choice(["fcfs", "priority"])
     caching, count = draw.random() < 0.5, draw.choice([120, 240, 400])
     budget = max(budget, seqs)
+    windows = windows_of(seed)
     prefixes = [draw.randint(16, 700) for _ in range(draw.randint(2, 8))]
     spare = 3 * drafts["num_speculative_tokens"] if drafts else 0
     room, now, rows = (blocks - 1) * BLOCK - spare, 0.0, []
+    blocks = (blocks - 1) * len(windows) + 1
     for i in range(count):
         now += draw.expovariate(rate)
         prompt = min(1500, room // 2, max(2, int(draw.lognormvariate(5, 1))))
@@ -322,7 +345,7 @@ def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> 
                 "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
             }
         )  # fmt: skip
-    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, drafts=drafts)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, windows, drafts=drafts)
 
 
 def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> dict[str, Any]:
@@ -340,6 +363,8 @@ def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None)
         more["long_prefill_token_threshold"] = 0
     spare = 3 * drafts["num_speculative_tokens"] if drafts else 0
     room, now, rows = (blocks - 1) * size - spare, 0.0, []
+    windows = windows_of(seed)
+    blocks = (blocks - 1) * len(windows) + 1
     for i in range(160):
         now += draw.choice([0.0, 0.0, draw.expovariate(4)])
         prompt = draw.choice([draw.randint(1, room // 3), size * draw.randint(1, room // size // 3), room // 2])
@@ -352,19 +377,20 @@ def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None)
                 "priority": draw.randint(0, 1), "group": group, "prefix": shared,
             }
         )  # fmt: skip
-    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, size, drafts, **more)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, windows, size, drafts, **more)
 
 
 def recorded(
     seed: int, folder: str, ahead: bool, policy: str, seqs: int, budget: int, blocks: int, caching: bool,
-    rows: list[dict[str, Any]], size: int = BLOCK, drafts: dict[str, Any] | None = None, **more: Any,
+    rows: list[dict[str, Any]], windows: list[int], size: int = BLOCK, drafts: dict[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Serve the requests of a cell, most of which end at a stop token, and note what came out."""
     draw = random.Random(f"most {seed}")
     for row in rows:
         if draw.random() < 0.6:
             row["most"] = row["output"] + draw.randint(1, 400)
-    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, **more)
+    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, windows, **more)
     began = time.process_time()
     steps, preemptions = drive(made, rows, caching, rate=drafts["acceptance"] if drafts else 0.0)
     took = time.process_time() - began
@@ -374,7 +400,8 @@ def recorded(
     return {
         "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
         "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
-        "cpu_s": took, "async_scheduling": ahead, **(drafts or {}), **more, "requests": rows,
+        "cpu_s": took, "async_scheduling": ahead, "sliding_windows": windows, "max_model_len": LONGEST,
+        **(drafts or {}), **more, "requests": rows,
     }  # fmt: skip
 
 

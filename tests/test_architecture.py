@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kant"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PURE_ROOMS = ("insight", "reproduce", "scheduler", "queueing", "placement", "cluster", "model")
-POLICY_ROOMS = ("optimize", "placement", "queueing", "reproduce")
+POLICY_ROOMS = ("optimize", "placement", "queueing", "reproduce", "serving")
 
 SMELL, LONGEST, LONGEST_CYCLE = 300, 500, 110
 REASON = re.compile(r"^Long: \S+", re.MULTILINE)

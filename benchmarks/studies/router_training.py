@@ -17,9 +17,9 @@ import numpy as np
 from kant.model.errors import InputError
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
-from kant.serving.learned import SCORES, WEIGHTS, Intelligent
 from kant.serving.requests import Requests
-from kant.serving.router import RoundRobin
+from kant.serving.routers.intelligent import SCORES, WEIGHTS, Intelligent
+from kant.serving.routers.round_robin import RoundRobin
 from kant.serving.routing import Router
 
 FORMS = {"base": 0.0, "aware": 0.0, "guided": 0.5}

@@ -19,11 +19,14 @@ from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.generate import Draw, arrivals, lognormal
-from kant.serving.impact import Impact
 from kant.serving.latency import LatencyModel
-from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
 from kant.serving.requests import Requests
-from kant.serving.router import Block, LeastTokens, RoundRobin, ShortestQueue
+from kant.serving.routers.block import Block
+from kant.serving.routers.impact import Impact
+from kant.serving.routers.intelligent import HEAVY, WEIGHTS, Intelligent
+from kant.serving.routers.least_tokens import LeastTokens
+from kant.serving.routers.round_robin import RoundRobin
+from kant.serving.routers.shortest_queue import ShortestQueue
 from kant.serving.routing import Router
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-routers.md"

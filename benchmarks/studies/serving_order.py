@@ -19,8 +19,13 @@ from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals, lognormal
 from kant.serving.latency import LatencyModel, latency_model
-from kant.serving.policies.priority import LayeredPriority, PreemptivePriority, Priority
-from kant.serving.policies.ranked import Ranked, RankedBounded, RankedPreemptive, RemainingFirst
+from kant.serving.policies.layered_priority import LayeredPriority
+from kant.serving.policies.preemptive_priority import PreemptivePriority
+from kant.serving.policies.priority import Priority
+from kant.serving.policies.ranked import Ranked
+from kant.serving.policies.ranked_bounded import RankedBounded
+from kant.serving.policies.ranked_preemptive import RankedPreemptive
+from kant.serving.policies.remaining_first import RemainingFirst
 from kant.serving.policy import Policy
 from kant.serving.requests import Requests
 

@@ -34,9 +34,10 @@ from kant.serving.engine import Engine, EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.generate import generate
 from kant.serving.latency import latency_model
-from kant.serving.policies.past_future import Aggressive as AggressivePolicy
-from kant.serving.policies.past_future import Conservative as ConservativePolicy
-from kant.serving.policies.past_future import PastFuture, _Limited, peaks, tokens_of
+from kant.serving.policies.aggressive import Aggressive as AggressivePolicy
+from kant.serving.policies.conservative import Conservative as ConservativePolicy
+from kant.serving.policies.limited import Limited, tokens_of
+from kant.serving.policies.past_future import PastFuture, peaks
 from kant.serving.policy import Policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"
@@ -66,7 +67,7 @@ KINDS = ("decode-heavy", "balanced", "prefill-heavy")
 TTFT_S, GAP_S = 10.0, 1.5
 
 
-class TrueOutputs(_Limited):
+class TrueOutputs(Limited):
     """Admits while the peak of the true outputs fits, which nobody knows."""
 
     def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:

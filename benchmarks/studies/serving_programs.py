@@ -18,7 +18,9 @@ from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.latency import latency_model
-from kant.serving.policies.attained import Atlas, Mlfq, Plas
+from kant.serving.policies.atlas import Atlas
+from kant.serving.policies.mlfq import Mlfq
+from kant.serving.policies.plas import Plas
 from kant.serving.policy import Job, Policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"

@@ -25,10 +25,10 @@ from kant.gateway.scrape import Scraped
 from kant.serving import columns as c
 from kant.serving.engine import FOREVER
 from kant.serving.fleet import Fleet, new_fleet
-from kant.serving.prefix import PrefixAware
 from kant.serving.read import read_requests
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
+from kant.serving.routers.prefix import PrefixAware
 from kant.serving.routing import decide
 from kant.serving.site import ObservedSite, Sites
 

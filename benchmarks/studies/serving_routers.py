@@ -19,17 +19,15 @@ from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals, sharegpt_lengths
 from kant.serving.latency import latency_model
 from kant.serving.requests import Requests
-from kant.serving.router import (
-    Block,
-    Dodoor,
-    LeastTokens,
-    Llumnix,
-    Lmetric,
-    RoundRobin,
-    Router,
-    ShortestQueue,
-    TwoChoices,
-)
+from kant.serving.routers.block import Block
+from kant.serving.routers.dodoor import Dodoor
+from kant.serving.routers.least_tokens import LeastTokens
+from kant.serving.routers.llumnix import Llumnix
+from kant.serving.routers.lmetric import Lmetric
+from kant.serving.routers.round_robin import RoundRobin
+from kant.serving.routers.shortest_queue import ShortestQueue
+from kant.serving.routers.two_choices import TwoChoices
+from kant.serving.routing import Router
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-routers.md"
 ENGINES, REQUESTS, KV_TOKENS = 12, 1200, 13_500

@@ -35,7 +35,8 @@ WHY = {
         "time_us": 9, "since_us": 4, "facts": [{"sentence": "0 GPUs are free"}], "remedies": [],
         "among_rivals": {"rank": 1, "of": 2}, "in_queue": {"rank": 1, "of": 1},
         "as_of_us": 9, "rests_on": None, "starts_now_if": {"changes": [], "none": ""},
-        "expected_us": {"p50": 20, "p90": None, "never": False}, "earlier": {"answers": 10, "kept": 9, "kept_p50": 9},
+        "expected_us": {"p50": 20, "p90": None, "never": False},
+        "earlier": {"answers": 10, "kept": 9, "kept_p50": 9, "calibrated": True},
         "wait_or_place": None,
     },
 }  # fmt: skip

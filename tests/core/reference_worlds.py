@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from tests.core.reference import Reference, compare
+from tests.core.reference.places import SCORES, place
+from tests.core.reference.world import ReferenceWorld, Room
 from tests.core.tenant_runs import USERS, draw_queues
 
 from kant.model.decision import Plan
@@ -35,9 +38,6 @@ from kant.scheduler.profile import Profile
 from kant.testing import Harness, at_random, make_profile
 from kant.testing.drawn import MODELS, QUEUES, generator
 from kant.testing.harness import never
-from kant.testing.reference import Reference, compare
-from kant.testing.reference.places import SCORES, place
-from kant.testing.reference.world import ReferenceWorld, Room
 
 DISCIPLINES: dict[str, Any] = {
     "strict": "strict",
@@ -81,14 +81,10 @@ class Watched(Harness):
             self.differences.append(found)
 
     def _let_pass(self, now: int) -> None:
-        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own.
-
-        Except with budgets: running jobs spend them, which changes the order, and no cycle is asked for that.
-        """
+        """No job of one group waits for nothing: what may be decided as time passes has a cycle of its own."""
         last, self._asked = self._asked, max(now, self._asked)
         refused = any(isinstance(event, JobRefused) for event in self.events[self._known :])
-        budgets = any(queue.budget is not None for queue in self.reference.world.queues.queues)
-        if now - 1 <= last or refused or budgets or not self.own_places or self.differences:
+        if now - 1 <= last or refused or not self.own_places or self.differences:
             return  # a driver that refuses asks for a cycle itself
         more = self.reference.decide(now - 1)
         groups = {name: len(live.job.groups) for name, live in self.reference.world.waiting.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 import numpy as np
+from tests.core.naive_quota import Key, NaiveQuotas
 
 from kant.model.decision import Expire, Plan, Preempt, Start
 from kant.model.event import JobSubmitted
@@ -17,7 +18,6 @@ from kant.model.units import GPU, SECOND
 from kant.testing import Harness
 from kant.testing.drawn import MODELS, Mould, draw_job
 from kant.testing.naive import admits, pods_that_fit
-from kant.testing.naive_quota import Key, NaiveQuotas
 
 USERS = ("ann", "bob", "cyd")
 

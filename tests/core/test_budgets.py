@@ -7,7 +7,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -23,7 +23,7 @@ from kant.model.decision import Hold, OutOfBudget, Start, sentence
 from kant.model.errors import StateError
 from kant.model.event import BudgetsUsed, GpusBooked, JobStarted, JobSubmitted, QueuesChanged
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
-from kant.model.units import HOUR, MINUTE, SECOND
+from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
 from kant.scheduler.profile import builtin_profile
 from kant.sim.forecast_starts import forecast_starts
 from kant.testing import Harness, make_cluster, make_job, make_profile
@@ -38,6 +38,9 @@ TIMES = st.integers(0, 3 * MONTH)
     st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(1, 4000), TIMES, TIMES), max_size=12),
     st.lists(TIMES, max_size=3, unique=True).map(sorted), TIMES,
 )  # fmt: skip
+@example([(1, 0, 4000, 0, MONTH)], [], 30 * HOUR)
+@example([(1, 0, 4000, 0, HOUR)], [], 30 * HOUR)
+@example([(2, 0, 1, 0, HOUR)], [], 30 * HOUR)
 def test_what_a_budget_has_used_is_the_sum_over_the_runs_of_the_month(
     runs: list[tuple[int, int, int, int, int]], ends: list[int], at: int
 ) -> None:
@@ -62,6 +65,12 @@ def test_what_a_budget_has_used_is_the_sum_over_the_runs_of_the_month(
     assert over.hard == {scope for scope, use in scopes.items() if 0 <= use.hard * HOUR <= use.used}
     assert over.soft == {scope for scope, use in scopes.items() if 0 <= use.soft * HOUR <= use.used}
     assert {(0, ALL_USERS), (1, ALL_USERS)} <= scopes.keys() and (0, 1) not in scopes
+    change, end = budgets.next_change(TREE, [0, 1, 2], at), budgets.end
+    assert change <= end or (change < FOREVER and not (over.hard or over.soft))
+    last = min(change, end) - 1 if change >= 0 else end - 1
+    assert budgets.over(TREE, [0, 1, 2], last)[1:] == over[1:]
+    if 0 <= change <= end:
+        assert budgets.over(TREE, [0, 1, 2], change)[1:] != over[1:]
 
 
 def reasons(harness: Harness) -> dict[str, OutOfBudget]:
@@ -116,6 +125,20 @@ def test_beyond_a_soft_budget_jobs_go_after_all_others(profile: str, budget: Bud
         harness.finish(job)
         harness.cycle()
     assert [event.job for event in harness.events if isinstance(event, JobStarted)] == ["first", "late", "urgent"]
+
+
+@pytest.mark.parametrize("budget", [Budget(soft=50), Budget(hard=50)])
+def test_a_cycle_takes_place_when_running_jobs_have_used_up_a_budget(budget: Budget) -> None:
+    """By hand: one GPU uses 0.05 GPU-hours in 180 s. Then `urgent` no longer holds `late`."""
+    harness = Harness(make_cluster(2), builtin_profile("kant"))
+    harness.set_queues(Queue("a", budget=budget), Queue("b"))
+    jobs = [
+        make_job("first", queue="a", gpus=1, submit=0, priority=6, preemptible=False),
+        make_job("urgent", queue="a", gpus=2, submit=0, priority=5),
+        make_job("late", queue="b", gpus=1, submit=0),
+    ]
+    harness.run([JobSubmitted(job.submit, job, HOUR) for job in jobs], until=10 * MINUTE)
+    assert {e.job: e.time for e in harness.events if isinstance(e, JobStarted)} == {"first": 0, "late": 3 * MINUTE}
 
 
 def test_what_cannot_have_been_used_is_refused_and_what_is_not_asked_for_is_not_kept() -> None:

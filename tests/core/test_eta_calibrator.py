@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kant.insight.calibration import ANY, FAR, HORIZONS, cell, horizon, nearest, reach, size_of
-from kant.insight.eta_calibrator import FEW, FEW_JAMS, JAM, MOST, EtaCalibrator
+from kant.insight.eta_calibrator import FEW, JAM, MOST, EtaCalibrator
 from kant.insight.expected_start import ExpectedStart, TrackRecord
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
-from kant.insight.track_record import track_record
+from kant.insight.track_record import FEW_JAMS, track_record
 from kant.live.journal_walk import end_of
 from kant.model.units import DAY, GPU, HOUR
 from kant.scheduler.cycle import Scheduler
@@ -75,7 +75,7 @@ def test_it_learns_by_how_much_forecasts_are_wrong(hours: int) -> None:
     job, now = line.come(hours), line.harness.now
     told = line.ask()[job]
     assert times(told) == (now + hours * HOUR, now + hours * HOUR)
-    assert told.earlier == TrackRecord(5, 5, 5) and told.basis is not None
+    assert told.earlier == TrackRecord(5, 5, 5, True) and told.basis is not None
 
 
 def test_p50_and_p90_are_quantiles_of_what_was() -> None:
@@ -136,14 +136,16 @@ def test_with_few_starts_it_says_what_the_forecast_says() -> None:
     assert times(told) == (line.harness.now + HOUR, line.harness.now + HOUR) and told.earlier is None
     line.harness.run()
     job = line.come(3)
-    assert line.ask()[job].earlier == TrackRecord(0, 0, 0), "one more is enough"
+    assert line.ask()[job].earlier == TrackRecord(0, 0, 0, True), "one more is enough"
+    jams = line.answers._jams.pop(horizon(HOUR))
+    assert len(jams) >= FEW_JAMS and line.ask()[job].earlier == TrackRecord(0, 0, 0, False)
 
 
 def test_a_promise_is_broken_when_its_time_has_passed_and_not_when_the_job_starts_at_last() -> None:
     line = LineUp()
     line.rounds(FEW + 5, 1)
     waits = line.come(30)
-    assert line.ask()[waits].earlier == TrackRecord(5, 5, 5)
+    assert line.ask()[waits].earlier == TrackRecord(5, 5, 5, True)
     line.harness.now += 2 * HOUR
     line.answers.observe(line.harness.now)
     (correction,) = {correction for correction in line.answers.calibration().corrections.values() if correction.answers}
@@ -225,3 +227,5 @@ def test_asking_changes_nothing_and_a_journal_tells_the_same(tmp_path: Path) -> 
 
 def test_the_record_has_the_share_of_each_quantile() -> None:
     assert track_record(8, 6, 2).endswith("the P90 held for 75 %, the P50 for 25 %") and track_record(0, 0, 0) == ""
+    few = "; its P90 is not calibrated: fewer than 5 jams of such waits are known"
+    assert track_record(8, 6, 2, False) == track_record(8, 6, 2) + few

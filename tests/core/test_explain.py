@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.core.naive_quota import NaiveQuotas
 from tests.core.tenant_runs import USERS, could_start, draw_queues, draw_tenants_jobs, naive_quotas, ways
 from tests.examples import part
 from tests.profiles import few
@@ -23,7 +24,6 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness, make_profile
 from kant.testing.drawn import draw_cluster, generator
-from kant.testing.naive_quota import NaiveQuotas
 from kant.workload.cluster_file import read_cluster
 
 

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.elastic_runs import elastic_arrivals
+from tests.core.naive_quota import NaiveQuotas
 from tests.core.tenant_runs import USERS, draw_queues
 from tests.examples import examples
 
@@ -38,7 +39,6 @@ from kant.queueing.preemption.rules import PreemptionRules
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 from kant.testing.drawn import generator
-from kant.testing.naive_quota import NaiveQuotas
 
 SEEDS = range(int(os.environ.get("KANT_TENANT_SEEDS", "12")) // 4)
 ORDERS = ("fifo", "aged", "drf", "fair-share")
@@ -269,7 +269,7 @@ def test_nor_is_anybody_shrunk_for_ever(reclaim: Any) -> None:
     In the run of seed 1399 a base job was once stopped, and its burst replica both shrunk and stopped.
     """
     shrunk = 0
-    for seed in (*range(500, 500 + 15 * len(SEEDS)), 1399):
+    for seed in (*range(500, 500 + 8 * len(SEEDS)), 1399):
         order, discipline = ORDERS[seed % 4], DISCIPLINES[seed % 5]
         shrunk += settle_seed(seed, order, discipline, Preemption(True, reclaim, 60), elastic=True).shrunk
     assert shrunk > 0

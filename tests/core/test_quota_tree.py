@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.naive_quota import NaiveQuotas, levelled
 
 from kant.cluster.lending import lent
 from kant.cluster.quota_columns import reach
@@ -17,7 +18,6 @@ from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.water_filling import divided
 from kant.model.errors import InputError, StateError
 from kant.model.tenant import Queue, QueueConfig, Quota, accepts, runs, starts, validated
-from kant.testing.naive_quota import NaiveQuotas, levelled
 
 KEYS: tuple[Key, ...] = (("", "gpu"), ("H100", "gpu"), ("H100", "memory"))
 LIMITS = st.sampled_from((-1, -1, 0, 1, 3, 8))

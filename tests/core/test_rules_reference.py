@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.core.reference.places import may_stand
+from tests.core.reference.world import ReferenceWorld
 from tests.core.reference_worlds import DISCIPLINES, RIGHTS, Watched
 from tests.examples import examples
 
@@ -32,8 +34,6 @@ from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile, builtin_profile
 from kant.testing import Harness, make_profile
 from kant.testing.drawn import generator
-from kant.testing.reference.places import may_stand
-from kant.testing.reference.world import ReferenceWorld
 
 SEEDS = st.integers(0, 10**9)
 CLASSES = ("web", "db", "!web")
@@ -68,6 +68,7 @@ def draw_rules(draw: np.random.Generator, wide: bool) -> PodRules:
         tuple(PodAffinity(str(draw.choice(CLASSES)), topology()) for _ in some(1)) if wide else (),
         tuple(TopologySpread(*of, *limits) for of, limits in spread.items()) if wide else (),
         tuple((name, int(draw.integers(0, 3))) for name in AMOUNTS if draw.integers(4) == 0),
+        (("power", int(draw.integers(1, 4)), int(draw.integers(2, 9))),) if wide and draw.integers(3) == 0 else (),
     )
 
 
@@ -180,7 +181,7 @@ class Careful(Harness):
 
 @pytest.mark.parametrize("name", ["kant", "easy", "conservative", "spread"])
 @given(seed=SEEDS)
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_no_start_of_a_shipped_profile_breaks_a_rule(name: str, seed: int) -> None:
     """With reservations, backfilling and preemption, which the reference does not decide under such rules."""
     draw = generator(seed)

@@ -174,7 +174,7 @@ def test_a_full_disk_ends_the_sweep_and_loses_nothing(
         fsync(file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         found = kant("sweep", write(tmp_path), "--out", tmp_path / "out")
     assert found.code == 2 and "No space left on device" in found.err and "3 of 8 runs are kept" in found.err
     assert not list((tmp_path / "out" / "runs").glob("*.part"))

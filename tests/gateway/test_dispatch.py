@@ -20,7 +20,7 @@ from kant.gateway.dispatch import MOST_BACKENDS, Dispatcher
 from kant.gateway.looks import looked
 from kant.gateway.scrape import Scraped
 from kant.serving.policies import POLICIES, policy_named
-from kant.serving.router import ROUTERS, router_named
+from kant.serving.routers import ROUTERS, router_named
 from kant.serving.routing import least
 
 EVENTS = st.lists(

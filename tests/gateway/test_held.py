@@ -17,7 +17,7 @@ from tests.gateway.test_dispatch import come
 from kant.gateway.backend import Placement
 from kant.gateway.held import Held, HeldBySize, HeldInTurns
 from kant.gateway.shares import Shares
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 from kant.serving.routing import Overtaking, Router
 
 

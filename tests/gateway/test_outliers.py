@@ -14,7 +14,7 @@ from kant.gateway.backend import Limits, Placement
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.outliers import Ejection, Health, judged
 from kant.serving.policies import policy_named
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 RULE = Ejection(after=3, base_s=10.0, most_s=60.0)
 

@@ -21,7 +21,7 @@ from kant.gateway.tenants import Tenant, Tenants
 from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals
 from kant.serving.requests import Requests
-from kant.serving.router import ROUTERS, router_named
+from kant.serving.routers import ROUTERS, router_named
 
 pytestmark = pytest.mark.service
 

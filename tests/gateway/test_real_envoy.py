@@ -24,7 +24,7 @@ from kant.gateway.operators import Operators
 from kant.gateway.picker import PickerServer
 from kant.model.errors import InputError
 from kant.serving.fleet import simulate
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 
 pytestmark = pytest.mark.service
 

@@ -24,8 +24,8 @@ from kant.gateway.record import Record
 from kant.gateway.shadow import ShadowedDispatcher
 from kant.serving.engine import EngineSettings
 from kant.serving.policies import policy_named
-from kant.serving.prefix import PrefixAware
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
+from kant.serving.routers.prefix import PrefixAware
 
 URLS = ("http://a", "http://b", "http://c")
 RULES = st.sampled_from(["random", "two-choices", "least-tokens", "prefix", "program-affinity", "impact"])

@@ -18,7 +18,7 @@ from tests.kube.terms import LEASES
 from tests.kube.test_kube_page import ask
 
 from kant.insight.calibration import ANY, Calibration, CalibrationState, CellState, cell, horizon, reach
-from kant.insight.eta_calibrator import FEW_JAMS
+from kant.insight.track_record import FEW_JAMS
 from kant.kube.lead.calibration_store import (
     ANNOTATION,
     FILE,
@@ -78,7 +78,7 @@ async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: 
             await api.until(lambda pods: len(bound(pods)) == 1)
             await api.create(make_pod("late", 8))
             await api.until(lambda pods: says(pods, "late", "capacity"))
-            known = ({"answers": 5, "kept": 4, "kept_p50": 0}, (2.0, 4.0))
+            known = ({"answers": 5, "kept": 4, "kept_p50": 0, "calibrated": True}, (2.0, 4.0))
             assert await asyncio.to_thread(page) == known
             await api.until(lambda found: any(ANNOTATION in (notes(lease) or {}) for lease in found), LEASES)
             assert await asyncio.to_thread(terminal) == known

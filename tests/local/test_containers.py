@@ -1,11 +1,15 @@
-"""Runs in container images. No runtime can make containers where these tests run: programs of the same names stand in
-for them, which write down with what they are called and then run the command outside of any container."""
+"""Runs in container images: by the real Podman where it can make containers, and elsewhere by programs of the names of
+the runtimes, which write down with what they are called and then run the command outside of any container."""
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,13 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.local.up import Up
 
-from kant.local.containers import check_image, container
-from kant.local.runs import Spec
+from kant.local.containers import INITS, check_image, container
+from kant.local.runs import MARK, Spec
 from kant.model.errors import InputError
 from kant.model.submission import Terminal
 from kant.service.client import RefusedError
 
 FAKE = """#!/bin/sh
+[ "$1" != ps ] || exit 0
 here="$HERE"
 said=$(for word in "$@"; do echo "$word"; done; echo "uid=$(id -u) gpus=$CUDA_VISIBLE_DEVICES rank=$RANK"; echo ==)
 echo "$said" >> "$here/calls"
@@ -34,10 +39,11 @@ def spec(env: dict[str, str], terminal: Terminal | None = None) -> Spec:
     return Spec(("run", "me"), env, "/srv/it", 0o22, 1 << 20, 30.0, None, 0.0, terminal=terminal)
 
 
-ENV = {"A": "1", "PATH": "/bin", "HOME": "/root", "not a name": "x", "CUDA_VISIBLE_DEVICES": "2,3"}
+ENV = {"A": "1", "PATH": "/bin", "HOME": "/root", "not a name": "x", "CUDA_VISIBLE_DEVICES": "2,3", MARK: "/runs/1/1"}
 
 
 USER = "--userns=keep-id" if os.geteuid() else "--user=0:0"
+INIT = " --init" if any(Path(each).exists() for each in INITS) else ""
 APPTAINER = "exec --nv --bind /srv/it:/srv/it --bind /data:/mnt:ro --pwd /srv/it"
 
 
@@ -48,14 +54,15 @@ APPTAINER = "exec --nv --bind /srv/it:/srv/it --bind /data:/mnt:ro --pwd /srv/it
         ("/x/apptainer", "/images/a.sif", f"{APPTAINER} /images/a.sif"),
         (
             "/x/podman", "debian",
-            f"run --rm --network=host --ipc=host {USER} --cgroups=disabled --interactive --tty"
+            f"run --rm --network=host --ipc=host {USER} --cgroups=disabled --label kant.run=/runs/1/1{INIT}"
+            " --interactive --tty"
             " --device nvidia.com/gpu=all --volume /srv/it:/srv/it --volume /data:/mnt:ro --workdir /srv/it"
-            " --env A --env CUDA_VISIBLE_DEVICES debian",
+            " --env A --env CUDA_VISIBLE_DEVICES --env KANT_RUN debian",
         ),
         (
             "/x/enroot", "/images/a.sqsh",
             "start --rw --mount /srv/it:/srv/it:none:x-create=dir,rbind --mount /data:/mnt:none:x-create=dir,rbind,ro"
-            " --env NVIDIA_VISIBLE_DEVICES=all --env A --env CUDA_VISIBLE_DEVICES /images/a.sqsh"
+            " --env NVIDIA_VISIBLE_DEVICES=all --env A --env CUDA_VISIBLE_DEVICES --env KANT_RUN /images/a.sqsh"
             """ sh -c 'cd "$0" && exec "$@"' /srv/it""",
         ),
     ],
@@ -115,8 +122,9 @@ def test_a_job_runs_in_its_image_and_so_do_the_tasks_of_srun(tmp_path: Path) -> 
         assert kant.over(job) == ["finished"], kant.job(job)
         assert kant.log(job) == f"w {job}\n"
         call = (tmp_path / "calls").read_text().splitlines()
+        run = f"kant.run={kant.home}/runs/{job}/1"
         assert call[: call.index("--env")] == [
-            "run", "--rm", "--network=host", "--ipc=host", USER, "--cgroups=disabled",
+            "run", "--rm", "--network=host", "--ipc=host", USER, "--cgroups=disabled", "--label", run, *INIT.split(),
             "--device", "nvidia.com/gpu=all", "--volume", f"{kant.home}:{kant.home}", "--volume", "/data:/data",
             "--workdir", str(kant.home),
         ]  # fmt: skip
@@ -141,3 +149,69 @@ def test_a_job_runs_in_its_image_and_so_do_the_tasks_of_srun(tmp_path: Path) -> 
             kant.submit("true", image="IMG")
         with pytest.raises(RefusedError, match="mounts: expected an image with them"):
             kant.submit("true", mounts=["/data"])
+
+
+def private_mounts() -> None:
+    """Give this process mounts of its own: without version 2 of cgroups beside version 1, and with a GPU for CDI."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.unshare(0x20000) == 0 and libc.mount(None, b"/", None, 0x44000, None) == 0, "CLONE_NEWNS, private"
+    libc.umount(b"/sys/fs/cgroup/unified")
+    Path("/run/cdi").mkdir(exist_ok=True)
+    assert libc.mount(b"none", b"/run/cdi", b"tmpfs", 0, None) == 0
+    device = {"path": "/dev/nvidia0", "hostPath": "/dev/null", "type": "c", "major": 1, "minor": 3}
+    gpus = [{"name": "all", "containerEdits": {"deviceNodes": [device]}}]
+    Path("/run/cdi/it.json").write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": gpus}))
+
+
+@pytest.fixture
+def podman(tmp_path: Path) -> dict[str, str]:
+    """The environment in which the real Podman has an image `busybox` in a storage of its own."""
+    busybox, root = shutil.which("busybox"), tmp_path / "image"
+    if shutil.which("podman") is None or busybox is None or os.geteuid():
+        pytest.skip("Podman, busybox or root is not here")
+    (root / "bin").mkdir(parents=True)
+    shutil.copy(busybox, root / "bin")
+    for name in ("sh", "echo", "id", "ls", "sleep", "touch"):
+        (root / "bin" / name).symlink_to("busybox")
+    places = f'graphroot = "{tmp_path}/graph"\nrunroot = "{tmp_path}/running"\n'
+    (tmp_path / "storage.conf").write_text(f'[storage]\ndriver = "vfs"\n{places}')
+    limits = 'default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]'  # as low as any machine of the tests allows
+    (tmp_path / "containers.conf").write_text(f"[containers]\n{limits}\n")
+    env = {"CONTAINERS_CONF": f"{tmp_path}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{tmp_path}/storage.conf"}
+    env |= {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    made = f"tar -C {root} -c . | podman import --quiet - localhost/busybox && podman run --rm --cgroups=disabled"
+    made += " --network=host --ipc=host localhost/busybox echo"
+    line = ["sh", "-c", made]
+    tried = subprocess.run(line, env=env, capture_output=True, text=True, preexec_fn=private_mounts, check=False)
+    if tried.returncode:
+        pytest.skip(f"Podman makes no containers here: {tried.stderr.strip()[-200:]}")
+    return env
+
+
+def test_the_real_podman_runs_it_and_leaves_nothing(tmp_path: Path, podman: dict[str, str]) -> None:
+    with Up(tmp_path / "home", "2x4", prepare=private_mounts) as kant:
+        wish = {"image": "localhost/busybox", "env": podman}
+        code = kant.submit("id -u; echo no >&2; touch mine; ls /dev/nvidia0; exit 7", **wish)
+        gpus = kant.submit("ls /dev/nvidia0; echo $CUDA_VISIBLE_DEVICES $KANT_JOB_ID", gpus=2, **wish)
+        deaf = kant.submit("trap '' TERM; echo here; while :; do sleep 0.1; done", time_s=2.0, grace_s=0.1, **wish)
+        tasks = kant.submit(
+            "srun sh -c 'echo $RANK of $WORLD_SIZE on $SLURM_NODEID; ls /bin/busybox'",
+            gpus=4,
+            nodes=2,
+            tasks=4,
+            slurm=True,
+            **wish,
+        )
+        assert kant.over(code, gpus, deaf, tasks) == ["failed", "finished", "failed", "finished"], [
+            kant.log(job) for job in (code, gpus, deaf, tasks)
+        ]
+        assert kant.job(code)["job"]["code"] == 7 and (kant.home / "mine").stat().st_uid == os.getuid()
+        assert sorted(kant.log(code).splitlines()) == ["0", "ls: /dev/nvidia0: No such file or directory", "no"]
+        assert kant.log(gpus) == f"/dev/nvidia0\n0,1 {gpus}\n"
+        assert "time limit" in kant.job(deaf)["job"]["reason"] and kant.log(deaf) == "here\n"
+        ranks = [line for line in sorted(kant.log(tasks).splitlines()) if line != "/bin/busybox"]
+        assert ranks == [f"{rank} of 4 on {rank // 2}" for rank in range(4)] and "/bin/busybox" in kant.log(tasks)
+    listed = subprocess.run(
+        ["podman", "ps", "--all", "--quiet"], env=podman, capture_output=True, text=True, check=True
+    )
+    assert listed.stdout == "", "no container is left in its storage, also of one that was killed"

@@ -208,6 +208,8 @@ HELLO = wire.Hello(wire.VERSION, "id", Node("gpu2", 4), ())
         (replace(HELLO, version=1), "the version of this machine: expected 2"),
         (replace(HELLO, node=Node("here", 4)), "--name: expected a name that no machine of Kant has"),
         (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected one that the core takes"),
+        (replace(HELLO, gpu_watts=701), "--gpu-watts: expected at most 700W, with which the power cap of all machines"),
+        (replace(HELLO, gpu_watts=700), ""),
         (replace(HELLO, id="another"), "--name: expected a name that no other machine has"),
         (replace(HELLO, node=Node("gpu2", 2)), "this machine: expected what it had when it joined"),
         (HELLO, ""),
@@ -216,5 +218,6 @@ HELLO = wire.Hello(wire.VERSION, "id", Node("gpu2", 4), ())
 def test_who_may_not_join_hears_why(hello: wire.Hello, said: str) -> None:
     machines = Machines(1, None, lambda text: None)
     machines.added_to(ClusterSpec("c", (Node("here", 1),)))
+    machines.gpu_watts = 700
     machines.known.append(Machine(Known("id", Node("gpu2", 4)), 0.0, runs={"1/1": Part("1/1")}))
     assert machines._fault(hello).startswith(said) and bool(said) == bool(machines._fault(hello))

@@ -1,4 +1,4 @@
-"""The power cap of a machine: a limit that starts, plans and explanations know, apart from quotas."""
+"""The power caps of machines and of all together: limits that starts, plans and explanations know, beside quotas."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
-from tests.local.up import Up, eventually
+from tests.local.joined import Joined, free_port
+from tests.local.up import Up, asked, eventually
 
-from kant.local.power import beside, capped, parse_watts, power_rules, powered, usable
+from kant.local.power import PowerCaps, beside, capped, parse_watts, power_rules, powered, powered_by, read_caps, usable
 from kant.model.errors import InputError
 from kant.model.job import Demand, PodGroup
 from kant.model.node import Node
+from kant.service.client import RefusedError
 
 SHARES = st.lists(st.one_of(st.integers(1, 8).map(lambda gpus: 1000 * gpus), st.integers(1, 999)), max_size=8)
 
@@ -58,15 +60,45 @@ def test_what_is_no_power_is_refused(text: str) -> None:
         parse_watts(text, "x")
 
 
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 3000), SHARES)
+def test_the_amount_of_all_machines_is_exactly_their_cap(machine: int, pool: int, watts: int, takes: list[int]) -> None:
+    """It is so for whatever jobs hold together, on whichever machines, and every fault of the caps is said."""
+    given = (f"{machine}W", f"{pool}W", f"{watts}W")
+    low = [name for name, cap in (("--power-cap", machine), ("--pool-power-cap", pool)) if cap < watts]
+    if low:
+        with pytest.raises(InputError) as refused:
+            read_caps(*given, virtual=True)
+        assert [
+            name
+            for name in ("--power-cap", "--pool-power-cap")
+            if f"{name}: expected {watts}W or more" in str(refused.value)
+        ] == low
+        return
+    assert read_caps(*given, virtual=True) == PowerCaps(machine, pool, watts)
+    groups, most = (
+        [PodGroup(1, Demand(-(-milli // 1000), min(milli, 1000))) for milli in takes],
+        powered_by(pool, watts, "x"),
+    )
+    rules = [rule for own in power_rules(groups, [Node("n", 8)], most) for rule in own.shared]
+    assert len(rules) == len(takes) and {limit for _, _, limit in rules} <= {most}
+    assert (sum(each for _, each, _ in rules) <= most) == (sum(takes) * watts <= pool * 1000)
+
+
 def test_options_that_do_not_go_together() -> None:
     assert verb("up", "--gpu-watts", "700W").refusal() == "kant: --gpu-watts: expected --power-cap as well\n"
     said = verb("up", "--power-cap", "2kW", "--cluster", "1x4").refusal()
     assert said == "kant: --gpu-watts: expected what one GPU of a virtual machine draws, such as 700W\n"
+    watts = "expected watts such as 1400W or 2.1kW"
+    said = verb("up", "--power-cap", "2", "--pool-power-cap", "x", "--gpu-watts", "7").refusal()
+    assert (
+        said
+        == f"kant: --power-cap: {watts}, got '2'; --pool-power-cap: {watts}, got 'x'; --gpu-watts: {watts}, got '7'\n"
+    )
 
 
 def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    with Up(home, "1x4", power_cap=1500, gpu_watts=700) as kant:  # two of four GPUs
+    with Up(home, "1x4", power=PowerCaps(1500, 0, 700)) as kant:  # two of four GPUs
         first = kant.submit("exec sleep 600", gpus=1.0, time_s=600)
         second = kant.submit("exec sleep 600", gpus=1.0, time_s=1200)
         none = kant.submit("echo $CUDA_VISIBLE_DEVICES", gpus=0)
@@ -89,3 +121,37 @@ def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Pat
         assert {kant.phase(job) for job in (first, second, third)} == {"waiting"}
         wide = kant.submit("true", gpus=3.0)
         assert kant.over(wide) == ["rejected"]
+
+
+def test_one_cap_holds_for_all_machines_together(tmp_path: Path) -> None:
+    """Five of eight GPUs on two machines may be in use, wherever they are."""
+    home, port = tmp_path / "home", free_port()
+    with Up(home, "1x4", power=PowerCaps(0, 3600, 700), join_listen=f"127.0.0.1:{port}") as kant:
+        machine = Joined(tmp_path / "gpu2", home, port, "gpu2", 4)
+        try:
+            assert eventually(lambda: len(kant.client.get("/v1/top")["nodes"]) == 2)
+            first = kant.submit("exec sleep 600", gpus=4.0, time_s=600)
+            second = kant.submit("exec sleep 600", gpus=0.5, time_s=1200)
+            half = kant.submit("exec sleep 600", gpus=0.5, time_s=1200)
+            assert eventually(lambda: {kant.phase(job) for job in (first, second, half)} == {"running"})
+            third = kant.submit("exec sleep 600", gpus=2.0, time_s=600)
+            assert eventually(lambda: "too little power of all machines" in verb("why", third, "--home", home).out)
+            why = verb("why", third, "--home", home).out
+            assert f"job {first} ends" in why and "more node" not in why, "another machine brings no power"
+
+            def ahead() -> float:
+                found = kant.client.get(f"/v1/eta?job={third}")
+                return ((found["jobs"][0]["expected_us"]["p90"] or 0) - found["time_us"]) / 1e6
+
+            assert eventually(lambda: 500 < ahead() <= 600), "when the first job ends, though three GPUs are free"
+            assert "5 of 5.142 GPUs in use that the power cap of all machines allows" in verb("top", "--home", home).out
+            urgent = kant.submit("exec sleep 600", gpus=5.0, priority=10)
+            assert eventually(lambda: kant.phase(urgent) == "running"), "it takes the power of those below it"
+            assert len(kant.job(urgent)["job"]["nodes"]) == 2
+            assert {kant.phase(job) for job in (first, second, half, third)} == {"waiting"}
+            assert kant.over(kant.submit("true", gpus=6.0)) == ["rejected"]
+            most = "gpus: expected at most 5, which the power cap of all machines lets be in use"
+            with pytest.raises(RefusedError, match=most):
+                kant.client.post("/v1/eta", asked(home, "true", gpus=6.0))
+        finally:
+            machine.kill(15)

@@ -141,6 +141,18 @@ srun python train.py --epochs 2
     assert verb("history", "--home", kant.home, "--by", "account").out.count("lab123") == 1
 
 
+def test_a_login_shell_that_sets_its_path_anew_finds_srun(
+    kant: Up, bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many published scripts have it: `bash -l` reads /etc/profile, or ~/.bash_profile, which may set PATH."""
+    (tmp_path / ".bash_profile").write_text("PATH=/usr/bin:/bin\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    text = "#!/bin/bash -l\n#SBATCH --ntasks=2\n\nsrun sh -c 'echo $SLURM_PROCID'; echo $0 $1; exit 3\n"
+    job = batch(text)
+    assert kant.over(job) == ["failed"] and kant.job(job)["job"]["code"] == 3
+    assert sorted(kant.log(job).splitlines()) == [str(tmp_path / "job.sh"), "0", "1"]
+
+
 def test_torchrun_on_one_node(kant: Up, bin: Path) -> None:
     job = batch(
         """#!/bin/bash

@@ -104,5 +104,5 @@ def test_bad_options_are_refused(week: Path, arguments: list[str], says: str) ->
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    for name in ("nothing.csv", "bytes", "."):
-        assert "can be read" in kant("plan", "calendar", tmp_path / name).refusal()
+    for name, said in (("nothing.csv", "a file that exists"), ("bytes", "text in UTF-8"), (".", "a regular file")):
+        assert f"expected {said}" in kant("plan", "calendar", tmp_path / name).refusal()

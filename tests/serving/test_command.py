@@ -36,6 +36,11 @@ def test_a_run_prints_the_fields_that_are_promised_and_writes_a_bundle(drawn: Pa
     found = kant("serve", "simulate", drawn, "--json", "--out", tmp_path / "out").json()
     assert found.keys() >= FIELDS
     assert found["requests"] == found["finished"] == 200
+    assert found["speculation"] is None
+    drafts = ("--requests", "9", "--speculative-tokens", "3", "--speculative-method", "ngram")
+    assert kant("serve", "simulate", drawn, *drafts, "--json").json()["speculation"] == {
+        "method": "ngram", "tokens": 3, "acceptance": 0.7,
+    }  # fmt: skip
     for name in ("ttft_s", "tpot_s", "e2e_s", "normalised_latency_s_per_token"):
         assert found[name].keys() == {"mean", "p50", "p90", "p99"}
     assert 0.05 < found["cache_hit_rate"] < 0.5

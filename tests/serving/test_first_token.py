@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kant.serving.engine import EngineSettings
 from kant.serving.first_token import prefix_costs, with_room
 from kant.serving.latency import latency_model
-from kant.serving.prefix import first_token_ms
+from kant.serving.routers.prefix import first_token_ms
 from kant.serving.site import LoadTable, ObservedSite, Sites
 
 LATENCY = replace(latency_model("llama-3-8b", "a100")[0], experts=0.0)

@@ -15,7 +15,8 @@ from kant.serving.generate import generate
 from kant.serving.latency import latency_model
 from kant.serving.policies import POLICIES, policy_named
 from kant.serving.requests import Requests
-from kant.serving.router import ROUTERS, Block, router_named
+from kant.serving.routers import ROUTERS, router_named
+from kant.serving.routers.block import Block
 from kant.serving.routing import Incoming
 from kant.serving.site import EngineSite
 from kant.serving.summary import Objectives, Served, summarise

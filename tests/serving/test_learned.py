@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kant.model.errors import InputError
 from kant.serving.fleet import simulate
-from kant.serving.impact import Impact, impacts
-from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
 from kant.serving.requests import Requests
-from kant.serving.router import RoundRobin
+from kant.serving.routers.impact import Impact, impacts
+from kant.serving.routers.intelligent import HEAVY, WEIGHTS, Intelligent
+from kant.serving.routers.round_robin import RoundRobin
 from kant.serving.routing import HOLD, Incoming, Overtaking, decide
 from kant.serving.site import ObservedSite, Sites
 

@@ -12,10 +12,10 @@ from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals, lognormal
 from kant.serving.latency import latency_model
-from kant.serving.prefix import PrefixAware
 from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, PrefixIndex, chain
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
+from kant.serving.routers.prefix import PrefixAware
 from kant.serving.routing import Incoming, decide
 from kant.serving.site import ObservedSite
 

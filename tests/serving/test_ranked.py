@@ -15,7 +15,8 @@ from kant.serving.engine import Engine, EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.latency import latency_model
 from kant.serving.policies import policy_named
-from kant.serving.policies.ranked import Ranked, RankedBounded
+from kant.serving.policies.ranked import Ranked
+from kant.serving.policies.ranked_bounded import RankedBounded
 from kant.serving.policy import Job
 
 BOOK = Engine(EngineSettings(latency_model("llama-3-8b", "a100")[0], 10))

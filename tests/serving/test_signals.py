@@ -14,7 +14,7 @@ from kant.serving.fleet import simulate
 from kant.serving.latency import latency_model
 from kant.serving.policies import POLICIES, policy_named
 from kant.serving.requests import Requests
-from kant.serving.router import ROUTERS, router_named
+from kant.serving.routers import ROUTERS, router_named
 from kant.serving.signals import said
 from kant.serving.summary import digest
 

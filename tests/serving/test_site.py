@@ -14,7 +14,9 @@ from tests.serving.test_fleet import columns_of, complete
 from kant.serving import columns as c
 from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.fleet import simulate
-from kant.serving.router import ROUTERS, Dodoor, LeastTokens, router_named
+from kant.serving.routers import ROUTERS, router_named
+from kant.serving.routers.dodoor import Dodoor
+from kant.serving.routers.least_tokens import LeastTokens
 from kant.serving.routing import HOLD, Draw, Incoming, Router
 from kant.serving.site import EngineSite, ObservedSite, Sites
 

@@ -7,7 +7,7 @@ from kant.optimize.catalogue import OPTIMISERS
 from kant.optimize.dispatch.dispatchers import DISPATCHERS
 from kant.optimize.workflow.policies import POLICIES as WORKFLOW_RULES
 from kant.serving.policies import POLICIES
-from kant.serving.router import ROUTERS
+from kant.serving.routers import ROUTERS
 
 
 def entries() -> list[Entry]:

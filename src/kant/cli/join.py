@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
-from kant.cli.up import GpuWatts, PowerCap, power_of
+from kant.cli.up import GpuWatts, PowerCap
 from kant.model.errors import InputError
 
 MINE = 0o77  # permissions that other users must not have
@@ -48,7 +48,7 @@ def join(
     from kant.local import machine
     from kant.local.joined import keys
     from kant.local.joined.agent import Agent, AgentOptions, serve
-    from kant.local.power import capped
+    from kant.local.power import capped, read_caps
     from kant.service.daemon import locked
     from kant.workload.cluster_file import read_cluster
 
@@ -67,10 +67,16 @@ def join(
     set_up(log_format, log_level)
     cores = machine.own_cores() if cluster is None else ()
     node = replace(found.nodes[0], name=own)
-    cap, watts = power_of(power_cap, gpu_watts, cluster)
-    if cap:
-        node = capped(node, cap, watts or machine.gpu_watts(devices))
-    options = AgentOptions(place, folder, host, port, node, machine.visible(devices), cores)
+    power = read_caps(power_cap, None, gpu_watts, cluster is not None, alone=True)
+    watts = power.gpu
+    try:
+        watts = watts or machine.gpu_watts(devices)
+    except InputError:
+        if power.machine:
+            raise
+    if power.machine:
+        node = capped(node, power.machine, watts)
+    options = AgentOptions(place, folder, host, port, node, machine.visible(devices), cores, watts)
     with locked(place):
         return serve(Agent(options))
 

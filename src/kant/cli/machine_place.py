@@ -225,6 +225,9 @@ class MachinePlace:
             if any(node["gpus_powered"] is not None for node in found["nodes"]):
                 names["gpus_powered"] = "by power cap"
             table("Nodes", found["nodes"], names | {"memory_mib": "MiB", "memory_used_mib": "used"})
+            if (most := found["gpus_powered"]) is not None:
+                used = sum(node["gpus_used"] for node in found["nodes"])
+                console.print(f"{used:g} of {most:g} GPUs in use that the power cap of all machines allows")
             if found["gpus"]:
                 shown = [
                     row | {"busy": f"{100 * row['busy']:.0f} %", "jobs": ", ".join(row["jobs"])}

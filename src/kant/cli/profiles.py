@@ -47,6 +47,7 @@ def pin(
     """Pin a policy of a router by hand, or let its rules choose again. A Kant that follows the file does so at once."""
     import re
 
+    from kant.files import replacing
     from kant.scheduler.profile import parse_profile
     from kant.toml_file import read_text
 
@@ -57,9 +58,8 @@ def pin(
     text = re.sub(r"(?m)^pin *=.*\n", "", text)
     text = re.sub(r"(?m)^\[router\][^\n]*", lambda found: found[0] + pinned, text)
     parse_profile(text, str(file))  # reject it before anything is written
-    own = file.with_name(f".{file.name}.new")
-    own.write_text(text, encoding="utf-8")
-    own.replace(file)
+    with replacing(file) as out:
+        out.write(text.encode())
 
 
 @profiles_app.command(name="compile")

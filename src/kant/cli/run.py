@@ -31,6 +31,8 @@ OPTIONS = (
     "tasks",
     "task_gpus",
     "account",
+    "image",
+    "mount",
 )
 """The options of `kant submit` for a job with a terminal."""
 

@@ -11,11 +11,13 @@ import stat
 import sys
 from pathlib import Path
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, together
 from kant.model.job_request import OPTIONS
 
 PIPE = "standard input"
 MOST = 1 << 20  # bytes of a script that are read
+BEHIND_LOGIN = 'PATH="${KANT_SHIMS:+$KANT_SHIMS:}$PATH"; . "$0"'
+"""Runs a script in a login shell, with Slurm's commands on the path that the shell has made."""
 REPEATED = frozenset(flag for said in OPTIONS.values() if said.option.many for flag in said.flags)
 FLAGS = frozenset({flag for said in OPTIONS.values() if said.is_flag for flag in said.flags}) | {
     "--no-preemptible", "--wait", "--test-only", "--json", "--kube", "--no-kube"
@@ -44,7 +46,10 @@ def expanded(arguments: list[str]) -> list[str]:
     said = _options(str(script), text, options)
     if not (said or text.startswith("#!")) or (not said and _found_by_name(arguments[at])):
         return arguments
-    runs = [str(script.absolute())] if os.access(script, os.X_OK) else [*_interpreter(text), str(script.absolute())]
+    path, words = str(script.absolute()), _interpreter(text)
+    runs = [path] if os.access(script, os.X_OK) else [*words, path]
+    if "--slurm" in (*said, *options) and words[1:] and words[1] in ("-l", "--login"):  # it sets PATH anew
+        runs = [*words, "-c", BEHIND_LOGIN, path]
     return ["submit", *said, *options, "--", *runs, *rest]
 
 
@@ -135,8 +140,9 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
         faults += made.faults
         found = made.options + found
         if made.left_out and not faults:
-            what = "has no meaning for one machine and is" if len(made.left_out) == 1 else "have none and are"
-            print(f"kant: {where}: {', '.join(made.left_out)} {what} left out", file=sys.stderr)
+            have, are = ("has", "is") if len(made.left_out) == 1 else ("have", "are")
+            left = f"{', '.join(made.left_out)} {have} no meaning for one machine and {are} left out"
+            print(f"kant: {where}: {left}", file=sys.stderr)
     _raise(faults, where)
     options = [word for option in found if option[0] not in said or option[0] in REPEATED for word in option]
     if of_slurm is not None:
@@ -158,12 +164,9 @@ def _words(rest: str, place: str) -> list[str]:
 
 def _raise(faults: list[InputError], where: str) -> None:
     """Raise all errors of a script as one sentence, in line order."""
-    if len(faults) == 1:
-        raise faults[0]
     if faults:
         faults.sort(key=lambda fault: int(fault.where.rpartition(" ")[2]) if fault.where[-1:].isdigit() else 0)
-        rest = "; ".join(str(fault).removeprefix(f"{where}, ") for fault in faults[1:])
-        raise InputError(faults[0].where, f"{str(faults[0]).partition('expected ')[2]}; {rest}")
+        raise together(faults, where)
 
 
 def _long(name: str) -> str:

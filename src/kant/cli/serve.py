@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
 from kant.cli.serve_capacity import capacity, removal
-from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
+from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings, speculation_of
 from kant.cli.serve_fit import fit
 from kant.cli.serve_replay import gate, whatif
 from kant.cli.serve_route import mock, pick, route
@@ -186,7 +186,7 @@ def policies(*, json: Json = False) -> None:
     from kant.serving.latency import about as latency_about
     from kant.serving.latency import combinations, kv_tokens
     from kant.serving.policies import POLICIES
-    from kant.serving.router import ROUTERS
+    from kant.serving.routers import ROUTERS
 
     found: dict[str, list[dict[str, Any]]] = {
         "policies": [{"policy": name, "about": _about(kind)} for name, kind in POLICIES.items()],
@@ -240,7 +240,7 @@ def _about(kind: object) -> str:
 def _known(pairs: list[tuple[str, str]]) -> None:
     """Raise InputError for unknown names before anything is computed."""
     from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
 
     for policy, router in pairs:
         policy_named(policy)
@@ -276,7 +276,7 @@ def _run(
     from kant.serving.fleet import settings_under
     from kant.serving.fleet import simulate as run
     from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
     from kant.serving.signals import said
     from kant.serving.summary import Objectives, summarise
 
@@ -284,5 +284,11 @@ def _run(
     signals = said(coming, settings.prefix_cache, {policy: rule, router: way})
     served = run(coming, settings, setup.engines, rule, way, seed)
     summary = summarise(served, Objectives(setup.ttft, setup.tpot))
-    ahead = settings_under(settings, rule).async_scheduling
-    return {"policy": policy, "router": router, "async_scheduling": ahead, "signals": signals, **summary}, served
+    about = {
+        "policy": policy,
+        "router": router,
+        "async_scheduling": settings_under(settings, rule).async_scheduling,
+        "speculation": speculation_of(settings),
+        "signals": signals,
+    }
+    return {**about, **summary}, served

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,67 +17,83 @@ from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.gateway.backend import Limits
-    from kant.gateway.gossip import Address
-    from kant.gateway.outliers import Ejection
+    from kant.gateway.dispatch import Dispatcher
+    from kant.gateway.gossip import Gossip
     from kant.gateway.spans import RequestSpans
     from kant.kube.user.endpoints import ServiceEndpoints
     from kant.kube.user.inference_pool import PoolEndpoints
+    from kant.serving.predictor import LengthRanker
 
 
 HERE = Kube()
 MOST_EJECTED_S = 300.0
-ServiceName = Annotated[
-    str | None, Parameter(help="A Service of Kubernetes instead: its pods are the backends, as they come and go.")
-]
-PoolName = Annotated[
-    str | None,
-    Parameter(help="An InferencePool of Kubernetes instead: its pods, and the priorities of its objectives."),
-]
-ServicePort = Annotated[str, Parameter(help="The port of its pods, by name or number. Default: the only one.")]
-EjectAfter = Annotated[
-    int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
-]
-EjectSeconds = Annotated[float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")]
-Saturated = Annotated[
-    float,
-    Parameter(
-        help="Send no more to a backend whose KV is full or whose next first token would take longer, by the latency"
-        " model; more wait here, and tenants take turns. 0: never."
-    ),
-]
-EventsPort = Annotated[
-    int | None,
-    Parameter(
-        "--kv-events", help="Follow KV events at this port of each backend, for --router prefix.",
-        converter=whole,
-    ),
-]  # fmt: skip
-GossipAt = Annotated[
-    str | None, Parameter("--gossip", help="Where others before the same engines are heard, HOST:PORT, over UDP.")
-]
-Peers = Annotated[str, Parameter(help="The others, HOST:PORT,…, or one name of all, such as a headless Service.")]
-Certificate = Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")]
-CertificateKey = Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")]
-Otlp = Annotated[
-    str | None,
-    Parameter(
-        help="Send a span of each request to this OpenTelemetry collector, such as http://localhost:4318. Default: none"
-        " is."
-    ),
-]
-Shadow = Annotated[
-    str | None,
-    Parameter(help="Another router, which is asked what it would have decided, and moves nothing. Default: none is."),
-]
-TieSeed = Annotated[
-    int | None,
-    Parameter(
-        help="The seed of random choices, such as between two equal backends. Default: a new one each time.",
-        converter=whole,
-        validator=check_seed,
-    ),
-]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class RouterOptions(EngineOptions):
+    """Options of `kant serve route` and `pick`: the engines, and which of them takes a request."""
+
+    backends: Annotated[str | None, Parameter(help="Addresses of engines, such as http://a:8000,http://b:8000.")] = None
+    service: Annotated[
+        str | None, Parameter(help="A Service of Kubernetes instead: its pods are the backends, as they come and go.")
+    ] = None
+    port: Annotated[str, Parameter(help="The port of its pods, by name or number. Default: the only one.")] = ""
+    policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs"
+    router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens"
+    shadow: Annotated[
+        str | None,
+        Parameter(
+            help="Another router, which is asked what it would have decided, and moves nothing. Default: none is."
+        ),
+    ] = None
+    in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000
+    held: Annotated[int, Parameter(help="Requests that may wait here.", converter=whole)] = 10_000
+    saturated_s: Annotated[
+        float,
+        Parameter(
+            help="Send no more to a backend whose KV is full or whose next first token would take longer, by the"
+            " latency model; more wait here, and tenants take turns. 0: never."
+        ),
+    ] = 0.0
+    hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait here.")] = 30.0
+    eject_after: Annotated[
+        int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
+    ] = 3
+    eject_s: Annotated[
+        float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")
+    ] = 10.0
+    scrape_s: Annotated[float, Parameter(help="Seconds between two health checks of a backend.")] = 1.0
+    kv_events: Annotated[
+        int | None,
+        Parameter(help="Follow KV events at this port of each backend, for --router prefix.", converter=whole),
+    ] = None
+    tls_cert: Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")] = None
+    tls_key: Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")] = None
+    otlp: Annotated[
+        str | None,
+        Parameter(
+            help="Send a span of each request to this OpenTelemetry collector, such as http://localhost:4318. Default:"
+            " none is."
+        ),
+    ] = None
+    gossip: Annotated[
+        str | None, Parameter(help="Where others before the same engines are heard, HOST:PORT, over UDP.")
+    ] = None
+    peers: Annotated[
+        str, Parameter(help="The others, HOST:PORT,…, or one name of all, such as a headless Service.")
+    ] = ""
+    seed: Annotated[
+        int | None,
+        Parameter(
+            help="The seed of random choices, such as between two equal backends. Default: a new one each time.",
+            converter=whole,
+            validator=check_seed,
+        ),
+    ] = None
+
+
+ROUTER = RouterOptions()
 
 
 def _seconds(option: str, value: float, least: float) -> float:
@@ -90,45 +108,52 @@ def _count(option: str, value: int, least: int, most: int) -> int:
     return value
 
 
-def _ejection(after: int, seconds: float) -> Ejection:
-    from kant.gateway.outliers import Ejection
-
-    base = _seconds("--eject-s", seconds, 0.001)
-    return Ejection(_count("--eject-after", after, 0, 1 << 20), base, max(base, MOST_EJECTED_S))
-
-
-def _limits(in_flight: int, held: int, saturated_s: float) -> Limits:
+def _dispatching(
+    options: RouterOptions, urls: list[str], ranker: LengthRanker | None = None
+) -> Callable[[], Dispatcher]:
+    """Check the options of a dispatcher; return what makes it in its event loop. Raises InputError."""
     from math import inf
 
     from kant.gateway.backend import Limits
+    from kant.gateway.dispatch import Dispatcher
+    from kant.gateway.outliers import Ejection
+    from kant.gateway.shadow import ShadowedDispatcher
+    from kant.serving.policies import policy_named
+    from kant.serving.routers import router_named
 
-    return Limits(
-        _count("--in-flight", in_flight, 1, 1 << 20),
-        _count("--held", held, 0, 16_384),
-        first_token_s=_seconds("--saturated-s", saturated_s, 0.0) or inf,
+    limits = Limits(
+        _count("--in-flight", options.in_flight, 1, 1 << 20),
+        _count("--held", options.held, 0, 16_384),
+        first_token_s=_seconds("--saturated-s", options.saturated_s, 0.0) or inf,
     )
+    base = _seconds("--eject-s", options.eject_s, 0.001)
+    ejection = Ejection(_count("--eject-after", options.eject_after, 0, 1 << 20), base, max(base, MOST_EJECTED_S))
+    rule, way = policy_named(options.policy), router_named(options.router)
+    given = urls, engine_settings(options), rule, way, limits, options.seed, ranker, ejection
+    if options.shadow is None:
+        return lambda: Dispatcher(*given)
+    other = router_named(options.shadow, "--shadow")
+    return lambda: ShadowedDispatcher(*given, shadow=other)
 
 
-def _events(port: int | None, router: str) -> int | None:
-    """Check the port of KV events; raises InputError if they could not be used."""
-    if port is None:
+def _events(options: RouterOptions) -> int | None:
+    """Return the port of KV events; raises InputError if they could not be used."""
+    if options.kv_events is None:
         return None
-    if router != "prefix":
-        raise InputError("--kv-events", "--router prefix, which reads them", router)
+    if options.router != "prefix":
+        raise InputError("--kv-events", "--router prefix, which reads them", options.router)
     with needs("kv-events"):
         import zmq
 
         del zmq
-    return _count("--kv-events", port, 1, 65535)
+    return _count("--kv-events", options.kv_events, 1, 65535)
 
 
-def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
-    """Return both files, or none; raises InputError for only one."""
-    if certificate is None and key is None:
-        return None
-    if certificate is None or key is None:
+def _tls(options: RouterOptions) -> tuple[Path, Path] | None:
+    """Return certificate and key, or none; raises InputError for only one."""
+    if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key", "both, or none")
-    return certificate, key
+    return None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
 
 
 def _spans(url: str | None, service: str) -> RequestSpans | None:
@@ -141,15 +166,18 @@ def _spans(url: str | None, service: str) -> RequestSpans | None:
     return RequestSpans(traces_url(url, "--otlp"), service)
 
 
-def _heard(gossip_at: str | None, peers: str) -> tuple[Address, list[Address]] | None:
-    """Return where others are heard, and their addresses; raises InputError for only one of the two options."""
+def _gossiping(options: RouterOptions) -> Callable[[Dispatcher], Gossip | None]:
+    """Return what makes the exchange with others before the same engines. Raises InputError for only one option."""
+    from kant.gateway.gossip import Gossip
     from kant.gateway.server import address
 
-    if (gossip_at is None) != (not peers):
+    if (options.gossip is None) != (not options.peers):
         raise InputError("--gossip and --peers", "both, or none")
-    if gossip_at is None:
-        return None
-    return address(gossip_at, "--gossip"), [address(peer, "--peers") for peer in peers.split(",") if peer]
+    if options.gossip is None:
+        return lambda dispatcher: None
+    own = address(options.gossip, "--gossip")
+    others = [address(peer, "--peers") for peer in options.peers.split(",") if peer]
+    return lambda dispatcher: Gossip(dispatcher, own, others)
 
 
 def _log() -> logging.Logger:
@@ -162,14 +190,7 @@ def _log() -> logging.Logger:
 
 def route(
     *,
-    backends: Annotated[
-        str | None, Parameter(help="Addresses of engines, such as http://a:8000,http://b:8000.")
-    ] = None,
-    service: ServiceName = None,
-    port: ServicePort = "",
-    policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
-    router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
-    shadow: Shadow = None,
+    options: RouterOptions = ROUTER,
     listen: Annotated[str, Parameter(help="The address for clients, HOST:PORT.")] = "127.0.0.1:8080",
     operators: Annotated[
         str | None, Parameter(help="The address for operators, who drain backends there, HOST:PORT. Default: none.")
@@ -183,10 +204,6 @@ def route(
     ranker: Annotated[
         Path | None, Parameter(help="A model of `kant serve train`: the policy's prediction of each output.")
     ] = None,
-    in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
-    held: Annotated[int, Parameter(help="Requests that may wait in the router.", converter=whole)] = 10_000,
-    saturated_s: Saturated = 0.0,
-    hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the router.")] = 30.0,
     retries: Annotated[
         int, Parameter(help="How many other backends are tried after one has not accepted a request.", converter=whole)
     ] = 2,
@@ -198,110 +215,69 @@ def route(
     total_s: Annotated[
         float, Parameter(help="Timeout in seconds from a request to the end of its answer. 0: none.")
     ] = 0.0,
-    eject_after: EjectAfter = 3,
-    eject_s: EjectSeconds = 10.0,
-    scrape_s: Annotated[float, Parameter(help="Seconds between two health checks of a backend.")] = 1.0,
-    kv_events: EventsPort = None,
     drain_s: Annotated[float, Parameter(help="Seconds for requests in flight when the router stops.")] = 60.0,
     record: Annotated[
         Path | None, Parameter(help="Write a line for each request to this file: lengths, hashes, times, no text.")
     ] = None,
-    tls_cert: Certificate = None,
-    tls_key: CertificateKey = None,
-    otlp: Otlp = None,
-    gossip_at: GossipAt = None,
-    peers: Peers = "",
-    engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
-    seed: TieSeed = None,
 ) -> None:
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
     from functools import partial
 
     from kant.cli.show import console
-    from kant.gateway.dispatch import Dispatcher
-    from kant.gateway.gossip import Gossip
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
-    from kant.gateway.shadow import ShadowedDispatcher
     from kant.gateway.tenants import read_tenants, single_tenant
     from kant.gateway.timeouts import Timeouts
-    from kant.serving.policies import policy_named
     from kant.serving.predictor import LengthRanker
-    from kant.serving.router import router_named
 
     _log()
-    urls, source = _where(backends, service, port, kube)
-    limits = _limits(in_flight, held, saturated_s)
+    urls, source = _where(options, kube)
+    dispatcher = _dispatching(options, urls, None if ranker is None else LengthRanker.load(ranker))
     timeouts = Timeouts(
         _seconds("--first-byte-s", first_byte_s, 0.0), _seconds("--idle-s", idle_s, 0.0),
         _seconds("--total-s", total_s, 0.0),
     )  # fmt: skip
-    proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001), timeouts)
-    ejection = _ejection(eject_after, eject_s)
-    options = ServerOptions(
+    proxy = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", options.hold_s, 0.001), timeouts)
+    serving = ServerOptions(
         listen,
         operators,
         share_port,
-        _seconds("--scrape-s", scrape_s, 0.05),
+        _seconds("--scrape-s", options.scrape_s, 0.05),
         _seconds("--drain-s", drain_s, 0.0),
-        _events(kv_events, router),
-        _tls(tls_cert, tls_key),
+        _events(options),
+        _tls(options),
     )
-    address(listen, "--listen")
-    spans, heard = _spans(otlp, "kant-router"), _heard(gossip_at, peers)
-    chosen, choice = policy_named(policy), router_named(router)
-    other = None if shadow is None else router_named(shadow, "--shadow")
-    settings = engine_settings(engine)
+    host = address(listen, "--listen")[0]
+    spans, gossip = _spans(options.otlp, "kant-router"), _gossiping(options)
     read = single_tenant if tenants is None else partial(read_tenants, tenants)
     allowed = read()
-    model = None if ranker is None else LengthRanker.load(ranker)
 
     def make() -> RouterServer:
-        given = urls, settings, chosen, choice, limits, seed, model, ejection
-        dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
-        kept = None if record is None else Record(record, router, policy, shadow or "")
-        gossip = None if heard is None else Gossip(dispatcher, *heard)
-        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read, spans, gossip)
+        made = dispatcher()
+        kept = None if record is None else Record(record, options.router, options.policy, options.shadow or "")
+        return RouterServer(made, allowed, proxy, serving, source, kept, read, spans, gossip(made))
 
     def ready(server: RouterServer) -> None:
-        host = address(listen, "--listen")[0]
         number = len(server.dispatcher.backends)
         console.print(f"http://{host}:{server.port} routes to {number} backends", soft_wrap=True)
         if operators is not None:
-            host = address(operators, "--operators")[0]
-            console.print(f"http://{host}:{server.operators_port}/backends is for operators", soft_wrap=True)
+            place = f"http://{address(operators, '--operators')[0]}:{server.operators_port}/backends"
+            console.print(f"{place} is for operators", soft_wrap=True)
 
     run(make, ready)
 
 
 def pick(
     *,
-    backends: Annotated[str | None, Parameter(help="Addresses of engines, such as http://10.0.0.1:8000.")] = None,
-    service: ServiceName = None,
-    port: ServicePort = "",
-    pool: PoolName = None,
-    policy: Annotated[str, Parameter(help="The policy that orders requests (see `kant serve policies`).")] = "fcfs",
-    router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens",
-    shadow: Shadow = None,
+    options: RouterOptions = ROUTER,
+    pool: Annotated[
+        str | None,
+        Parameter(help="An InferencePool of Kubernetes instead: its pods, and the priorities of its objectives."),
+    ] = None,
     listen: Annotated[str, Parameter(help="The address for Envoy, HOST:PORT.")] = "127.0.0.1:9002",
-    in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
-    held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
-    saturated_s: Saturated = 0.0,
-    hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the picker.")] = 30.0,
-    eject_after: EjectAfter = 3,
-    eject_s: EjectSeconds = 10.0,
-    scrape_s: Annotated[float, Parameter(help="Seconds between two health checks of a backend.")] = 1.0,
-    kv_events: EventsPort = None,
-    tls_cert: Certificate = None,
-    tls_key: CertificateKey = None,
-    otlp: Otlp = None,
-    gossip_at: GossipAt = None,
-    peers: Peers = "",
-    engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
-    seed: TieSeed = None,
 ) -> None:
     """Pick endpoints for Envoy: the Gateway API Inference Extension's protocol 1.0, until told to stop."""
     with needs("picker"):
@@ -309,34 +285,24 @@ def pick(
 
         del grpc
     from kant.cli.show import console
-    from kant.gateway.dispatch import Dispatcher
-    from kant.gateway.gossip import Gossip
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
-    from kant.gateway.shadow import ShadowedDispatcher
-    from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
 
     _log()
-    followed = None if pool is None else _pool(pool, backends or service or port, kube)
-    urls, source = _where(backends, service, port, kube) if followed is None else ([], followed)
+    followed = None if pool is None else _pool(pool, options.backends or options.service or options.port, kube)
+    urls, source = _where(options, kube) if followed is None else ([], followed)
     objectives = None if followed is None else followed.priorities
-    limits = _limits(in_flight, held, saturated_s)
-    _seconds("--hold-s", hold_s, 0.001)
-    _seconds("--scrape-s", scrape_s, 0.05)
-    events, tls, spans = _events(kv_events, router), _tls(tls_cert, tls_key), _spans(otlp, "kant-picker")
-    host = address(listen, "--listen")[0]
-    heard = _heard(gossip_at, peers)
-    settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
-    other, ejection = None if shadow is None else router_named(shadow, "--shadow"), _ejection(eject_after, eject_s)
-    if shadow is not None and otlp is None:
-        raise InputError("--shadow", "--otlp as well: a picker tells it in its spans", shadow)
+    dispatcher = _dispatching(options, urls)
+    hold_s = _seconds("--hold-s", options.hold_s, 0.001)
+    scrape_s = _seconds("--scrape-s", options.scrape_s, 0.05)
+    events, tls, spans = _events(options), _tls(options), _spans(options.otlp, "kant-picker")
+    host, gossip = address(listen, "--listen")[0], _gossiping(options)
+    if options.shadow is not None and options.otlp is None:
+        raise InputError("--shadow", "--otlp as well: a picker tells it in its spans", options.shadow)
 
     def make() -> PickerServer:
-        given = urls, settings, chosen, choice, limits, seed, None, ejection
-        dispatcher = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
-        gossip = None if heard is None else Gossip(dispatcher, *heard)
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives, gossip, spans)
+        made = dispatcher()
+        return PickerServer(made, listen, hold_s, scrape_s, source, events, tls, objectives, gossip(made), spans)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)
@@ -346,22 +312,21 @@ def pick(
     run(make, ready)
 
 
-def _where(
-    backends: str | None, service: str | None, port: str, kube: Kube
-) -> tuple[list[str], ServiceEndpoints | None]:
+def _where(options: RouterOptions, kube: Kube) -> tuple[list[str], ServiceEndpoints | None]:
     """Return the addresses of `--backends`, or a follower of those of `--service`: exactly one."""
-    if (backends is None) == (service is None):
+    service = options.service
+    if (options.backends is None) == (service is None):
         raise InputError("--backends and --service", "one of the two")
     if service is None:
-        if port:
-            raise InputError("--port", "--service as well", port)
-        return _urls(backends or ""), None
+        if options.port:
+            raise InputError("--port", "--service as well", options.port)
+        return _urls(options.backends or ""), None
     with needs("kube"):
         from kant.kube.connect.config import load
         from kant.kube.user.endpoints import ServiceEndpoints
 
     config = load(kube.kubeconfig, kube.context)
-    return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, port, _trouble)
+    return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, options.port, _trouble)
 
 
 def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from kant.cli.inputs import load_faults, load_profile
@@ -17,6 +16,7 @@ from kant.experiments.figures import SHOWN, check_figure
 from kant.model.errors import InputError
 from kant.model.units import FOREVER, parse_duration, parse_window
 from kant.sim.checks import check_profile, check_queues
+from kant.toml_file import read_toml
 from kant.workload.cluster_file import read_cluster
 from kant.workload.fitted import read_fit
 from kant.workload.read import read_parts
@@ -94,7 +94,7 @@ class Sweep:
 
 def read_sweep(path: Path) -> Sweep:
     """Read the sweep in a TOML file; its paths are relative to its folder. Raises InputError if it is invalid."""
-    table, here = _table(path), path.parent
+    table, here = read_toml(path, SweepTable), path.parent
     where = str(path)
     for name in ("profiles", "workloads", "clusters"):
         if not getattr(table, name):
@@ -141,19 +141,6 @@ def read_sweep(path: Path) -> Sweep:
         words,
         tuple(options),
     )
-
-
-def _table(path: Path) -> SweepTable:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    try:
-        return msgspec.toml.decode(text, type=SweepTable)
-    except msgspec.ValidationError as error:
-        raise InputError(str(path), f"a sweep as in docs/experiments.md: {error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"a TOML file: {error}") from None
 
 
 def _sources(

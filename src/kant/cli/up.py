@@ -89,6 +89,13 @@ def up(
         ),
     ] = None,
     power_cap: PowerCap = None,
+    pool_power_cap: Annotated[
+        str | None,
+        Parameter(
+            help="The GPUs in use of this machine and of all that join draw at most this together, such as 5kW. "
+            "Default: all may be in use."
+        ),
+    ] = None,
     gpu_watts: GpuWatts = None,
     log_size: Annotated[str, Parameter(help="The largest stored output of one run.")] = "1GiB",
     notices: Annotated[
@@ -121,6 +128,7 @@ def up(
         return _detach(place)
     from kant.cli.page import tell
     from kant.live.otlp import traces_url
+    from kant.local.power import read_caps
     from kant.model.tenant import QueueConfig
     from kant.model.units import SECOND, parse_duration
     from kant.service.daemon import DaemonOptions, serve
@@ -129,7 +137,6 @@ def up(
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
-    cap, watts = power_of(power_cap, gpu_watts, cluster)
     return serve(
         DaemonOptions(
             home=place,
@@ -151,29 +158,13 @@ def up(
             join_listen=join_listen or "",
             oidc=_oidc(oidc) if oidc is not None else None,
             idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
-            power_cap=cap,
-            gpu_watts=watts,
+            power=read_caps(power_cap, pool_power_cap, gpu_watts, cluster is not None),
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),
             log_format=log_format,
             log_level=log_level,
         )
     )
-
-
-def power_of(power_cap: str | None, gpu_watts: str | None, cluster: str | None) -> tuple[int, int]:
-    """Return the watts of --power-cap and --gpu-watts, 0 for those that NVML says. Raises InputError."""
-    from kant.local.power import parse_watts
-
-    if power_cap is None:
-        if gpu_watts is not None:
-            raise InputError("--gpu-watts", "--power-cap as well")
-        return 0, 0
-    if gpu_watts is None:
-        if cluster is not None:
-            raise InputError("--gpu-watts", "what one GPU of a virtual machine draws, such as 700W")
-        return parse_watts(power_cap, "--power-cap"), 0
-    return parse_watts(power_cap, "--power-cap"), parse_watts(gpu_watts, "--gpu-watts")
 
 
 def _oidc(path: Path) -> Oidc:

@@ -135,6 +135,8 @@ def _in_order(job: Job, rules: PodRules) -> PodRules:
         and all(1 <= one.max_skew <= MAX_PODS and 1 <= one.min_domains <= MAX_PODS for one in rules.spread)
         and len({(one.pod_class, one.topology) for one in rules.spread}) == len(rules.spread)
         and all(name and 0 <= amount < MAX_EXACT for name, amount in amounts.items())
+        and all(name and 0 < each < MAX_EXACT and 0 <= most < MAX_EXACT for name, each, most in rules.shared)
+        and len({name for name, _, _ in rules.shared}) == len(rules.shared)
     )
     if not sensible:
         raise StateError(f"job {job.id!r} has rules that cannot be counted: {rules}")
@@ -144,19 +146,20 @@ def _in_order(job: Job, rules: PodRules) -> PodRules:
         tuple(PodAffinity(*one) for one in sorted({(one.pod_class, one.topology) for one in rules.affinity})),
         tuple(sorted(rules.spread, key=lambda one: (one.pod_class, one.topology))),
         tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
+        tuple(sorted(rules.shared)),
     )
 
 
 def is_wide(rules: PodRules) -> bool:
     """Return whether the pods that a node takes also depend on the pods of other nodes."""
-    return bool(rules.affinity or rules.spread) or any(one.topology != HOST for one in rules.anti_affinity)
+    wide = rules.affinity or rules.spread or rules.shared
+    return bool(wide) or any(one.topology != HOST for one in rules.anti_affinity)
 
 
-def on_one_node(rules: PodRules) -> PodRules:
-    """Return the part of the rules that concerns the node of a pod alone."""
-    return PodRules(
-        rules.classes, tuple(one for one in rules.anti_affinity if one.topology == HOST), amounts=rules.amounts
-    )
+def lasting(rules: PodRules) -> PodRules:
+    """Return the part of the rules that pods and domains which may still come cannot help to keep."""
+    own = tuple(one for one in rules.anti_affinity if one.topology == HOST)
+    return PodRules(rules.classes, own, amounts=rules.amounts, shared=rules.shared)
 
 
 MAX_WEIGHT = 1 << 20

@@ -115,6 +115,12 @@ class Budgets:
             self._known = now, self.version, OverBudget(self.begun, hard, soft)
         return self._known[2]
 
+    def next_change(self, tree: QuotaLimits, node_of: Sequence[int], now: int) -> int:
+        """Return when the next budget is used up if all running jobs run on, or may be spent again, µs; -1: never."""
+        uses = self.scopes(tree, node_of, now).values()
+        times = [use.dry_at(now, soft) for use in uses for soft in (False, True)]
+        return min([time if time > now else self.end for time in times if time < FOREVER], default=-1)
+
     def _turn(self, now: int) -> None:
         """Begin the month of `now`, if it is a new one."""
         if now < self.end:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.counters import Counter, Counters
-from kant.model.rules import HOST, Limit, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
+from kant.model.rules import CLUSTER, HOST, Limit, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 
 Mask = NDArray[np.bool_]
 Rule = Limit | tuple[str, int]
@@ -20,6 +20,9 @@ def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tup
     found: list[tuple[Rule, Mask]] = []
     for name, amount in rules.amounts:
         found.append(((name, amount), table[:, c.extra_at(table) + counters.amounts[name]] < amount))
+    for name, each, most in rules.shared:
+        taken, _ = _counts(table, counters, (name, CLUSTER, c.AT_MOST))
+        found.append(((name, each), taken + each > most))
     for anti in rules.anti_affinity:
         there, _ = _counts(table, counters, (anti.pod_class, anti.topology, c.AT_MOST))
         found.append((anti, there > anti.most))

@@ -18,7 +18,7 @@ from kant.compiled import compiled
 from kant.model.errors import StateError
 from kant.model.job import LEVELS
 from kant.model.placement import COUNTED
-from kant.model.rules import HOST
+from kant.model.rules import CLUSTER, HOST
 from kant.model.status import NodeStatus
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class CounterTables:
     def domain(self, topology: str, row: int) -> Hashable | None:
         """Return the domain of a row in a topology; None if it is in none."""
         state = self.state
+        if topology == CLUSTER:  # also of a node that has left: a job that it alone could take keeps to the limit
+            return ()
         if state.empty.item(row, c.STATUS) == NodeStatus.RETIRED:
             return None
         if topology == HOST:
@@ -127,6 +129,8 @@ class CounterTables:
         for table in self.state.tables:
             for column in self.counters.topologies.values():
                 table[first:, extra + column] = -1
+        for row in range(first, len(self.state.table)) if CLUSTER in self.members else ():
+            self._enter(CLUSTER, row)
 
     def has_left(self, row: int) -> None:
         """Update a row whose node has left or was replaced, with nothing on it."""

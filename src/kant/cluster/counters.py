@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from kant.cluster.columns import AFFINITY, AT_MOST, NO_LIMIT, SPREAD
-from kant.model.rules import HOST, PodRules
+from kant.model.rules import CLUSTER, HOST, PodRules
 
 Counter = tuple[str, str, int]
 """A class, a topology, and AT_MOST, AFFINITY or SPREAD."""
@@ -61,6 +61,7 @@ class Counters:
         wanted = [(one.pod_class, one.topology, AT_MOST) for one in rules.anti_affinity]
         wanted += [(one.pod_class, one.topology, AFFINITY) for one in rules.affinity]
         wanted += [(one.pod_class, one.topology, SPREAD) for one in rules.spread]
+        wanted += [(name, CLUSTER, AT_MOST) for name, _, _ in rules.shared]
         return self._allot([name for name, _ in rules.amounts if name not in self.amounts], wanted)
 
     def _allot(self, amounts: Sequence[str], wanted: Iterable[Counter]) -> tuple[list[str], list[str], list[Counter]]:
@@ -99,7 +100,9 @@ class Counters:
             limits[near.pod_class, near.topology, AFFINITY] = 1, 0
         for even in rules.spread:
             limits[even.pod_class, even.topology, SPREAD] = even.max_skew, even.min_domains
+        takes = {(name, CLUSTER, AT_MOST): each for name, each, _ in rules.shared}
+        limits |= {(name, CLUSTER, AT_MOST): (most, 0) for name, _, most in rules.shared}
         for counter, (limit, domains) in limits.items():
-            each = int(counter[0] in rules.classes)
+            each = takes.get(counter, int(counter[0] in rules.classes))
             found.append((self.topology_of(counter), self.counters[counter], each, counter[2], limit, domains))
         return found

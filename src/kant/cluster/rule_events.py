@@ -15,11 +15,12 @@ from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
 from kant.model.job import LEVELS
+from kant.model.rules import CLUSTER
 
 
 def topology_changed(state: StateData, event: ev.TopologyChanged) -> None:
-    if not event.topology or event.topology in LEVELS:
-        raise StateError(f"{event.topology!r} is no name of a topology: expected none of the fabric's levels")
+    if event.topology in ("", CLUSTER, *LEVELS):
+        raise StateError(f"{event.topology!r} is no name of a topology: expected none of those that every cluster has")
     rows = {node_of(state, name): domain for name, domain in event.domains.items()}
     said = state.counter_tables.said.setdefault(event.topology, {})
     for row, domain in rows.items():

@@ -23,9 +23,9 @@ from kant.cluster.asks import (
     cuts_of,
     is_sensible,
     is_wide,
+    lasting,
     level_of,
     node_sets_of,
-    on_one_node,
     preferences_of,
     roles_of,
     rules_of,
@@ -352,10 +352,10 @@ class Shapes:
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None, rules=rules))
 
     def alone(self, shape: Shape) -> Shape:
-        """Return `shape` without rules that look beyond one node: what these wait for may still appear."""
+        """Return `shape` without rules on pods of other nodes: what these wait for may still appear."""
         if not shape.wide:
             return shape
-        rules = tuple(on_one_node(own) for own in shape.ask.rules)
+        rules = tuple(lasting(own) for own in shape.ask.rules)
         ask = shape.ask._replace(rules=rules if any(own != NO_RULES for own in rules) else ())
         return self._planned(ask)
 

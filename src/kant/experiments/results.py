@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 from kant.experiments.design import Experiment, PlannedRun
 from kant.experiments.figures import figure, figures
 from kant.experiments.store import Record
+from kant.files import replacing
 from kant.metrics.paired import Interval, mean_interval
 
 
@@ -120,35 +118,14 @@ def write_table(results: Results, path: Path) -> None:
     columns = {
         name: [row.get(name) if name in ABOUT_COLUMNS else _float(row.get(name)) for row in rows] for name in schema
     }
-    with _replacing(path) as part:
-        pl.DataFrame(columns, schema=schema).write_parquet(part)
+    with replacing(path) as out:
+        pl.DataFrame(columns, schema=schema).write_parquet(out)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text, completely or not at all."""
-    with _replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
-
-
-class _replacing:  # noqa: N801 - a context manager that reads as a verb
-    """A temporary path next to `path` that finally replaces it, or is removed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> Path:
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        os.close(handle)
-        self.part = Path(name)
-        return self.part
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self.part.chmod(0o644)
-            self.part.replace(self.path)
-        else:
-            with suppress(OSError):
-                self.part.unlink()
+    with replacing(path) as out:
+        out.write(text.encode())
 
 
 def _float(value: float | None) -> float | None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from kant.files import replacing
 from kant.model.errors import InputError
 
 Record = dict[str, Any]
@@ -35,17 +34,8 @@ class RunStore:
     def put(self, key: str, record: Record) -> None:
         """Store a record so that it survives a crash of the machine. Raises OSError if nothing was stored."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(msgspec.json.encode(record))
-                out.flush()
-                os.fsync(out.fileno())
-            Path(name).replace(self._path(key))
-        except BaseException:
-            with suppress(OSError):
-                Path(name).unlink()
-            raise
+        with replacing(self._path(key)) as out:
+            out.write(msgspec.json.encode(record))
 
     @contextmanager
     def alone(self) -> Iterator[None]:

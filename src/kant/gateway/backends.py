@@ -12,7 +12,7 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.gossip import Gossip
 from kant.gateway.kv_events import follow
 from kant.gateway.looks import look_at
-from kant.serving.prefix import PrefixAware
+from kant.serving.routers.prefix import PrefixAware
 
 Addresses = Mapping[str, bool]
 """For each URL, whether the backend may get new requests; one that is leaving may not, and finishes what it has."""

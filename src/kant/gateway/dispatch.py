@@ -29,7 +29,7 @@ from kant.serving.engine import Engine, EngineSettings
 from kant.serving.first_token import warm_up, with_room
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
-from kant.serving.prefix import PrefixAware, first_token_ms
+from kant.serving.routers.prefix import PrefixAware, first_token_ms
 from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
 from kant.serving.site import LoadTable, ObservedSite, Sites
 

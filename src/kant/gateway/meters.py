@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from kant.gateway.backend import Placement
+from kant.gateway.backend import Backend, Placement
 from kant.gateway.dispatch import Dispatcher
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+
+BACKENDS: dict[str, tuple[str, Callable[[Backend], float]]] = {
+    "in_flight": ("Requests on a backend.", lambda one: len(one.rows)),
+    "tokens": ("Tokens that these have, as tracked.", lambda one: one.site.tokens()),
+    "up": ("1 where a backend answers.", lambda one: one.up),
+    "ejected": ("1 where a backend gets no new requests, as its answers fail.", lambda one: one.health.ejected),
+    "draining": ("1 where a backend gets no further requests.", lambda one: one.draining or one.leaving),
+    "other_requests": ("Requests that a backend says to have from others.", lambda one: one.site.other_requests),
+    "engine_running": ("Requests that run, as the engine says.", lambda one: one.scraped.running),
+    "engine_waiting": ("Requests that wait, as the engine says.", lambda one: one.scraped.waiting),
+    "engine_kv_usage": ("Share of the KV in use, as the engine says.", lambda one: one.scraped.usage),
+}
+"""The gauges of each backend: what each says, and its value."""
 
 
 class Meters:
@@ -15,92 +30,45 @@ class Meters:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self.arrivals = Counter("kant_router_arrivals", "Requests that have come to be routed.", registry=registry)
-        self.requests = Counter(
-            "kant_router_requests", "Ended requests, by backend and status.", ["backend", "status"],
-            registry=registry,
-        )  # fmt: skip
-        self.refused = Counter(
-            "kant_router_refused", "Requests that reached no backend, by status.", ["status"], registry=registry
-        )
-        self.limited = Counter(
-            "kant_router_tenant_limited", "Requests over a tenant's limits.", ["tenant"], registry=registry
-        )
-        self.retried = Counter(
-            "kant_router_retries", "Requests sent again, as a backend was away, refused or closed.", ["backend"],
-            registry=registry,
-        )  # fmt: skip
-        self.over_budget = Counter(
-            "kant_router_retries_over_budget", "Requests not sent again, as too many were being so.", registry=registry
-        )
-        self.timed_out = Counter(
-            "kant_router_timeouts", "Requests whose backend took too long, by whether it had begun its answer.",
-            ["backend", "begun"], registry=registry,
-        )  # fmt: skip
-        self.ejections = Counter(
-            "kant_router_ejections", "Times that a backend was ejected for its answers.", ["backend"],
-            registry=registry,
-        )  # fmt: skip
-        self.lost = Counter(
-            "kant_router_lost", "Answers that had begun and were cut short by their backend.", ["backend"],
-            registry=registry,
-        )  # fmt: skip
-        self.gone = Counter("kant_router_clients_gone", "Requests whose client went away.", registry=registry)
-        self.tokens = Counter(
-            "kant_router_output_tokens", "Tokens of outputs, as counted from streams.", ["backend"], registry=registry
-        )
-        self.prompt = Counter("kant_router_prompt_tokens", "Tokens of prompts, as estimated.", registry=registry)
-        self.usage = Counter(
-            "kant_router_tenant_tokens", "Tokens that tenants have had, by model and kind: prompt or output.",
-            ["tenant", "model", "kind"], registry=registry,
-        )  # fmt: skip
-        self.shed = Counter(
-            "kant_router_shed", "Requests refused as too many waited, by tenant.", ["tenant"], registry=registry
-        )
-        self.shadow = Counter(
-            "kant_router_shadow", "Requests by what --shadow would have done: the same, another backend, or hold them.",
-            ["decision"], registry=registry,
-        )  # fmt: skip
-        self.shadow_s = Counter(
-            "kant_router_shadow_first_token_seconds",
-            "By how much first tokens would have come later, or earlier, where --shadow would have sent requests.",
-            ["than"], registry=registry,
-        )  # fmt: skip
-        self.held_s = Histogram(
-            "kant_router_held_seconds", "How long requests were held.", buckets=SECONDS, registry=registry
-        )
-        self.first_s = Histogram(
-            "kant_router_first_token_seconds", "From the request to the first piece of its answer.", buckets=SECONDS,
-            registry=registry,
-        )  # fmt: skip
-        self.whole_s = Histogram(
-            "kant_router_request_seconds", "From the request to the end of its answer.", buckets=SECONDS,
-            registry=registry,
-        )  # fmt: skip
-        self.held = Gauge("kant_router_held", "Requests that are held now.", registry=registry)
-        self.held_by_tenant = Gauge(
-            "kant_router_tenant_held", "Requests that are held now, by tenant.", ["tenant"], registry=registry
-        )
+
+        def counter(name: str, about: str, *labels: str) -> Counter:
+            return Counter(f"kant_router_{name}", about, labels, registry=registry)
+
+        def gauge(name: str, about: str, *labels: str) -> Gauge:
+            return Gauge(f"kant_router_{name}", about, labels, registry=registry)
+
+        def seconds(name: str, about: str) -> Histogram:
+            return Histogram(f"kant_router_{name}_seconds", about, buckets=SECONDS, registry=registry)
+
+        self.arrivals = counter("arrivals", "Requests that have come to be routed.")
+        self.requests = counter("requests", "Ended requests, by backend and status.", "backend", "status")
+        self.refused = counter("refused", "Requests that reached no backend, by status.", "status")
+        self.limited = counter("tenant_limited", "Requests over a tenant's limits.", "tenant")
+        self.retried = counter("retries", "Requests sent again, as a backend was away, refused or closed.", "backend")
+        self.over_budget = counter("retries_over_budget", "Requests not sent again, as too many were being so.")
+        late = "Requests whose backend took too long, by whether it had begun its answer."
+        self.timed_out = counter("timeouts", late, "backend", "begun")
+        self.ejections = counter("ejections", "Times that a backend was ejected for its answers.", "backend")
+        self.lost = counter("lost", "Answers that had begun and were cut short by their backend.", "backend")
+        self.gone = counter("clients_gone", "Requests whose client went away.")
+        self.tokens = counter("output_tokens", "Tokens of outputs, as counted from streams.", "backend")
+        self.prompt = counter("prompt_tokens", "Tokens of prompts, as estimated.")
+        had = "Tokens that tenants have had, by model and kind: prompt or output."
+        self.usage = counter("tenant_tokens", had, "tenant", "model", "kind")
+        self.shed = counter("shed", "Requests refused as too many waited, by tenant.", "tenant")
+        other = "Requests by what --shadow would have done: the same, another backend, or hold them."
+        self.shadow = counter("shadow", other, "decision")
+        later = "By how much first tokens would have come later, or earlier, where --shadow would have sent requests."
+        self.shadow_s = counter("shadow_first_token_seconds", later, "than")
+        self.held_s = seconds("held", "How long requests were held.")
+        self.first_s = seconds("first_token", "From the request to the first piece of its answer.")
+        self.whole_s = seconds("request", "From the request to the end of its answer.")
+        self.held = gauge("held", "Requests that are held now.")
+        self.held_by_tenant = gauge("tenant_held", "Requests that are held now, by tenant.", "tenant")
         self.waiting: set[str] = set()
-        self.panic = Gauge(
-            "kant_router_panic", "1 where every open backend is ejected, so that all are used.", registry=registry
-        )
+        self.panic = gauge("panic", "1 where every open backend is ejected, so that all are used.")
         self.shown: set[int] = set()
-        by_backend = {
-            "in_flight": "Requests on a backend.",
-            "tokens": "Tokens that these have, as tracked.",
-            "up": "1 where a backend answers.",
-            "ejected": "1 where a backend gets no new requests, as its answers fail.",
-            "draining": "1 where a backend gets no further requests.",
-            "other_requests": "Requests that a backend says to have from others.",
-            "engine_running": "Requests that run, as the engine says.",
-            "engine_waiting": "Requests that wait, as the engine says.",
-            "engine_kv_usage": "Share of the KV in use, as the engine says.",
-        }
-        self.backends = {
-            name: Gauge(f"kant_router_backend_{name}", about, ["backend"], registry=registry)
-            for name, about in by_backend.items()
-        }
+        self.backends = {gauge(f"backend_{name}", about, "backend"): of for name, (about, of) in BACKENDS.items()}
 
     def opinion(self, placed: Placement) -> None:
         """Count what a shadow has said of a request, if there is one."""
@@ -121,22 +89,11 @@ class Meters:
             self.held_by_tenant.labels(tenant).set(count)
         self.panic.set(dispatcher.panics)
         gone = self.shown - {backend.number for backend in dispatcher.backends}
-        for gauge in self.backends.values():
+        for gauge in self.backends:
             for number in gone:
                 gauge.remove(str(number))
         self.shown = {backend.number for backend in dispatcher.backends}
-        for backend in dispatcher.backends:
-            values = {
-                "in_flight": len(backend.rows),
-                "tokens": backend.site.tokens(),
-                "up": backend.up,
-                "ejected": backend.health.ejected,
-                "draining": backend.draining or backend.leaving,
-                "other_requests": backend.site.other_requests,
-                "engine_running": backend.scraped.running,
-                "engine_waiting": backend.scraped.waiting,
-                "engine_kv_usage": backend.scraped.usage,
-            }
-            for name, value in values.items():
-                self.backends[name].labels(str(backend.number)).set(float(value))
+        for gauge, value in self.backends.items():
+            for backend in dispatcher.backends:
+                gauge.labels(str(backend.number)).set(float(value(backend)))
         return generate_latest(self.registry)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kant.gateway.backend import Backend, Opinion, Placement
 from kant.gateway.dispatch import Dispatcher
-from kant.serving.prefix import PrefixAware, first_token_ms
+from kant.serving.routers.prefix import PrefixAware, first_token_ms
 from kant.serving.routing import HOLD, Incoming, Router, decide
 from kant.serving.site import Site, Sites
 

@@ -22,14 +22,15 @@ import hashlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.model.errors import InputError
-from kant.toml_file import parse_tree, read_text
+from kant.toml_file import read_toml
 
 MOST = 1_000_000
-KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst", "tokens_per_minute", "priority", "trusted"}
 
 
 @dataclass(slots=True)
@@ -174,64 +175,61 @@ def single_tenant() -> Tenants:
     return Tenants({}, Tenant("default", trusted=True))
 
 
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-fA-F]{64}\Z")]
+Amount = Annotated[float, Meta(ge=1, lt=1e12)]
+
+
+class TenantTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table `[tenants.NAME]` or `[default]`. `burst` None: the requests of a second, at least one."""
+
+    key_sha256: Digest | None = None
+    in_flight: Amount = MOST
+    requests_per_s: Annotated[float, Meta(ge=1e-6)] = math.inf
+    burst: Amount | None = None
+    tokens_per_minute: Annotated[float, Meta(ge=1)] = math.inf
+    priority: Annotated[int, Meta(gt=-PRIORITIES, lt=PRIORITIES)] = 0
+    trusted: bool = False
+
+    def tenant(self, name: str) -> Tenant:
+        """Return a tenant with these limits, and nothing used of them."""
+        rate, tokens = self.requests_per_s, self.tokens_per_minute
+        burst = self.burst if self.burst is not None else max(1.0, rate if rate < math.inf else 1.0)
+        return Tenant(
+            name, int(self.in_flight), rate, burst, self.priority, self.trusted, tokens, level=burst, budget=tokens
+        )
+
+
+class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """The table `[metrics]`."""
+
+    key_sha256: Digest
+
+
+class TenantsFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    default: TenantTable | None = None
+    tenants: dict[str, TenantTable] = {}
+    metrics: MetricsTable | None = None
+
+
+_A_KEY = "the SHA-256 of its bearer token, 64 hexadecimal digits"
+_EXPECTED = {"key_sha256": _A_KEY, "priority": "a whole number, lower for more urgent"}
+
+
 def read_tenants(path: Path) -> Tenants:
     """Read the tenants of a file; raises InputError if it does not match this module's description."""
-    content = parse_tree(str(path), read_text(path))
-    named = content.get("tenants", {})
-    if unknown := sorted(set(content) - {"default", "tenants", "metrics"}):
-        raise InputError(f"{path}: {unknown[0]}", "[default], [tenants.NAME] or [metrics]")
-    if not isinstance(named, dict) or not all(isinstance(row, dict) for row in named.values()):
-        raise InputError(f"{path}: tenants", "a table for each tenant, [tenants.NAME]")
+    file = read_toml(path, TenantsFile, _EXPECTED)
     by_digest: dict[str, Tenant] = {}
-    for name, row in named.items():
-        where = f"{path}: tenants.{name}"
-        digest = _key(where, row)
+    for name, table in file.tenants.items():
+        if table.key_sha256 is None:
+            raise InputError(f"{path}, tenants, {name}", f"the key key_sha256, {_A_KEY}")
+        digest = table.key_sha256.lower()
         if digest in by_digest:
-            raise InputError(f"{where}.key_sha256", "a key that no other tenant has")
-        by_digest[digest] = _tenant(where, name, row)
-    default = content.get("default")
-    if default is not None and not isinstance(default, dict):
-        raise InputError(f"{path}: default", "a table, [default]")
+            raise InputError(f"{path}, tenants, {name}, key_sha256", "a key that no other tenant has")
+        by_digest[digest] = table.tenant(name)
     return Tenants(
         by_digest,
-        None if default is None else _tenant(f"{path}: default", "default", default),
-        _metrics(f"{path}: metrics", content.get("metrics")),
+        None if file.default is None else file.default.tenant("default"),
+        None if file.metrics is None else file.metrics.key_sha256.lower(),
     )
-
-
-def _metrics(where: str, table: object) -> str | None:
-    """Return the digest of the key for metrics."""
-    if table is None:
-        return None
-    if not isinstance(table, dict) or set(table) != {"key_sha256"}:
-        raise InputError(where, "a table with key_sha256 alone, [metrics]")
-    return _key(where, table)
-
-
-def _key(where: str, row: dict[str, Any]) -> str:
-    digest = row.get("key_sha256")
-    if not isinstance(digest, str) or len(digest) != 64 or set(digest.lower()) - set("0123456789abcdef"):
-        raise InputError(f"{where}.key_sha256", "the SHA-256 of its bearer token, 64 hexadecimal digits", digest)
-    return digest.lower()
-
-
-def _tenant(where: str, name: str, row: dict[str, Any]) -> Tenant:
-    if unknown := sorted(set(row) - KEYS):
-        raise InputError(f"{where}.{unknown[0]}", f"one of {', '.join(sorted(KEYS))}")
-    rate = _number(where, row, "requests_per_s", math.inf, 1e-6)
-    burst = _number(where, row, "burst", max(1.0, rate if rate < math.inf else 1.0), 1.0)
-    in_flight = _number(where, row, "in_flight", MOST, 1.0)
-    tokens = _number(where, row, "tokens_per_minute", math.inf, 1.0)
-    priority, trusted = row.get("priority", 0), row.get("trusted", False)
-    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) >= PRIORITIES:
-        raise InputError(f"{where}.priority", "a whole number, lower for more urgent", priority)
-    if not isinstance(trusted, bool):
-        raise InputError(f"{where}.trusted", "true or false", trusted)
-    return Tenant(name, int(in_flight), rate, burst, priority, trusted, tokens, level=burst, budget=tokens)
-
-
-def _number(where: str, row: dict[str, Any], key: str, default: float, least: float) -> float:
-    value = row.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (value == default or least <= value < 1e12):
-        raise InputError(f"{where}.{key}", f"a number from {least:g} on", value)
-    return float(value)

@@ -60,12 +60,12 @@ class Calibration(Struct, frozen=True):
         at = nearest(self.corrections, now, start, gpus)
         if at is None or start.p50 is None:
             return start
-        correction, ratio = self.corrections[at], self.p90.get(horizon(start.p50 - now), 1000)
+        correction, far = self.corrections[at], horizon(start.p50 - now)
+        ratio = self.p90.get(far, 1000)
         p50 = corrected(now, start.p50, correction.p50)
         p90 = None if start.p90 is None else max(corrected(now, start.p90, ratio), p50)
-        return replace(
-            start, p50=p50, p90=p90, earlier=TrackRecord(correction.answers, correction.kept, correction.kept_p50)
-        )
+        record = TrackRecord(correction.answers, correction.kept, correction.kept_p50, far in self.p90)
+        return replace(start, p50=p50, p90=p90, earlier=record)
 
     def corrected(self, forecast: StartForecast) -> StartForecast:
         """Return the forecast with all its starts corrected."""

@@ -47,6 +47,7 @@ from kant.insight.calibration import (
     size_of,
 )
 from kant.insight.expected_start import StartForecast, WaitingJob
+from kant.insight.track_record import FEW_JAMS
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER, HOUR
 
@@ -64,9 +65,6 @@ FEW = 20
 
 JAM = 6 * HOUR
 """Answers of one such stretch of time count as one."""
-
-FEW_JAMS = 5
-"""With fewer the P90 of a class of horizons is not calibrated."""
 
 MOST = 64
 """The number of the latest jams that are kept for a class of horizons, and of the first ratios of one jam."""

@@ -37,15 +37,17 @@ class TrackRecord(Struct, frozen=True):
     """Of `answers` earlier answers about similar jobs that looked about as far ahead, `kept` held.
 
     An answer holds where the job started by its P90; `kept_p50` of them also by their P50. Where too few looked as far
-    ahead, those of the nearest horizon count.
+    ahead, those of the nearest horizon count. `calibrated`: so many jams are known that the P90 is corrected by them;
+    else it is what the futures say.
     """
 
     answers: int
     kept: int
     kept_p50: int
+    calibrated: bool
 
     def __str__(self) -> str:
-        return track_record(self.answers, self.kept, self.kept_p50)
+        return track_record(self.answers, self.kept, self.kept_p50, self.calibrated)
 
 
 class ExpectedStart(Struct, frozen=True):

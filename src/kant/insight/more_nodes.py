@@ -118,13 +118,13 @@ class _Larger:
 
 
 def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
-    """Occupy what running jobs hold: jobs with affinity one by one, all others as one job."""
+    """Occupy what running jobs hold: jobs with affinity or rules one by one, all others as one job."""
     if state.given_pods is not None:
         larger.apply(TypicalPodsGiven(now, state.given_pods))
     pieces = []
     for row, allocation in state.running.items():
         job = state.live[row]
-        if state.shape_of(row).affinity is None:
+        if state.shape_of(row).affinity is None and not job.rules:
             pieces.append(allocation)
         else:
             larger.apply(JobSubmitted(now, replace(job, base_job="")))

@@ -17,8 +17,6 @@ def read_profile(spec: str | PathLike[str], where: str) -> Profile:
     path = Path(name)
     if not path.is_file():
         raise InputError(where, f"a TOML file or one of {', '.join(known)}", name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    return parse_profile(text, str(path))
+    from kant.toml_file import read_text  # most profiles are built-in ones
+
+    return parse_profile(read_text(path), str(path))

@@ -20,13 +20,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from kant.local.runs import Spec
+from kant.local.runs import MARK, Spec
 from kant.model.errors import InputError
 
 RUNTIMES = ("apptainer", "podman", "enroot")
 OF_IMAGE = frozenset({"PATH", "HOME"})
 CONTAINER = "KANT_CONTAINER"
 """Where `srun` finds the container of its tasks."""
+INITS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/bin/catatonit")
+"""Where Podman finds the program for its option --init. Without it a command is process 1 of its container, and dies of
+no signal that it does not handle."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -55,11 +58,13 @@ def check_image(image: str, mounts: tuple[str, ...], found: str, where: str) -> 
 
 class Container(Struct, frozen=True):
     """A command line around another: what stands before it, with the names of its environment after the first part by
-    this `option`; where that is empty the environment comes along by itself."""
+    this `option`; where that is empty the environment comes along by itself. `cleanup` removes what a killed runtime
+    leaves behind."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
     option: str = ""
+    cleanup: tuple[str, ...] = ()
 
     @staticmethod
     def read(text: str) -> Container:
@@ -85,10 +90,14 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
             uid = spec.account.uid if spec.account is not None else os.geteuid()
             user = "--userns=keep-id" if uid else "--user=0:0"  # the one it takes from others alone, and not from root
             words = ["run", "--rm", "--network=host", "--ipc=host", user, "--cgroups=disabled"]
+            label = f"label=kant.run={spec.env.get(MARK, '')}"
+            words += ["--label", label.removeprefix("label="), *(["--init"] if any(map(os.path.exists, INITS)) else [])]
             words += ["--interactive"] if spec.terminal is not None else []
             words += ["--tty"] if spec.terminal is not None and spec.terminal.pty else []
             words += ["--device", "nvidia.com/gpu=all"] if gpus else []
-            return Container((found, *words, *_each("--volume", binds), "--workdir", folder), (image,), "--env")
+            line = '"$0" ps --all --quiet --filter "$1" | xargs -r "$0" rm --force'
+            before = (found, *words, *_each("--volume", binds), "--workdir", folder)
+            return Container(before, (image,), "--env", ("sh", "-c", line, found, label))
         case _:
             words = ["start", "--rw", *_each("--mount", [_mount(bind) for bind in binds])]
             words += ["--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
@@ -107,8 +116,10 @@ def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks
         raise OSError(0, "no Apptainer, Podman or enroot is on the path of Kant")
     made = container(image, mounts, found, spec, gpus)
     if tasks_only:
-        return msgspec.structs.replace(spec, env=spec.env | {CONTAINER: msgspec.json.encode(made).decode()})
-    return msgspec.structs.replace(spec, command=tuple(made.around(spec.command, spec.env)))
+        env = spec.env | {CONTAINER: msgspec.json.encode(made).decode()}
+        return msgspec.structs.replace(spec, env=env, cleanup=made.cleanup)
+    command = tuple(made.around(spec.command, spec.env))
+    return msgspec.structs.replace(spec, command=command, cleanup=made.cleanup)
 
 
 def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mapping[str, str]) -> Container:
@@ -118,7 +129,7 @@ def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mappin
         check_image(image, mounts, found, "this machine")
     except InputError as error:
         raise OSError(0, str(error)) from None
-    spec = Spec(("",), {}, folder, 0, 0, 0.0, None, 0.0)
+    spec = Spec(("",), dict(env), folder, 0, 0, 0.0, None, 0.0)
     return container(image, mounts, found, spec, bool(env.get("CUDA_VISIBLE_DEVICES")))
 
 

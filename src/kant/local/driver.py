@@ -89,6 +89,7 @@ class LocalDriver:
         self.machines = self.launcher.machines
         self.machines.changed = self.wake
         self.jobs = LocalJobs(book, clock, self.launcher, settings.cluster.nodes, self.wake)
+        self.jobs.shared_power = settings.shared_power
         self.completion = Completion(self.jobs)
         self.elastic = ElasticRuns(self.launcher, clock.micros)
         self.executor = LocalExecutor(self.jobs, self._evicted)

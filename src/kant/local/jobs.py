@@ -43,6 +43,7 @@ class LocalJobs:
         self.clock = clock
         self.launcher = launcher
         self.nodes = nodes
+        self.shared_power = -1
         self.wake = wake
         self.records: dict[str, JobRecord] = {}
         self.by_core: dict[str, JobRecord] = {}
@@ -72,7 +73,8 @@ class LocalJobs:
             self.inside.setdefault(record.array, set()).add(record.id)
         name = self.core.fresh_id(record.id)
         self.by_core[name], self.core_id[record.id] = record, name
-        self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.nodes)))
+        job = job_of(record, name, came if came >= 0 else moment, self.nodes, self.shared_power)
+        self.core.happen(JobSubmitted(moment, job))
 
     def change(self, record: JobRecord, new: JobRecord) -> None:
         """Change the request and the dependencies of a waiting job. It keeps its age unless it must wait for a

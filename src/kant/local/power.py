@@ -1,7 +1,8 @@
-"""The power cap of a machine, as an amount of its node that every plan knows (`kant.model.rules`).
+"""Power caps, as amounts that every plan knows (`kant.model.rules`): of a machine's node, and of the whole cluster.
 
-The amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines
-with unlike GPUs have caps of their own, and a job takes as many thousandths as it has of GPUs, wherever it runs.
+An amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines
+with unlike GPUs have caps of their own, and a job takes as many thousandths as it has of GPUs, wherever it runs. The
+cap of all machines together counts each GPU with the same watts, so no machine with hungrier ones may join.
 """
 
 from __future__ import annotations
@@ -9,16 +10,58 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, together
 from kant.model.job import PodGroup
 from kant.model.node import Node
 from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 POWER = "power"
-"""The name of the amount; "too little power" is how a job that waits for it is explained."""
+"""The name of the amount of a node; "too little power" is how a job that waits for it is explained."""
+
+SHARED_POWER = "power of all machines"
+"""The name of the amount of the cluster."""
+
+
+class PowerCaps(Struct, frozen=True):
+    """What GPUs in use may draw, in watts: those of each machine, and of all together (0: no cap); and what each of
+    them draws at most (0: as NVML says)."""
+
+    machine: int = 0
+    pool: int = 0
+    gpu: int = 0
+
+
+NO_CAPS = PowerCaps()
+
+
+def read_caps(machine: str | None, pool: str | None, gpu: str | None, virtual: bool, alone: bool = False) -> PowerCaps:
+    """Return the caps that options of the command line set. The draw of a GPU may stand `alone`, without a cap; of a
+    `virtual` machine it has to be said. Raises InputError with all faults."""
+    given = {"--power-cap": machine, "--pool-power-cap": pool, "--gpu-watts": gpu}
+    watts, faults = dict.fromkeys(given, 0), list[InputError]()
+    for option, text in given.items():
+        try:
+            watts[option] = parse_watts(text, option) if text is not None else 0
+        except InputError as fault:
+            faults.append(fault)
+    caps, each = (watts["--power-cap"], watts["--pool-power-cap"]), watts["--gpu-watts"]
+    if gpu is not None and machine is pool is None and not alone:
+        faults.append(InputError("--gpu-watts", "--power-cap as well"))
+    if gpu is None and virtual and (machine is not None or pool is not None):
+        faults.append(InputError("--gpu-watts", "what one GPU of a virtual machine draws, such as 700W"))
+    for option, cap in zip(given, caps, strict=False):
+        if cap:
+            try:
+                powered_by(cap, each, option)
+            except InputError as fault:
+                faults.append(fault)
+    if faults:
+        raise together(faults)
+    return PowerCaps(caps[0], caps[1], each)
 
 
 def parse_watts(text: str, where: str) -> int:
@@ -30,16 +73,23 @@ def parse_watts(text: str, where: str) -> int:
     return watts
 
 
+def powered_by(cap: int, gpu_watts: int, option: str) -> int:
+    """Return how many thousandths of GPUs a cap allows to be in use, each at `gpu_watts` (0: unknown, and so is that).
+
+    Raises InputError, which names the option of the cap, if that is not one whole GPU.
+    """
+    if cap < gpu_watts:
+        raise InputError(option, f"{gpu_watts}W or more, which one GPU draws: with less none can be used", f"{cap}W")
+    return cap * GPU // gpu_watts if gpu_watts else -1
+
+
 def capped(node: Node, cap: int, gpu_watts: int) -> Node:
     """Return a node whose GPUs in use draw at most `cap` watts together, each `gpu_watts`.
 
     Raises InputError if it could never use one whole GPU.
     """
-    if node.gpus and cap < gpu_watts:
-        raise InputError(
-            "--power-cap", f"{gpu_watts}W or more, which one GPU draws: with less none can be used", f"{cap}W"
-        )
-    return replace(node, amounts=((POWER, min(cap * GPU // gpu_watts, node.gpus * GPU)),))
+    most = powered_by(cap, gpu_watts, "--power-cap") if node.gpus else 0
+    return replace(node, amounts=((POWER, min(most, node.gpus * GPU)),))
 
 
 def beside(node: Node, others: Iterable[Node]) -> Node:
@@ -54,12 +104,21 @@ def usable(nodes: Iterable[Node]) -> Sequence[Node]:
     return [replace(node, gpus=powered(node) // GPU) if powered(node) >= 0 else node for node in nodes]
 
 
-def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node]) -> tuple[PodRules, ...]:
-    """Return what the pods of each group take of the power of their node; nothing where no node has a cap."""
-    takes = [group.demand.gpu_milli for group in groups]
-    if not any(takes) or all(powered(node) < 0 for node in nodes):
+def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node], shared: int = -1) -> tuple[PodRules, ...]:
+    """Return what the pods of each group take of the power of their node, where some node has a cap, and of the
+    `shared` thousandths of GPUs that may be in use on all machines (-1: as many as there are)."""
+    takes, has_caps = [group.demand.gpu_milli for group in groups], any(powered(node) >= 0 for node in nodes)
+    if not any(takes) or not (has_caps or shared >= 0):
         return ()
-    return tuple(PodRules(amounts=((POWER, milli),)) if milli else PodRules() for milli in takes)
+    return tuple(
+        PodRules(
+            amounts=((POWER, milli),) if has_caps else (),
+            shared=((SHARED_POWER, milli, shared),) if shared >= 0 else (),
+        )
+        if milli
+        else PodRules()
+        for milli in takes
+    )
 
 
 def powered(node: Node) -> int:

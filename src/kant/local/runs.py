@@ -79,6 +79,7 @@ class Spec(Struct, frozen=True):
     `account` is the user of the run; None: Kant's owner. `output` and `error` are files for its output, empty if the
     log is enough; `append`: they are not truncated. `warn_signal` is sent `warn_s` before the limit to processes that
     handle it. `lease` is a file with the time until which the run may continue, in seconds since boot; empty: no lease.
+    `cleanup` is a command that runs when all processes of the run have ended; empty: none.
     """
 
     command: tuple[str, ...]
@@ -99,6 +100,7 @@ class Spec(Struct, frozen=True):
     append: bool = False
     warn_signal: str = "USR1"
     lease: str = ""
+    cleanup: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,8 @@ class LocalSettings:
 
     `cores` are those of this machine, which runs share; empty for a virtual cluster. `cgroups` is the folder in which
     runs can have cgroups. `as_users`: each job runs as the user who submitted it. `visible` has the devices' CUDA
-    names, if their indices do not work. With `trace_key` runs get a TRACEPARENT.
+    names, if their indices do not work. With `trace_key` runs get a TRACEPARENT. At most `shared_power` thousandths of
+    the GPUs of all machines are in use at once (-1: all may be).
     """
 
     cluster: ClusterSpec
@@ -34,6 +35,7 @@ class LocalSettings:
     as_users: bool = False
     visible: tuple[str, ...] = ()
     trace_key: bytes = b""
+    shared_power: int = -1
 
     @property
     def shims(self) -> Path:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from shlex import quote
 
+from kant.files import replacing
 from kant.model.errors import InputError
 
 COMMANDS = ("sacct", "salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
@@ -26,7 +28,6 @@ def write_shims(folder: Path, python: str) -> None:
     for name, text in texts.items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            new = path.with_name(f".{name}.new")
-            new.write_text(text, encoding="utf-8")
-            new.chmod(0o755)
-            new.replace(path)
+            with replacing(path) as out:
+                out.write(text.encode())
+                os.fchmod(out.fileno(), 0o755)  # whatever the umask is

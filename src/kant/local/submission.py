@@ -15,6 +15,7 @@ from kant.local.patterns import check_pattern, filled
 from kant.local.power import power_rules, usable
 from kant.local.record import JobRecord
 from kant.local.runs import MARK, Spec
+from kant.local.settings import LocalSettings
 from kant.local.slurm import slurm_env
 from kant.model.cut import blocks_for, pods_of
 from kant.model.errors import InputError
@@ -101,10 +102,14 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
     return submission
 
 
-def check_room(submission: Submission, cluster: ClusterSpec) -> None:
+def check_room(submission: Submission, settings: LocalSettings) -> None:
     """Raise InputError if the empty cluster could not run it, whatever the quotas."""
+    cluster, shared = settings.cluster, settings.shared_power
     if submission.gpus > cluster.gpus:
         raise InputError("gpus", f"at most {cluster.gpus:,}, as many as there are", submission.gpus)
+    if 0 <= shared < submission.gpus * GPU:
+        most = f"at most {shared // GPU:,}, which the power cap of all machines lets be in use"
+        raise InputError("gpus", most, submission.gpus)
     cpu, memory = (max(getattr(node, name) for node in cluster.nodes) for name in ("cpu", "memory"))
     if (submission.cpus or 0) * 1000 > cpu:
         raise InputError("cpus", f"at most {cpu / 1000:g}, as many as a node has", submission.cpus)
@@ -147,8 +152,9 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
     return tuple(PodGroup(count, Demand(each, GPU, cpu, memory)) for count, each in pods_of(milli // GPU, blocks))
 
 
-def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> Job:
-    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`."""
+def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node], shared_power: int = -1) -> Job:
+    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`, of whose GPUs at most
+    `shared_power` thousandths may be in use (-1: all)."""
     submission = record.submission
     limit = round(submission.time_s * SECOND) if submission.time_s is not None else -1
     groups = groups_of(submission, nodes)
@@ -166,7 +172,7 @@ def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> 
         retries=max(submission.retries - record.failures, 0),
         training=parse_training("training", submission.training),
         reservation=submission.reservation,
-        rules=power_rules(groups, nodes),
+        rules=power_rules(groups, nodes, shared_power),
     )
 
 
@@ -274,7 +280,7 @@ def spec_of(
         names = [host.name for host in hosts]
         env |= slurm_env(record, cluster, [(node, gpus) for (node, _), gpus in zip(slots, lists, strict=True)], names)
         if shims:
-            env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
+            env |= {"PATH": f"{shims}:{env.get('PATH', os.defpath)}", "KANT_SHIMS": shims}
             env.setdefault("KANT_HOME", str(folder.parents[2]))  # for Slurm's commands
     return Spec(
         submission.command, env, submission.workdir, submission.umask, log_bytes, submission.grace_s, submission.time_s,

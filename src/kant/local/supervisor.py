@@ -41,6 +41,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 SWEEP = 2.0  # seconds between SIGTERM and SIGKILL for processes left behind
 AGAIN = 0.2  # seconds between two rounds of SIGKILL
+CLEANUP = 10.0  # seconds for the command that cleans up
 FOR_CHILDREN = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)  # a child gets their default handlers
 LONGEST = 3600.0
 WIDTH = 256  # bytes of the file `exit`
@@ -214,13 +215,24 @@ class Supervisor:
                 self._stop("stopped")
             if signal.SIGHUP in received:
                 self._other_limit()
-            if not self._reap():
+            if not self._reap() and not self._cleans_up():
                 break
             self._act_on_time()
         for output in self.sources:
             while self._read(output):
                 pass
         self._end()
+
+    def _cleans_up(self) -> bool:
+        """Start the command that removes what the run leaves behind, once; return False if there is none to start."""
+        command = self.spec.pop("cleanup", None)
+        if not command:
+            return False
+        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._fork(command, self.spec["env"], (nothing, nothing, nothing), False)
+        os.close(nothing)
+        self.kill_at = now() + CLEANUP
+        return True
 
     def _limit(self, limit: float | None) -> None:
         warn = self.spec["warn_s"]

@@ -1,7 +1,7 @@
 """The rule of two choices: which of two machines gets a task, by their last known loads.
 
 It is that of Dodoor (arXiv 2510.12889). Its simulation (`kant.optimize.dispatch`), which compiles it, the front ends of
-a live core (`kant.service.front_end`) and a router of requests (`kant.serving.router.Dodoor`) call it.
+a live core (`kant.service.front_end`) and a router of requests (`kant.serving.routers.dodoor.Dodoor`) call it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 DISTRIBUTION = "kant-scheduler"
 """The name of Kant for pip. The distribution `kant` of the public index is another project."""
 
@@ -19,6 +21,13 @@ class InputError(Exception):
         self.got = got
         found = "" if got is None else f", got {shown(got)}"
         super().__init__(f"{where}: expected {expected}{found}")
+
+
+def together(faults: Sequence[InputError], where: str = "") -> InputError:
+    """Return one error that says all `faults`, in their order; the part of their places that is `where` only once."""
+    first, *others = faults
+    rest = "".join(f"; {str(fault).removeprefix(f'{where}, ')}" for fault in others)
+    return InputError(first.where, str(first).partition("expected ")[2] + rest) if rest else first
 
 
 def install_command(extra: str) -> str:

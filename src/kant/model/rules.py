@@ -13,6 +13,9 @@ from msgspec import Struct
 HOST = "node"
 """The topology in which each node is a domain."""
 
+CLUSTER = "cluster"
+"""The topology of one domain, with every node."""
+
 
 class PodAntiAffinity(Struct, frozen=True, array_like=True):
     """A pod goes only where at most `most` others of a class are in its domain; without a domain, anywhere.
@@ -56,7 +59,8 @@ class PodRules(Struct, frozen=True, array_like=True):
     """The classes of each pod of a group, its requirements of pods around it, and its exact amounts.
 
     `amounts` are named integers that a node has (`Node.amounts`), such as pods and extended resources; a node that does
-    not name one has none of it.
+    not name one has none of it. `shared` are amounts of the whole cluster: a name, how much each pod takes, and the
+    most that all pods in the cluster may take together with it. The names are those of classes.
     """
 
     classes: tuple[str, ...] = ()
@@ -64,3 +68,4 @@ class PodRules(Struct, frozen=True, array_like=True):
     affinity: tuple[PodAffinity, ...] = ()
     spread: tuple[TopologySpread, ...] = ()
     amounts: tuple[tuple[str, int], ...] = ()
+    shared: tuple[tuple[str, int, int], ...] = ()

@@ -5,19 +5,18 @@ They are checked when a plan is made and again when it is applied, on the state 
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from kant.model.errors import InputError
 from kant.ops import orders as o
 from kant.ops.orders import Order, kind_of
 from kant.ops.view import JobView, WorldView
 from kant.ops.world import OrderFutures, World
 from kant.service.roles import Caller, Role, owns
+from kant.toml_file import read_toml
 
 OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
 """What a tenant may order, for its own jobs; the rest is for operators."""
@@ -59,12 +58,7 @@ class RoleLimits(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_limits(path: Path) -> RoleLimits:
     """Read the limits from a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
-    try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), RoleLimits)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    except msgspec.ValidationError as error:
-        raise InputError(str(path), f"tables of limits for each role: {error}") from None
+    return read_toml(path, RoleLimits)
 
 
 class Violation(Struct, frozen=True, omit_defaults=True):

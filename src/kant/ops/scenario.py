@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +21,7 @@ from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.roles import Caller, Role
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import read_options
+from kant.toml_file import read_toml
 from kant.workload.cluster_file import parse_cluster, regular_cluster
 from kant.workload.cluster_toml import FabricShape
 from kant.workload.job_text import parse_jobs
@@ -149,7 +149,4 @@ def parse_scenario(given: Any, where: str = "scenario") -> Scenario:
 
 def read_scenario(path: Path) -> Scenario:
     """Read the scenario of a TOML file. Raises InputError."""
-    try:
-        return parse_scenario(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    return read_toml(path, Scenario)

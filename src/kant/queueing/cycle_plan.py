@@ -500,8 +500,16 @@ class CyclePlan:
             self.plan.decisions.append(Reorder(tuple(self.state.ids[row] for row in ranked[order].tolist())))
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
-    def await_starts(self) -> None:
-        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota."""
+    def await_changes(self) -> None:
+        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; and
+        when running jobs have used up a budget.
+
+        What the plan starts and stops changes how fast they spend: it is looked at right after it.
+        """
+        usage = self.state.quota_usage
+        if usage.budgets is not None and usage.tree is not None:
+            next_change = usage.budgets.next_change(usage.tree, usage.node_of, self.now)
+            self.wake_at(self.now + 1 if self.plan.decisions else next_change)
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
 

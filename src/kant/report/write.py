@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from kant.files import replacing
 from kant.metrics.result import RunResult
 from kant.report.bundle import page
 from kant.report.data import as_json, report_data
@@ -20,16 +20,11 @@ def write_report(
     """Write `runs` side by side to `path`, the first as the baseline of the others.
 
     The page shows times as dates if `zero` is given: the time of the Unix epoch, in microseconds, at which the runs'
-    clock was 0. `parts` are further pages by name, each with a tab. The file is written completely or not at all: it is
-    written next to `path` and then renamed.
+    clock was 0. `parts` are further pages by name, each with a tab. The file is written completely or not at all.
     """
     text = render(runs, title, zero, parts)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_bytes(text.encode("utf-8", "replace"))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as out:
+        out.write(text.encode("utf-8", "replace"))
 
 
 def render(runs: Sequence[RunResult], title: str, zero: int | None = None, parts: Mapping[str, str] = NO_PARTS) -> str:

@@ -35,7 +35,7 @@ from kant.local.gpu_use import GpuUse
 from kant.local.joined.keys import address as join_address
 from kant.local.joined.keys import make_keys
 from kant.local.joined.machines import LEASE_S, Machines
-from kant.local.power import capped, powered
+from kant.local.power import NO_CAPS, PowerCaps, capped, powered, powered_by
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.slurm_commands import write_shims
@@ -91,8 +91,7 @@ class DaemonOptions:
     group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all jobs run as the
     owner). The address speaks HTTPS if `files` has a certificate. `oidc` identifies further callers. Traces of jobs are
     posted to the URL `traces`. Other machines join at `join_listen`, and hold what they run for `lease_s` seconds after
-    Kant's last answer to them. The GPUs in use of a machine draw at most `power_cap` watts together, each `gpu_watts`
-    (0: as NVML says); a cap of 0 is none.
+    Kant's last answer to them. `power` has the caps of this machine, and of all together.
     """
 
     home: Path
@@ -107,8 +106,7 @@ class DaemonOptions:
     on_listen: Callable[[str, str], None] = lambda address, token: None
     log_bytes: int = 1 << 30
     idle_s: float = 0.0
-    power_cap: int = 0
-    gpu_watts: int = 0
+    power: PowerCaps = NO_CAPS
     keep_days: int = 0
     users: str = ""
     front_ends: int = 0
@@ -160,15 +158,23 @@ async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls:
     devices = machine.devices() if options.cluster is None else []
     cluster = options.cluster or machine.this_machine(devices)
     here = machine.found_here(cluster, devices) if options.cluster is None else ""
-    if options.power_cap:
-        watts = options.gpu_watts or machine.gpu_watts(devices)
-        nodes = tuple(capped(node, options.power_cap, watts) for node in cluster.nodes)
+    power, watts, shared_power = options.power, 0, -1
+    if power != NO_CAPS:
+        watts = power.gpu or machine.gpu_watts(devices)
+    if power.machine:
+        nodes = tuple(capped(node, power.machine, watts) for node in cluster.nodes)
         cluster = msgspec.structs.replace(cluster, nodes=nodes)
         most = powered(nodes[0]) // GPU
         here += f"; its power cap lets {most} of its GPUs be in use, each at up to {watts} W" if here else ""
+    if power.pool:
+        shared_power = powered_by(power.pool, watts, "--pool-power-cap")
+        most = shared_power // GPU
+        all_of_them = f"the power cap of all machines lets {most} GPUs be in use, each at up to {watts} W"
+        here = "; ".join(filter(None, (here, all_of_them)))
     if here:
         log_event(log, here)
     machines = Machines(len(cluster.nodes), store.kept("machines"), partial(store.keep, "machines"), options.lease_s)
+    machines.gpu_watts = watts if power.pool else 0
     cluster = machines.added_to(cluster)
     if options.join_listen and group is not None:
         raise InputError("--join-listen and --users", "only one of them: machines that join run all jobs as one user")
@@ -176,7 +182,7 @@ async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls:
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
         as_users=group is not None, visible=machine.visible(devices),
-        trace_key=trace_key(store) if options.traces else b"",
+        trace_key=trace_key(store) if options.traces else b"", shared_power=shared_power,
     )  # fmt: skip
     write_shims(settings.shims, sys.executable)
     driver = LocalDriver(settings, store, clock, machines)

@@ -1,7 +1,4 @@
-"""The API over HTTP: on a Unix socket that its owner, and a group where wanted, can open, and on an address.
-
-Long: one handler for each route.
-"""
+"""The API over HTTP: on a Unix socket that its owner, and a group where wanted, can open, and on an address."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from importlib import resources
+from inspect import isawaitable
 from typing import Any
 
 import msgspec
@@ -19,20 +17,8 @@ from aiohttp import web
 from kant.live.logs import log_event
 from kant.live.questions import UnknownJobError
 from kant.local.accounts import home_of
-from kant.local.record import (
-    OVER,
-    Batch,
-    JobPhase,
-    JobRecord,
-    JobSignal,
-    JobUpdate,
-    MachineLeaves,
-    QueueNames,
-    ReservationRequest,
-    WorkflowSubmission,
-)
+from kant.local.record import OVER, JobPhase, JobRecord
 from kant.model.errors import InputError
-from kant.model.submission import Submission
 from kant.scheduler.profile import builtin_abouts
 from kant.service.connections import CountedConnection, TooManyError
 from kant.service.events import Events
@@ -43,6 +29,7 @@ from kant.service.questions import LocalQuestions
 from kant.service.received import received
 from kant.service.replies import answer, failure
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_user, routes_of
+from kant.service.route import Route
 from kant.service.routes import ROUTES
 from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
@@ -61,7 +48,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RouteHandlers:
-    """The handlers of the routes, named as the routes are."""
+    """The handlers of the routes: methods named as the routes are, and `_plain` for all others."""
 
     def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.questions = questions
@@ -77,7 +64,8 @@ class RouteHandlers:
     def application(self) -> web.Application:
         """Return the web application with all routes and the page."""
         app = web.Application(middlewares=[self._guard], client_max_size=MOST_BODY)
-        app.add_routes([web.route(route.method, route.path, getattr(self, route.name)) for route in ROUTES])
+        handlers = [getattr(self, route.name, None) or self._plain(route) for route in ROUTES]
+        app.add_routes([web.route(each.method, each.path, act) for each, act in zip(ROUTES, handlers, strict=True)])
         app.add_routes(page_routes(self.questions.driver.settings.cluster.name))
         return app
 
@@ -123,19 +111,24 @@ class RouteHandlers:
             log.exception("a request failed")
             return failure("Kant: expected no fault of its own; its log has more", 500)
 
-    # --- the handlers -------------------------------------------------------------------------------------------
+    def _plain(self, route: Route[..., Any]) -> Handler:
+        """Return the handler of a route that passes path and body to the order, or else the question, of its name."""
+        order = getattr(self.orders, route.name, None)
+        act = order or getattr(self.questions, route.name)
+        places, takes = route.places, route.takes
 
-    async def submit(self, request: web.Request) -> web.Response:
-        submission = received(await body(request), Submission)
-        return answer(await self.orders.submit(submission, caller(request)), 201)
+        async def handle(request: web.Request) -> web.Response:
+            given: list[Any] = [request.match_info[name] for name in places]
+            if takes is not None:
+                given.append(received(await body(request), takes))
+            if order is not None:
+                given.append(caller(request))
+            found = act(*given)
+            return answer(await found if isawaitable(found) else found, route.status)
 
-    async def workflow(self, request: web.Request) -> web.Response:
-        asked = received(await body(request), WorkflowSubmission)
-        return answer(await self.orders.submit_workflow(asked, caller(request)), 201)
+        return handle
 
-    async def batch(self, request: web.Request) -> web.Response:
-        asked = received(await body(request), Batch)
-        return answer(await self.orders.submit_batch(asked, caller(request)), 201)
+    # --- the handlers of routes with a query, and of streams ----------------------------------------------------
 
     async def jobs(self, request: web.Request) -> web.Response:
         phases = tuple(part for part in request.query.get("state", "").split(",") if part)
@@ -154,35 +147,6 @@ class RouteHandlers:
     async def job(self, request: web.Request) -> web.Response:
         return answer(self.questions.job(request.match_info["job"], caller(request)))
 
-    async def cancel(self, request: web.Request) -> web.Response:
-        return answer(await self.orders.cancel(request.match_info["job"], caller(request)))
-
-    async def hold(self, request: web.Request) -> web.Response:
-        return answer(await self.orders.hold(request.match_info["job"], caller(request)))
-
-    async def release(self, request: web.Request) -> web.Response:
-        return answer(await self.orders.release(request.match_info["job"], caller(request)))
-
-    async def requeue(self, request: web.Request) -> web.Response:
-        return answer(await self.orders.requeue(request.match_info["job"], caller(request)))
-
-    async def update(self, request: web.Request) -> web.Response:
-        asked = received(await body(request), JobUpdate)
-        return answer(await self.orders.update(request.match_info["job"], asked, caller(request)))
-
-    async def signal(self, request: web.Request) -> web.Response:
-        asked = received(await body(request), JobSignal)
-        return answer(await self.orders.signal(request.match_info["job"], asked, caller(request)))
-
-    async def reserve(self, request: web.Request) -> web.Response:
-        return answer(self.orders.reserve(received(await body(request), ReservationRequest), caller(request)), 201)
-
-    async def reservations(self, request: web.Request) -> web.Response:
-        return answer(self.questions.reservations())
-
-    async def unreserve(self, request: web.Request) -> web.Response:
-        return answer(self.orders.unreserve(request.match_info["reservation"], caller(request)))
-
     async def outcome(self, request: web.Request) -> web.Response:
         job, left = request.match_info["job"], number(request, "wait", 0, 60, 0)
         end = asyncio.get_running_loop().time() + left
@@ -198,9 +162,6 @@ class RouteHandlers:
         since, until = (number(request, name, 0, 1 << 62, -1) for name in ("since", "until"))
         where = {name: request.query[name] for name in ("user", "queue") if request.query.get(name)}
         return answer(self.questions.usage(by, max(since, 0), until, where))
-
-    async def why(self, request: web.Request) -> web.Response:
-        return answer(await self.questions.why(request.match_info["job"]))
 
     async def log(self, request: web.Request) -> web.StreamResponse:
         job = request.match_info["job"]
@@ -287,43 +248,17 @@ class RouteHandlers:
             return failure(str(error), 503 if isinstance(error, WhatIfBusyError) else 504)
         return web.Response(body=found, content_type="application/json")
 
-    async def history(self, request: web.Request) -> web.Response:
-        return answer(self.questions.history(request.match_info["job"]))
-
     async def record(self, request: web.Request) -> web.Response:
         reply = answer(self.questions.record(request.query.get("since", "")))
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             reply.enable_compression(web.ContentCoding.gzip)
         return reply
 
-    async def queues(self, request: web.Request) -> web.Response:
-        return answer(self.questions.queues())
-
-    async def pause(self, request: web.Request) -> web.Response:
-        return answer(self.orders.pause(received(await body(request), QueueNames), caller(request)))
-
-    async def resume(self, request: web.Request) -> web.Response:
-        return answer(self.orders.resume(received(await body(request), QueueNames), caller(request)))
-
-    async def leave(self, request: web.Request) -> web.Response:
-        asked = received(await body(request), MachineLeaves)
-        return answer(self.orders.leave(request.match_info["machine"], asked, caller(request)))
-
     async def eta(self, request: web.Request) -> web.Response:
         return answer(await self.questions.eta(request.query.get("job", "")))
 
-    async def trial(self, request: web.Request) -> web.Response:
-        submission = received(await body(request), Submission)
-        return answer(await self.orders.trial(submission, caller(request)))
-
-    async def top(self, request: web.Request) -> web.Response:
-        return answer(self.questions.top())
-
     async def status(self, request: web.Request) -> web.Response:
         return answer(await self.questions.status(flag(request, "optimality")))
-
-    async def health(self, request: web.Request) -> web.Response:
-        return answer(self.questions.health())
 
     async def stop(self, request: web.Request) -> web.Response:
         found = self.questions.health()

@@ -36,7 +36,7 @@ from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.service.roles import RANK, Caller, Role
 from kant.service.tokens import Word
-from kant.toml_file import parse_toml
+from kant.toml_file import read_toml
 
 log = logging.getLogger("kant.service")
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -69,12 +69,8 @@ class OidcFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_oidc(path: Path) -> OidcFile:
     """Read the file of `kant up --oidc`. Raises InputError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a file that can be read ({error})") from None
     expected = {"group": "[[group]] tables", "role": f"one of {', '.join(Role)}", "queues": "names of queues"}
-    file = parse_toml(str(path), text, OidcFile, expected)
+    file = read_toml(path, OidcFile, expected)
     _check_url(f"{path}, issuer", file.issuer)
     if not file.group:
         raise InputError(f"{path}, group", "at least one [[group]]: who is in none may do nothing")

@@ -77,34 +77,26 @@ class LocalOrders:
         Its other conditions (dependencies, a begin time, being held) are ignored.
         """
         self._check(submission, who, "submit")
-        cluster = self.driver.settings.cluster
-        check_room(submission, cluster)
+        settings = self.driver.settings
+        check_room(submission, settings)
         if submission.array:
             raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
-        submission = counted(limited(submission, self.driver.settings.queue_config), cluster.nodes)
+        submission = counted(limited(submission, settings.queue_config), settings.cluster.nodes)
         core, _ = self.questions.present()
         record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
-        return await trial_answer(
-            core, self.questions.forecasts.forecaster, job_of(record, TRIAL, core.now, self.driver.jobs.nodes)
-        )
+        jobs = self.driver.jobs
+        job = job_of(record, TRIAL, core.now, jobs.nodes, jobs.shared_power)
+        return await trial_answer(core, self.questions.forecasts.forecaster, job)
 
-    async def submit_workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
+    async def workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
         """Queue all stages of a workflow, or none: all are validated first, and then written in one transaction. Raises
         InputError that names the stage."""
-        driver = self.driver
-        driver.check_writing()
-        now = driver.clock.micros()
+        self.driver.check_writing()
+        now = self.driver.clock.micros()
         submissions = []
         for place, stage in enumerate(asked.stages):
-            submission = msgspec.structs.replace(stage.job, env=asked.env | stage.job.env)
-            where = f"stage {submission.stage.stage if submission.stage is not None else place}"
-            try:
-                self._check(submission, who, "workflow")
-                check_room(submission, driver.settings.cluster)
-            except InputError as error:
-                if type(error) is not InputError:  # a ForbiddenError
-                    raise
-                raise InputError(f"{where}, {error.where}", error.expected, error.got) from None
+            where = f"stage {stage.job.stage.stage if stage.job.stage is not None else place}"
+            submission = self._one_of_many(stage.job, asked.env, who, "workflow", where)
             if submission.array:
                 raise InputError(f"{where}, array", "no array in a workflow")
             if not all(other < place for other in (*stage.after, *stage.after_ok)):
@@ -119,32 +111,35 @@ class LocalOrders:
             records.append(record)
         return await self._take_in(records, who, "workflow")
 
-    async def submit_batch(self, batch: Batch, who: Caller) -> JobIds:
+    async def batch(self, batch: Batch, who: Caller) -> JobIds:
         """Queue all submissions of a batch, or none: all are validated first. Raises InputError that names the line."""
-        driver = self.driver
-        driver.check_writing()
-        now = driver.clock.micros()
-        submissions = []
-        for line in batch.lines:
-            submission = msgspec.structs.replace(line.job, env=batch.env | line.job.env)
-            try:
-                self._check(submission, who, "batch")
-                check_room(submission, driver.settings.cluster)
-            except ForbiddenError:
-                raise
-            except InputError as error:
-                raise InputError(f"line {line.line}, {error.where}", error.expected, error.got) from None
-            submissions.append(submission)
+        self.driver.check_writing()
+        now = self.driver.clock.micros()
+        submissions = [
+            self._one_of_many(line.job, batch.env, who, "batch", f"line {line.line}") for line in batch.lines
+        ]
         self._check_count(sum(max(len(submission.array), 1) for submission in submissions))
         return await self._take_in(
             [each for submission in submissions for each in self._records(submission, who, now)], who, "batch"
         )
 
+    def _one_of_many(self, job: Submission, env: dict[str, str], who: Caller, route: str, where: str) -> Submission:
+        """Return a job of several, with their common environment. Raises InputError that names its place."""
+        submission = msgspec.structs.replace(job, env=env | job.env)
+        try:
+            self._check(submission, who, route)
+            check_room(submission, self.driver.settings)
+        except ForbiddenError:
+            raise
+        except InputError as error:
+            raise InputError(f"{where}, {error.where}", error.expected, error.got) from None
+        return submission
+
     def take_slots(self, slot: Submission, count: int, who: Caller) -> list[JobRecord]:
         """Queue slots that have no job yet (local/slots.py). Raises InputError."""
         self.driver.check_writing()
         self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
-        check_room(slot, self.driver.settings.cluster)
+        check_room(slot, self.driver.settings)
         self._check_count(count)
         now = self.driver.clock.micros()
         records = [record for _ in range(count) for record in self._records(slot, who, now)]

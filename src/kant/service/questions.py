@@ -284,21 +284,16 @@ class LocalQuestions(Questions):
             shown(record) | {"waits": self.driver.jobs.notes.get(job, "")} | self._live_facts(job), JobRow
         )
         runs = tuple(self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1))
-        if not owns(who, self.lineage(submission.queue), record.user):
-            waits = (record.after, record.after_ok, record.stopping, place)
-            return JobDetail(
-                view, (), "", (), submission.time_s, submission.retries, *waits, "", True, submission.cpus,
-                submission.memory_mib, runs, submission.stage, submission.terminal, submission.reservation,
-                submission.training, submission.account, submission.qos, preemptible=submission.preemptible,
-                gpu_use=self._gpu_use(record),
-            )  # fmt: skip
-        return JobDetail(
+        found = JobDetail(
             view, submission.command, submission.workdir, tuple(sorted(submission.env)), submission.time_s,
             submission.retries, record.after, record.after_ok, record.stopping, place,
             str(self.driver.launcher.folder(record)), False, submission.cpus, submission.memory_mib, runs,
             submission.stage, submission.terminal, submission.reservation, submission.training, submission.account,
             submission.qos, submission.comment, submission.preemptible, self._gpu_use(record),
         )  # fmt: skip
+        if owns(who, self.lineage(submission.queue), record.user):
+            return found
+        return msgspec.structs.replace(found, command=(), workdir="", env=(), log="", hidden=True, comment="")
 
     def _gpu_use(self, record: JobRecord) -> GpuUsed | None:
         """Return the GPU use of a running job, if it is measured."""
@@ -315,7 +310,7 @@ class LocalQuestions(Questions):
         return use.warning if use is not None else ""
 
     def top(self) -> dict[str, Any]:
-        """Return the answer with the use of each GPU, where it is measured."""
+        """Return the answer with the GPUs that the power cap of all machines allows, and the measured use of each."""
         use, jobs = self.driver.gpu_use, self.driver.jobs.records
         gpus = [
             {
@@ -328,7 +323,8 @@ class LocalQuestions(Questions):
             }
             for gpu, found in sorted(use.gpus.items())
         ]
-        return super().top() | {"gpus": gpus}
+        shared = self.driver.settings.shared_power
+        return super().top() | {"gpus": gpus, "gpus_powered": shared / GPU if shared >= 0 else None}
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:
         """Return one run of a job, as its supervisor recorded it."""

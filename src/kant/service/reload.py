@@ -21,6 +21,7 @@ from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, parse_profile
 from kant.service.notices import NoticeSender, read_notices
 from kant.service.socket_access import Certificate
+from kant.toml_file import read_text
 from kant.workload.tenants_file import read_tenants
 
 log = logging.getLogger("kant.service")
@@ -121,11 +122,7 @@ class Reloader:
             log_event(log, "other queues", path=str(path), queues=len(names))
 
     async def _profile(self, path: Path) -> None:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-        profile = parse_profile(text, str(path))
+        profile = parse_profile(read_text(path), str(path))
         check_quotas(profile, self.driver.settings.queue_config)
         if profile.text != self.driver.settings.profile.text:
             await asyncio.to_thread(warm, profile)  # it may compile for a minute

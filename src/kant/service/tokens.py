@@ -26,6 +26,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from kant.files import replacing
 from kant.model.errors import InputError
 from kant.service.roles import Role
 from kant.toml_file import parse_toml, parse_tree
@@ -140,18 +141,11 @@ def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner can read, atomically. Raises InputError."""
-    other = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        file = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        other.replace(path)
+        with replacing(path, 0o600) as out:
+            out.write(text.encode())
     except OSError as error:
         raise InputError(str(path), f"a file that can be written ({error.strerror})") from None
-    finally:
-        other.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -31,7 +31,9 @@ AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will out
 MOST = 16  # tokens after which it ends even without a stop token: all that a scheduler knows of OUTPUT
 DRAFTS = 17  # tokens drafted for its next step
 SEED = 18  # what its drafts' acceptance is drawn from
-REQUEST_WIDTH = 19
+FLYING = 19  # with asynchronous scheduling and sliding windows: tokens that the step under way computes
+GONE = 20  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
+REQUEST_WIDTH = 20  # and a column for each KV group
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
 WAITING, RUNNING, FINISHED, WITHDRAWN = range(4)
@@ -61,8 +63,12 @@ WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if th
 ASYNC = 12  # 1: a step is planned while the one before it is computed
 SPECULATIVE = 13  # tokens drafted a step; 0: no speculation
 LOOKAHEAD = 14  # KV slots for drafts beyond the tokens of a step
-DROPPED = 15  # cached blocks that a hit leaves out
+DROPPED = 15  # 1: a hit leaves out the last block, as drafts are made from hidden states
 ACCEPTED = 16  # a draft is accepted with a chance of so many 65536ths
+SLIDING = 17  # 1: some KV group has a sliding window
+GROUPS = 18  # KV groups: layers that share blocks; each request holds as many blocks in one as in another
+WINDOW = 19  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
+CAP = 20  # and so on: blocks that an admission reserves in the group at most
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free

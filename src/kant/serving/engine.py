@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ SPAN = 1 << 20
 WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
 """Methods whose drafts come from the model's own states: they need KV of their own, and the last cached block anew."""
 
-MOST_DRAFTS = 64
+MOST_DRAFTS, MOST_GROUPS = 64, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class EngineSettings:
     `num_blocks` includes the block that vLLM reserves: one less is usable. `policy` is `fcfs` or `priority`. With
     `preemptive`, waiting requests take seats and blocks from running ones of worse priority; with `swap`, preempted
     requests keep their KV in host memory and move it back, instead of recomputing it. vLLM V1 has neither.
+
+    `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
+    numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
     """
 
     latency: LatencyModel
@@ -55,6 +59,8 @@ class EngineSettings:
     speculative_method: str = "mtp"
     num_speculative_tokens: int = 0
     acceptance: float = 0.7
+    sliding_windows: tuple[int, ...] = (0,)
+    max_model_len: int = MOST
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -75,6 +81,26 @@ class EngineSettings:
         if self.policy not in ("fcfs", "priority"):
             raise InputError("policy", "fcfs or priority", self.policy)
 
+        self._check_windows()
+
+    def _check_windows(self) -> None:
+        windows = self.sliding_windows
+        if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
+            expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
+            raise InputError("sliding_windows", expected, windows)
+        if any(windows) and self.swap:
+            raise InputError("sliding_windows", "only 0 with swap", windows)
+
+    @property
+    def caps(self) -> tuple[int, ...]:
+        """The most blocks that a request holds at once in each KV group.
+
+        As vLLM counts them for a window: what it covers, and what the steps under way compute.
+        """
+        flying = (1 + self.async_scheduling) * self.max_num_batched_tokens
+        ends = [min(w - 1 + flying, self.max_model_len) if w else 0 for w in self.sliding_windows]
+        return tuple(-(-end // self.block_size) + 1 if end else NO_LIMIT for end in ends)
+
     @property
     def lookahead(self) -> int:
         """The KV slots that drafts take beyond the tokens of a step."""
@@ -82,8 +108,12 @@ class EngineSettings:
 
     @property
     def tokens(self) -> int:
-        """The tokens whose KV fits."""
-        return (self.num_blocks - 1) * self.block_size
+        """The tokens of one request whose KV fits."""
+        if not any(self.sliding_windows):
+            return (self.num_blocks - 1) // len(self.sliding_windows) * self.block_size
+        most, caps = MOST // self.block_size, self.caps
+        fits = bisect_right(range(most + 1), self.num_blocks - 1, key=lambda n: sum(min(n, cap) for cap in caps))
+        return min(fits - 1, most) * self.block_size
 
     def check(self, prompt: int, output: int) -> None:
         """Raise InputError if an engine can never finish a request of these lengths."""
@@ -111,7 +141,9 @@ class Engine:
                 settings.long_prefill_token_threshold, settings.enable_chunked_prefill,
                 int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
                 settings.async_scheduling, settings.num_speculative_tokens, settings.lookahead,
-                settings.speculative_method in WITH_HIDDEN_STATES, math.ceil(settings.acceptance * 65536),
+                settings.lookahead > 0, math.ceil(settings.acceptance * 65536),
+                any(settings.sliding_windows), len(settings.sliding_windows),
+                *(limit for pair in zip(settings.sliding_windows, settings.caps, strict=True) for limit in pair),
             ],
             dtype=np.int64,
         )  # fmt: skip
@@ -121,7 +153,8 @@ class Engine:
         self.state[c.ADMIT] = -1
         self.clock: Times = np.zeros(c.CLOCK_WIDTH)
         self.count = 0
-        self.requests: Table = np.zeros((expected, c.REQUEST_WIDTH), dtype=np.int64)
+        width = c.REQUEST_WIDTH + len(settings.sliding_windows)
+        self.requests: Table = np.zeros((expected, width), dtype=np.int64)
         self.times: Times = np.zeros((expected, c.TIMES_WIDTH))
         self.waiting: Table = np.zeros(expected, dtype=np.int64)
         self.ended: Table = np.zeros(expected, dtype=np.int64)
@@ -133,8 +166,8 @@ class Engine:
         self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
         self.kernel = kernel.run_ahead if settings.async_scheduling else kernel.run
-        if settings.num_speculative_tokens:
-            self.kernel = kernel.run_drafts
+        if settings.num_speculative_tokens or any(settings.sliding_windows):
+            self.kernel = kernel.run_any
 
     def _kv(self) -> tuple[Table, Table, Table]:
         """Return the blocks, all free in order, their buckets, and the blocks of each seat."""
@@ -149,7 +182,8 @@ class Engine:
         blocks[-1, c.NEXT] = -1
         self.state[c.HEAD], self.state[c.TAIL] = 0, count - 1
         buckets = np.full((1 << max(count - 1, 1).bit_length(), 2), -1, dtype=np.int64)
-        return blocks, buckets, np.zeros((self.settings.max_num_seqs, 64), dtype=np.int64)
+        rows = self.settings.max_num_seqs * len(self.settings.sliding_windows)
+        return blocks, buckets, np.zeros((rows, 64), dtype=np.int64)
 
     def add(
         self,
@@ -319,7 +353,7 @@ class Engine:
         twin.limits[c.CACHING] = 0
         twin.state, twin.clock = self.state.copy(), self.clock.copy()
         twin.state[c.ENDED], twin.state[c.ADMIT] = 0, -1  # nobody limits its admissions anew
-        room = np.zeros((1, c.REQUEST_WIDTH), dtype=np.int64)
+        room = np.zeros((1, self.requests.shape[1]), dtype=np.int64)
         twin.requests = np.concatenate([self.requests[live], room])
         twin.times = np.concatenate([self.times[live], np.zeros((1, c.TIMES_WIDTH))])
         done = twin.requests[:-1, c.DONE]

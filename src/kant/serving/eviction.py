@@ -10,10 +10,13 @@ from kant.serving.columns import (
     BLOCK,
     BLOCK_ROW,
     BY_PRIORITY,
+    CAP,
     COMPUTED,
     DONE,
     DRAFTS,
     FREE,
+    GONE,
+    GROUPS,
     HELD,
     MAX_SEQS,
     MOVED,
@@ -74,7 +77,20 @@ def preempt(
 
 @inlined
 def blocks_for(tokens: int, limits: Table) -> int:
-    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK])
+    """Return the blocks of so many tokens, in all KV groups together."""
+    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK] * limits[GROUPS])
+
+
+@inlined
+def reserved_for(tokens: int, hits: int, limits: Table) -> int:
+    """Return the blocks that the admission of a request with so many tokens reserves, beyond `hits` in each KV group.
+
+    As in vLLM, a group with a sliding window counts only what a request may hold there at once.
+    """
+    wanted, found = (tokens + limits[BLOCK] - 1) // limits[BLOCK], 0
+    for group in range(limits[GROUPS]):
+        found += max(min(wanted, limits[CAP + 2 * group]) - hits, 0)
+    return int(found)
 
 
 @inlined
@@ -91,7 +107,9 @@ def make_room(
         free_left = limits[MAX_SEQS] - state[RUNS] - taken
         for i in range(state[RUNS]):
             if times[running[i], PRIORITY] > times[w, PRIORITY]:
-                could += requests[running[i], HELD]
+                could += requests[running[i], HELD] * limits[GROUPS]
+                for group in range(limits[GROUPS]):
+                    could -= requests[running[i], GONE + group]
                 free_left += 1
         if min(could, limits[USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
             break

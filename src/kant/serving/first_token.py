@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled, compiling_ahead, inlined
 from kant.serving.columns import CONTEXT, EXPERTS, FIXED, FLOOR, KV, MISSED, OVERHEAD, SLOPE, Table, Times
 
 NUMBER, SENT, REQUESTS, TOKENS, PENDING, ROOM, LOADS_WIDTH = range(7)
@@ -80,7 +80,7 @@ def prefix_costs(
     loads: Table, rows: Table, late: Times, had: Table, block_tokens: float, adapter: int, adapter_ms: float, few: int,
     latency: Times, budget: int, prompt: int, out: Times,
 ) -> None:  # fmt: skip
-    """Write the cost of `kant.serving.prefix.PrefixAware` on each engine, which has so many blocks of the prompt."""
+    """Write the cost of `routers.prefix.PrefixAware` on each engine, which has so many blocks of the prompt."""
     for i in range(len(rows)):
         load = loads[rows[i]]
         cached = min(int((had[i] - adapter) * block_tokens), prompt - 1) if had[i] > adapter else 0
@@ -112,6 +112,7 @@ def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> N
         own[SOONEST] = min(own[SOONEST], rest)
 
 
+@compiling_ahead()
 def warm_up() -> None:
     """Load or compile the kernels, so that no request waits for that."""
     table, none, times = np.zeros((1, LOADS_WIDTH), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)

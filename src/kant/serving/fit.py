@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Times
 from kant.serving.latency import LatencyModel
-from kant.serving.source import read_bytes
 
 COLUMNS = ("tokens", "decode", "chunks", "ms")
 HELD_BACK = 3

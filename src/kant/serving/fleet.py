@@ -18,7 +18,7 @@ from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
 from kant.serving.prefix_index import block_tokens
 from kant.serving.requests import Requests
-from kant.serving.router import RoundRobin
+from kant.serving.routers.round_robin import RoundRobin
 from kant.serving.routing import HOLD, TICK_S, Incoming, Overtaking, Router, decide
 from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served
@@ -350,7 +350,8 @@ def served_by(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
     rows = np.zeros((count, c.REQUEST_WIDTH), dtype=np.int64)
     for k, engine in enumerate(fleet.engines):
         mine = np.flatnonzero(fleet.where == k)
-        times[mine], rows[mine] = engine.times[fleet.number[mine]], engine.requests[fleet.number[mine]]
+        times[mine], own = engine.times[fleet.number[mine]], engine.requests[fleet.number[mine]]
+        rows[mine] = own[:, : c.REQUEST_WIDTH]
     clocks = np.array([engine.clock for engine in fleet.engines])
     states = np.array([engine.state for engine in fleet.engines])
     usable = fleet.engines[0].settings.num_blocks - 1

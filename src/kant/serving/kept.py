@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 
+from kant.files import replacing
 from kant.serving.capacity import CapacityCurve, capacity_curve
 from kant.serving.removal_price import LateShares, late_shares
 from kant.serving.service import Service
 
+T = TypeVar("T", CapacityCurve, LateShares)
 MEASURED = (1, 2, 4, 8)
 """The numbers of replicas whose capacity is measured."""
 
@@ -24,43 +27,25 @@ MINUTES = 100
 
 def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> CapacityCurve:
     """Return the capacity curve of a service, measured once."""
-
-    def measure() -> dict[str, Any]:
-        curve = capacity_curve(service, replicas, minutes=MINUTES)
-        return {"replicas": curve.replicas, "rates": curve.rates}
-
-    kept = _kept(service, (tuple(replicas), MINUTES), measure)
-    return CapacityCurve(tuple(kept["replicas"]), tuple(kept["rates"]))
+    key = tuple(replicas), MINUTES
+    return _kept(service, key, CapacityCurve, lambda: capacity_curve(service, replicas, minutes=MINUTES))
 
 
 def kept_shares(service: Service, curve: CapacityCurve) -> LateShares:
     """Return the share of late requests while a replica is away, measured once."""
-
-    def measure() -> dict[str, Any]:
-        found = late_shares(service, curve)
-        return {"replicas": found.loads, "rates": found.shares}
-
-    kept = _kept(service, ("late", curve.replicas, curve.rates), measure)
-    return LateShares(tuple(kept["replicas"]), tuple(kept["rates"]))
+    return _kept(service, ("late", curve.replicas, curve.rates), LateShares, lambda: late_shares(service, curve))
 
 
-def _kept(service: Service, of: tuple[object, ...], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the cached measurement, or measure now: two lists of numbers, `replicas` and `rates`."""
+def _kept(service: Service, of: tuple[object, ...], kind: type[T], measure: Callable[[], T]) -> T:
+    """Return the cached measurement, or measure now."""
     file = _kept_at(service, of)
-    try:
-        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if all(isinstance(number, int | float) for key in ("replicas", "rates") for number in kept[key]):
-            return kept
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # it is measured now
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):  # else it is measured now
+        return msgspec.json.decode(file.read_bytes(), type=kind)
     found = measure()
-    try:
+    with suppress(OSError):  # else it is measured again next time
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(found), encoding="utf-8")
-        draft.replace(file)
-    except OSError:
-        pass  # it is measured again next time
+        with replacing(file) as out:
+            out.write(msgspec.json.encode(found))
     return found
 
 

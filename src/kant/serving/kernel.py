@@ -12,15 +12,16 @@ engine core's queue of batches; `kant serve verify` checks them against recorded
 - with asynchronous scheduling, vLLM's default, a step is planned when the one before it begins: a request goes on
   before its last token is known, and keeps seat and blocks for a step after its end; one that is preempted meanwhile
   still gets the token that is under way, and may end while it waits;
-- with speculation a request's step also verifies drafts: it outputs those accepted and one more.
+- with speculation a request's step also verifies drafts: it outputs those accepted and one more;
+- in a KV group with a sliding window a running request gives back what the window has left behind (`blocks.slide`).
 
 Features that vLLM lacks are marked: preemption for seats by priority, swapping, and an external limit on admissions.
 """
 
 from __future__ import annotations
 
-from kant.compiled import compiled, inlined, merged
-from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, take_hits
+from kant.compiled import compiled_at_once, inlined, merged
+from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
 from kant.serving.columns import (
     ACCEPTED,
     ADMIT,
@@ -38,7 +39,6 @@ from kant.serving.columns import (
     COUNT,
     DONE,
     DRAFTS,
-    DROPPED,
     END,
     ENDED,
     EXPERTS,
@@ -47,8 +47,10 @@ from kant.serving.columns import (
     FIRST,
     FIXED,
     FLOOR,
+    FLYING,
     FREE,
     GAP,
+    GROUPS,
     HASHED,
     HELD,
     HITS,
@@ -79,6 +81,7 @@ from kant.serving.columns import (
     RUNS,
     SAMPLES,
     SEED,
+    SLIDING,
     SLOPE,
     SPECULATIVE,
     STATE,
@@ -98,7 +101,7 @@ from kant.serving.columns import (
     Table,
     Times,
 )
-from kant.serving.eviction import blocks_for, make_room, preempt, victim
+from kant.serving.eviction import blocks_for, make_room, preempt, reserved_for, victim
 from kant.serving.waiting import leave, pop
 
 
@@ -120,7 +123,7 @@ def unplan(plan: Table, base: int, planned: int, r: int) -> int:
 def schedule(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ahead: bool, drafts: bool,
+    ahead: bool, drafts: bool, windows: bool,
 ) -> int:  # fmt: skip
     """Plan a step: rows of `plan` are requests and their tokens; return how many."""
     budget = limits[TOKENS]
@@ -147,8 +150,10 @@ def schedule(
         slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
         room = requests[r, HELD] * size
         lost = False
+        if windows:
+            slide(requests, blocks, held, limits, state, r)
         if slots > room:  # most steps need no block: skip the division and the call
-            wanted = blocks_for(slots, limits) - requests[r, HELD]
+            wanted = blocks_for(slots, limits) - requests[r, HELD] * limits[GROUPS]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
@@ -182,9 +187,7 @@ def schedule(
         swapped = requests[r, SWAPPED]
         if limits[CACHING] == 1 and swapped == 0:
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
-            if drafts:
-                hits = max(hits - limits[DROPPED], 0)
-            idle = idle_among(requests, shared, blocks, buckets, r, hits)
+            idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
         computed = min(swapped, known - 1) if swapped > 0 else hits * size
         count = known - computed
         if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
@@ -196,9 +199,10 @@ def schedule(
             break
         count = min(count, budget)
         slots = computed + count + (limits[LOOKAHEAD] if drafts else 0)
-        fits = max(known, slots) if limits[WHOLE] == 1 else slots
-        left = state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0)
-        if blocks_for(fits, limits) - hits + idle > left:
+        wanted = blocks_for(slots, limits) - hits * limits[GROUPS]
+        if limits[WHOLE] == 1:
+            wanted = max(wanted, reserved_for(known, hits, limits))
+        if wanted + idle > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
             break
         pop(requests, times, limits, state, waiting)
         requests[r, BLOCK_ROW] = free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
@@ -215,7 +219,7 @@ def schedule(
             state[MOVED] += computed
             requests[r, SWAPPED] = 0
         if hits > 0:
-            take_hits(requests, shared, blocks, buckets, held, state, r, hits)
+            take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
         requests[r, COMPUTED] = computed
         grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count, slots)
         plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
@@ -227,7 +231,7 @@ def schedule(
 @merged
 def begin(
     requests: Table, limits: Table, latency: Times, state: Table, plan: Table, base: int, planned: int, ahead: bool,
-    drafts: bool,
+    drafts: bool, windows: bool,
 ) -> float:  # fmt: skip
     """Count the planned tokens as computed; return the step's ms, by the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
@@ -238,6 +242,8 @@ def begin(
         output = requests[r, DONE]
         if ahead:
             output += requests[r, AHEAD]
+            if windows:
+                requests[r, FLYING] += count
         if ahead or drafts:
             samples = max(requests[r, COMPUTED] + 1 - requests[r, PROMPT] - output, 0)
             plan[k, SAMPLES] = samples
@@ -280,7 +286,7 @@ def verified(requests: Table, limits: Table, r: int, samples: int) -> int:
 def complete(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ended: Table, ahead: bool, drafts: bool,
+    ended: Table, ahead: bool, drafts: bool, windows: bool,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
@@ -293,6 +299,8 @@ def complete(
         r = plan[k, WHO]
         state[TOKENS_DONE] += plan[k, COUNT]
         tokens = 1
+        if ahead and windows:
+            requests[r, FLYING] -= plan[k, COUNT]
         if ahead or drafts:
             if requests[r, STATE] >= FINISHED:
                 plan[k, SAMPLES] = -1
@@ -354,6 +362,7 @@ def drive(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool, ahead: bool, drafts: bool,
+    windows: bool,
 ) -> int:  # fmt: skip
     """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
 
@@ -370,7 +379,7 @@ def drive(
             had = state[ENDED]
             complete(
                 requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows,
-                plan, state[TURN] if ahead else 0, ended, ahead, drafts,
+                plan, state[TURN] if ahead else 0, ended, ahead, drafts, windows,
             )  # fmt: skip
             if ahead:
                 state[LOOKED] = 0
@@ -392,9 +401,11 @@ def drive(
             base = state[TURN] if state[PLANNED] == 0 else limits[MAX_SEQS] - state[TURN]
         planned = schedule(
             requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan,
-            base, ahead, drafts,
+            base, ahead, drafts, windows,
         )  # fmt: skip
-        ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts) if planned > 0 else 0.0
+        ms = (
+            begin(requests, limits, latency, state, plan, base, planned, ahead, drafts, windows) if planned > 0 else 0.0
+        )
         if ahead and state[PLANNED] > 0:
             state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
             begun += 1
@@ -405,7 +416,7 @@ def drive(
             return STUCK
 
 
-@compiled
+@compiled_at_once
 def run(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
@@ -414,11 +425,11 @@ def run(
     """`drive` with synchronous scheduling: a kernel of its own, so that the other costs it nothing."""
     return drive(
         requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, False, False,
+        plan, ended, until, steps, stop_at_finish, False, False, False,
     )  # fmt: skip
 
 
-@compiled
+@compiled_at_once
 def run_ahead(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
@@ -427,18 +438,18 @@ def run_ahead(
     """`drive` with asynchronous scheduling."""
     return drive(
         requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, True, False,
+        plan, ended, until, steps, stop_at_finish, True, False, False,
     )  # fmt: skip
 
 
-@compiled
-def run_drafts(
+@compiled_at_once
+def run_any(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool,
 ) -> int:  # fmt: skip
-    """`drive` with speculation, and either scheduling."""
+    """`drive` with speculation, with sliding windows, or with both, and either scheduling."""
     return drive(
         requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, limits[ASYNC] == 1, True,
+        plan, ended, until, steps, stop_at_finish, limits[ASYNC] == 1, limits[SPECULATIVE] > 0, limits[SLIDING] == 1,
     )  # fmt: skip

@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Table, Times
-from kant.serving.source import read_bytes
 
 TABLE, WIDTH, HIDDEN = 1 << 14, 24, 32
 LIST = 32

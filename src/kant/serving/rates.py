@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Times
-from kant.serving.source import read_bytes
 
 STEPS = {"hour": 60, "minute": 1}
 """Minutes per row of a file, by the name of its first column."""

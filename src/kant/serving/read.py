@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Table
 from kant.serving.generate import conversation_lengths
 from kant.serving.requests import Requests
-from kant.serving.source import read_bytes
 
 LONGEST = 1 << 24
 """The most tokens of a request; longer ones are treated as errors."""

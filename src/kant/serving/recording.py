@@ -14,12 +14,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.columns import Table
-from kant.serving.engine import Engine, EngineSettings
+from kant.serving.engine import MOST, Engine, EngineSettings
 from kant.serving.latency import LatencyModel
-from kant.serving.source import read_bytes
 
 VOCABULARY = 997
 """The number of different tokens in recorded prompts."""
@@ -71,12 +71,15 @@ class Cell(msgspec.Struct, frozen=True):
     speculative_method: str = "mtp"
     num_speculative_tokens: int = 0
     acceptance: float = 0.0
+    sliding_windows: tuple[int, ...] = (0,)
+    max_model_len: int = MOST
 
     @property
     def mode(self) -> str:
         """How the scheduler worked: what `kant serve verify` counts by."""
         mode = "asynchronous" if self.async_scheduling else "synchronous"
-        return mode + (f", {self.speculative_method}" if self.num_speculative_tokens else "")
+        mode += f", {self.speculative_method}" if self.num_speculative_tokens else ""
+        return mode + (", sliding windows" if any(self.sliding_windows) else "")
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -177,7 +180,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         enable_chunked_prefill=cell.enable_chunked_prefill, watermark=cell.watermark,
         scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
         speculative_method=cell.speculative_method, num_speculative_tokens=cell.num_speculative_tokens,
-        acceptance=cell.acceptance,
+        acceptance=cell.acceptance, sliding_windows=cell.sliding_windows, max_model_len=cell.max_model_len,
     )  # fmt: skip
     engine = Engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.

@@ -12,7 +12,7 @@ from kant.serving.engine import FOREVER, Engine
 from kant.serving.fleet import new_fleet, served_by
 from kant.serving.policies import policy_named
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 from kant.serving.routing import decide
 from kant.serving.service import MINUTE_S, Service, late
 from kant.serving.summary import Served

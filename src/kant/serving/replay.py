@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving.columns import Times
 from kant.serving.engine import EngineSettings
@@ -21,8 +22,7 @@ from kant.serving.fleet import simulate
 from kant.serving.policies import policy_named
 from kant.serving.read import MooncakeLine, mooncake_lines, mooncake_requests
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
-from kant.serving.source import read_bytes
+from kant.serving.routers import router_named
 from kant.serving.summary import Objectives, Served
 
 FIRST_GUESS, FORGETS = 256.0, 0.02

@@ -17,7 +17,7 @@ from kant.serving.generate import KINDS, Draw, Lengths, arrivals
 from kant.serving.policies import policy_named
 from kant.serving.read import read_requests
 from kant.serving.requests import Requests
-from kant.serving.router import router_named
+from kant.serving.routers import router_named
 from kant.serving.summary import Objectives, Served
 
 MINUTE_S = 60.0

@@ -275,6 +275,7 @@ class Advancer:
                 FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
+        assert state.preemptible is not None
         reservations, store = None, NO_STORE
         if self._line is not None:
             reservations, store = self._line.tables(
@@ -288,7 +289,8 @@ class Advancer:
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
             kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, reservations, store,
+            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, state.preemptible.table,
+            reservations, store,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
@@ -374,12 +376,14 @@ class Advancer:
 
     # --- quotas and rights -----------------------------------------------------------------------------------
 
-    def _quotas_in_columns(self) -> Quotas:
-        """Return the quotas as the compiled call needs them."""
+    def _quotas_in_columns(self) -> Quotas | None:
+        """Return the quotas as the compiled call needs them; None without any in a run of one priority."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         state.lowest_preemptible()
         assert state.preemptible is not None
         state.preemptible.reserve(self._priorities)
+        if tree is None and self._priorities == 1:
+            return None
         shapes, names = state.shapes.shapes, self.coming.workload.queues
         known, width = len(self._amounts), len(tree.keys) if tree is not None else 0
         if known < len(shapes):
@@ -392,11 +396,11 @@ class Advancer:
         homes = np.full((len(state.queues) + len(new) + 1, HOME_WIDTH), -1, dtype=np.int64)
         homes[:, HOME_MIN_RUN] = 0
         if tree is None:
-            return Quotas(NO_QUOTAS, NO_QUOTAS, homes, self._amounts, state.preemptible.table)
+            return Quotas(NO_QUOTAS, NO_QUOTAS, homes, self._amounts)
         for number, node in enumerate([*usage.node_of, *(tree.index[name] for name in new)]):
             homes[number] = node * width, tree.own_min_runs.get(node, 0)
         homes[-1] = homes[0]
-        return Quotas(tree.limits, tree.used, homes, self._amounts, state.preemptible.table)
+        return Quotas(tree.limits, tree.used, homes, self._amounts)
 
     def _rights(self) -> Rights:
         """Return what the jobs of the run may do that do not fit."""

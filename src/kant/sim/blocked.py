@@ -41,15 +41,12 @@ HOME_WIDTH = 2
 
 
 class Quotas(NamedTuple):
-    """The quotas in columns: limits and usage by slot, queues, what a job of each shape asks for, by key; and the
-    preemptible running jobs by priority (`cluster/preemptible.py`).
-    """
+    """The quotas in columns: limits and usage by slot, queues, and what a job of each shape asks for, by key."""
 
     limits: Table
     used: Table
     homes: Table
     amounts: Table
-    counts: Table
 
 
 class Rights(NamedTuple):

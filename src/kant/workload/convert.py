@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import os
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from kant.files import replacing
 from kant.model.errors import InputError
 from kant.workload.kant_table import FIELDS, seconds_text, to_table
 from kant.workload.table import Table
@@ -28,24 +26,12 @@ def write_workload(workload: Workload, path: Path) -> None:
     write = _writer(path)
     table = to_table(workload)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except (OSError, ValueError) as error:
-        raise InputError(str(path), "a place that can be written", str(error)) from error
-    try:
-        with os.fdopen(handle, "wb") as out:
+        with replacing(path) as out:
             write(table, out)
-            out.flush()
-            os.fsync(out.fileno())
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            Path(name).unlink()
-        if isinstance(error, OSError):
-            raise InputError(str(path), "a place that can be written", error.strerror) from error
-        if isinstance(error, UnicodeEncodeError):
-            raise InputError(str(path), "names that UTF-8 can write", error.object) from error
-        raise
+    except OSError as error:
+        raise InputError(str(path), "a place that can be written", error.strerror) from error
+    except UnicodeEncodeError as error:
+        raise InputError(str(path), "names that UTF-8 can write", error.object) from error
 
 
 def _writer(path: Path) -> Callable[[Table, BinaryIO], None]:
@@ -57,12 +43,6 @@ def _writer(path: Path) -> Callable[[Table, BinaryIO], None]:
     if name.endswith(".csv.gz"):
         return _write_gzip
     raise InputError(str(path), "a name that ends with .csv, .csv.gz or .parquet")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _write_parquet(table: Table, out: BinaryIO) -> None:

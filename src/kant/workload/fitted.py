@@ -14,12 +14,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.random import PCG64, Generator, SeedSequence
 
+from kant.files import open_bytes
 from kant.model.errors import InputError
 from kant.model.units import GPU, SECOND
 from kant.workload.generate.arrivals import session_sizes, session_starts
 from kant.workload.generate.law import Floats
 from kant.workload.generate.row import ClusterStatistics
-from kant.workload.source import open_bytes
 from kant.workload.workload import Ints, Workload, make_workload
 
 FORMAT = "kant-fit-1"

@@ -13,9 +13,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from kant.files import head
 from kant.model.errors import InputError
 from kant.workload import google, helios, kant_table, muri, openb, pai, philly, philly_log, shockwave, swf
-from kant.workload.source import head
 from kant.workload.table import Field
 from kant.workload.trace import Trace
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from kant.files import head, open_text
 from kant.model.errors import InputError
-from kant.workload.source import head, open_text
 from kant.workload.table import MAX_TIME, Field, coded
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload

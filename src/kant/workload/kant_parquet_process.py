@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from kant.files import open_bytes
 from kant.model.errors import InputError
-from kant.workload.source import open_bytes
 from kant.workload.table import Table
 
 MEMORY = 16 << 30

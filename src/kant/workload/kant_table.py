@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.files import head
 from kant.model.errors import InputError
 from kant.model.job import LEVELS
 from kant.model.mig import PROFILES
@@ -15,7 +16,6 @@ from kant.model.training import Training
 from kant.model.units import GPU, SECOND
 from kant.workload.kant_parquet_process import read_parquet
 from kant.workload.openb import model_set
-from kant.workload.source import head
 from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, Field, Ints, Table, check_once, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.training_text import parse_training, training_text

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from kant.files import open_text
 from kant.model.errors import InputError
 from kant.model.units import SECOND
-from kant.workload.source import open_text
 from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, coded, made_unique
 from kant.workload.workload import Workload, make_workload
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from kant.files import open_text
 from kant.model.errors import InputError
 from kant.placement.perf.fit import Fit, Sample
 from kant.placement.perf.layer import CONTENTION, Cost
 from kant.placement.perf.on_fabric import OPERATIONS, PLACES, Measured
 from kant.toml_file import parse_tree
-from kant.workload.source import open_text
 from kant.workload.table import Field, read_table
 
 FIELDS = (

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from kant.files import head
 from kant.model.units import GPU
 from kant.workload.logged import left_out
-from kant.workload.source import head
 from kant.workload.table import MAX_TIME, Field, Ints, check_once, coded, made_unique, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload

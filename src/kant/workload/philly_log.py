@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from kant.files import open_bytes
 from kant.model.errors import InputError
 from kant.workload.logged import logged_jobs
-from kant.workload.source import open_bytes
 from kant.workload.table import MAX_TIME, Field, parse_number
 from kant.workload.trace import Trace
 

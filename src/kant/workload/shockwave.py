@@ -15,10 +15,10 @@ from typing import get_args
 
 import numpy as np
 
+from kant.files import open_text
 from kant.model.adaptive import LARGEST_BATCH, SAMPLES, AdaptiveJob, EpochRun, Mode
 from kant.model.errors import InputError
 from kant.model.units import SECOND
-from kant.workload.source import open_text
 from kant.workload.table import MAX_GPUS, MAX_TIME, Field, check_once, coded, read_table
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload

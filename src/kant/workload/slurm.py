@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from kant.files import open_text
 from kant.model.errors import InputError
 from kant.model.units import SECOND
-from kant.workload.source import open_text
 from kant.workload.table import MAX_GPUS, MAX_TIME, MAX_WHOLE, coded
 from kant.workload.workload import Workload, make_workload
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.files import open_bytes
 from kant.model.errors import InputError
 from kant.model.units import SECOND
-from kant.workload.source import open_bytes
 from kant.workload.table import MAX_GPUS, MAX_TIME, Field, Ints, parse_number
 from kant.workload.trace import Trace
 from kant.workload.workload import make_workload

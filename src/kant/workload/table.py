@@ -15,9 +15,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.files import open_text
 from kant.model.errors import InputError
 from kant.model.units import SECOND
-from kant.workload.source import open_text
 
 Ints = NDArray[np.int64]
 

@@ -33,12 +33,12 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from kant.files import open_text
 from kant.model.errors import InputError
 from kant.model.tenant import MAX_AMOUNT, Budget, Fallback, Queue, QueueConfig, QueueState, Quota, Resource, validated
 from kant.model.units import parse_duration
 from kant.toml_file import mebibytes_of, parse_toml
 from kant.workload.cluster_toml import A_NAME, is_name, is_text
-from kant.workload.source import open_text
 
 
 class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,7 +31,7 @@ _LARGEST = 10_000_000
 
 def read_training(path: Path) -> Training:
     """The training that a TOML file describes. Raises InputError that names the field, and nothing else."""
-    from kant.workload.source import open_text  # most trainings are words, not files
+    from kant.files import open_text  # most trainings are words, not files
 
     with open_text(path) as stream:
         text = stream.read()

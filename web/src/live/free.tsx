@@ -11,11 +11,14 @@ export function Free() {
   if (!value) return null;
   const most = Math.max(0, ...(value.nodes ?? []).map((node) => (node.gpus_powered ?? node.gpus) - node.gpus_used));
   const capped = (value.nodes ?? []).filter((node) => node.gpus_powered != null);
-  const powered = capped.reduce((sum, node) => sum + Math.max(0, node.gpus_powered! - node.gpus_used), 0);
+  const used = (value.nodes ?? []).reduce((sum, node) => sum + node.gpus_used, 0);
+  const shared = value.gpus_powered == null ? Infinity : Math.max(0, value.gpus_powered - used);
+  const each = (value.nodes ?? []).reduce((sum, node) => sum + Math.max(0, (node.gpus_powered ?? node.gpus) - node.gpus_used), 0);
+  const limited = capped.length > 0 || value.gpus_powered != null;
   const said = value.pools.map((pool) => {
     const free = pool.gpus - pool.allocated;
     const name = value.pools.length > 1 ? `${pool.pool}: ` : "";
     return `${name}${showCount(free)} of ${showCount(pool.gpus)} GPUs free`;
   });
-  return <p id="free" className="free">{said.join("; ")}{most > 0 && `, at most ${showCount(most)} on one node`}{capped.length > 0 && `; power for ${showCount(powered)} more`}</p>;
+  return <p id="free" className="free">{said.join("; ")}{most > 0 && `, at most ${showCount(most)} on one node`}{limited && `; power for ${showCount(Math.min(each, shared))} more`}</p>;
 }

@@ -94,6 +94,14 @@ function Waits({ id, waits }: { id: string; waits: boolean }) {
   );
 }
 
+/** How earlier answers came true, and whether these rest on enough of them. */
+function recordOf(earlier: NonNullable<Why["answer"]>["earlier"]): string {
+  if (!earlier?.answers) return "Not calibrated: too few earlier answers about such jobs are known.";
+  const [p90, p50] = [earlier.kept, earlier.kept_p50].map((kept) => Math.round((100 * kept) / earlier.answers));
+  const few = earlier.calibrated ? "" : " The P90 is not calibrated: too few jams of such waits are known.";
+  return `Of ${showCount(earlier.answers)} earlier answers that looked about as far ahead the P90 held for ${p90} %, the P50 for ${p50} %.${few}`;
+}
+
 function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
   const [p50, p90] = expected(answer.expected_us, answer.time_us);
   return (
@@ -104,6 +112,7 @@ function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
         <div><dt>Expected start, P50</dt><dd>{p50}</dd></div>
         <div><dt>P90</dt><dd>{p90}</dd></div>
       </dl>
+      <p id="earlier" className="hint">{recordOf(answer.earlier)}</p>
       {answer.rests_on && <p id="rests-on">Rests on: {answer.rests_on.sentence}</p>}
       {answer.wait_or_place && <p>{answer.wait_or_place.sentence}</p>}
       <Sentences title="Facts" said={answer.facts} />

@@ -32,6 +32,7 @@ export interface JobPageOf {
 export interface Top {
   pools: { pool: string; nodes: number; gpus: number; allocated: number }[];
   nodes?: { node: string; gpus: number; gpus_used: number; gpus_powered?: number | null }[]; // by the power cap
+  gpus_powered?: number | null; // by that of all machines
 }
 
 export interface Detail {
@@ -73,6 +74,7 @@ export interface Why {
     wait_or_place: Said | null;
     expected_us: Expected;
     rests_on: Said | null;
+    earlier: null | { answers: number; kept: number; kept_p50: number; calibrated: boolean };
     zero_us: number;
     time_us: number;
     starts_now_if: { changes: StartsNow[]; none: string | null };

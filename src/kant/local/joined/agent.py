@@ -116,7 +116,7 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     """Options of an agent. `keys` is the folder of certificates. `visible` has the devices' CUDA names, `cores` are
-    those for runs; empty on a virtual machine."""
+    those for runs; empty on a virtual machine. Each GPU draws at most `gpu_watts` (0: unknown)."""
 
     home: Path
     keys: Path
@@ -125,6 +125,7 @@ class AgentOptions:
     node: Node
     visible: tuple[str, ...] = ()
     cores: tuple[int, ...] = ()
+    gpu_watts: int = 0
 
 
 class RefusedError(InputError):
@@ -242,8 +243,9 @@ class Agent:
             said = since_boot() / 1e6
             own = self.options
             hello = wire.Hello(
-                wire.VERSION, self._id(), own.node, tuple(self.runs), own.visible, runtime(), self._has_joined
-            )
+                wire.VERSION, self._id(), own.node, tuple(self.runs), own.visible, runtime(), self._has_joined,
+                own.gpu_watts,
+            )  # fmt: skip
             wire.say(writer, hello)
             welcome = await asyncio.wait_for(wire.receive(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
@@ -375,7 +377,7 @@ class Agent:
         if held.cores:
             env = {"OMP_NUM_THREADS": str(len(held.cores))} | env
         if order.slurm:
-            env["PATH"] = f"{self.shims}:{env.get('PATH', os.defpath)}"
+            env |= {"PATH": f"{self.shims}:{env.get('PATH', os.defpath)}", "KANT_SHIMS": str(self.shims)}
         base = self.cgroups
         own = str(cgroups.of_run(base, held.folder)) if base is not None and spec.memory_mib else ""
         spec = msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))

@@ -139,6 +139,7 @@ class Machines:
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
         self.has_caps = False  # some machine has a power cap
+        self.gpu_watts = 0  # what the cap of all machines counts for each GPU; 0: there is none
         self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
 
@@ -323,6 +324,9 @@ class Machines:
             return f"this machine: expected one that the core takes ({error})"
         if powered(node) >= 0 and not self.has_caps:
             return "--power-cap: expected a Kant that was started with one"
+        if 0 < self.gpu_watts < hello.gpu_watts:
+            most = f"at most {self.gpu_watts}W, with which the power cap of all machines counts each GPU"
+            return f"--gpu-watts: expected {most}, got {hello.gpu_watts}W"
         known = next((each for each in self.known if each.name == name), None)
         if (known is None or known.is_gone) and len(self.present) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"

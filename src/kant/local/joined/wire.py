@@ -30,6 +30,8 @@ class Hello(Struct, tag=True, frozen=True):
     runtime: str = ""
     again: bool = False
     """Whether this agent was connected before: it comes back by itself, and nobody has asked for that."""
+    gpu_watts: int = 0
+    """What each of its GPUs draws at most; 0: unknown."""
 
 
 class Welcome(Struct, tag=True, frozen=True):

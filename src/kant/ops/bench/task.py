@@ -6,7 +6,6 @@ Here the judge is data, in the small language of `verify`.
 
 from __future__ import annotations
 
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +23,7 @@ from kant.ops.rules import RoleLimits
 from kant.ops.scenario import read_scenario
 from kant.ops.simulated import SimulatedWorld
 from kant.service.roles import Caller, Role
+from kant.toml_file import read_text, read_toml
 
 HERE = Path(__file__).parent / "tasks"
 Category = Literal[
@@ -116,14 +116,8 @@ class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 def read_task(folder: Path) -> BenchTask:
     """Read the task of a folder. Raises InputError."""
     path, states = folder / "task.toml", str(folder.parent / "states")
-    try:
-        text = (folder / "instruction.md").read_text(encoding="utf-8").strip()
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-        task = msgspec.structs.replace(msgspec.convert(found, BenchTask), name=folder.name, text=text, states=states)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(str(folder), f"instruction.md and task.toml that can be read ({error})") from None
-    except msgspec.ValidationError as error:
-        raise InputError(str(path), f"a task (docs/ops-bench.md): {error}") from None
+    text = read_text(folder / "instruction.md").strip()
+    task = msgspec.structs.replace(read_toml(path, BenchTask), name=folder.name, text=text, states=states)
     check_goal(task.verify.goal, str(path))
     return task
 

@@ -36,7 +36,7 @@ from kant.ops.memory.slots import (
 from kant.ops.memory.traces import ACTS, DONE, TaskTrace, TraceCall, TraceStep, amounts, labels_of, outcome
 from kant.ops.text import meant, safe_id, texts_of_tenants
 from kant.ops.view import WorldView
-from kant.toml_file import parse_toml
+from kant.toml_file import read_toml
 
 OF_A_RUN = (*OWN, "key", "reason")
 
@@ -293,11 +293,7 @@ def _name(words: str, books: dict[str, Runbook]) -> str:
 
 def read_runbook(path: Path) -> Runbook:
     """Read a runbook from a file. Raises InputError that names the field."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    book = parse_toml(str(path), text, Runbook)
+    book = read_toml(path, Runbook)
     ids = [step.id for step in book.step]
     if len(set(ids)) < len(ids) or not book.tasks:
         raise InputError(str(path), "the words of at least one task, and each step once")

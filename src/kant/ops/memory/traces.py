@@ -6,7 +6,6 @@ answer is made again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct, field
 
+from kant.files import replacing
 from kant.model.errors import InputError
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.look import LOOKS
@@ -171,12 +171,8 @@ def amounts(answer: Answer) -> dict[str, float]:
 def write_trace(folder: Path, trace: TaskTrace) -> None:
     """Write a trace and replace its earlier version; it is on disk when this returns."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{trace.id}.json"
-    with path.with_suffix(".new").open("wb") as file:
-        file.write(msgspec.json.encode(trace))
-        file.flush()
-        os.fsync(file.fileno())
-    path.with_suffix(".new").replace(path)
+    with replacing(folder / f"{trace.id}.json") as out:
+        out.write(msgspec.json.encode(trace))
 
 
 def read_traces(folder: Path) -> list[TaskTrace]:

@@ -12,12 +12,11 @@ several calendars has a column `instance`.
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from kant.files import open_text
 from kant.model.errors import InputError
 from kant.model.units import parse_duration
 from kant.optimize.calendar.booking import LineBooking
@@ -79,12 +78,8 @@ def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows that are not empty, each with its line number."""
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a CSV file that can be read ({error})") from None
-    reader = csv.reader(text.splitlines())
+    with open_text(path) as stream:
+        reader = csv.reader(stream.read().splitlines())
     try:
         for count, row in enumerate(row for row in reader if any(cell.strip() for cell in row)):
             if count > MOST_ROWS:

@@ -20,7 +20,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import FOREVER, parse_duration, show_duration
-from kant.optimize.capacity.instance import MOST, Instance, Process, ProcessTask, Resource, Starts, in_order
+from kant.optimize.capacity.instance import MOST, Instance, Process, ProcessTask, Resource, Starts, in_order, peaks
 from kant.optimize.capacity.planning import CapacityPlan
 from kant.optimize.instance_file import parse_json, read_json
 from kant.toml_file import read_text
@@ -124,24 +124,7 @@ def by_day(instance: Instance, plan: CapacityPlan) -> list[dict[str, int]]:
         return []
     day = max(parse_duration("1d") // instance.tick_us, 1)
     last = max(process.deadline for process in instance.processes)
-    found = []
-    for begin in range(0, last, day):
-        changes: dict[str, dict[int, int]] = {resource.name: {} for resource in instance.resources}
-        for process in instance.processes:
-            for task in process.tasks:
-                start = plan.starts[process.id, task.id]
-                a, b = max(start, begin), min(start + task.duration, begin + day)
-                for name, amount in task.demand.items() if a < b else ():
-                    changes[name][a] = changes[name].get(a, 0) + amount
-                    changes[name][b] = changes[name].get(b, 0) - amount
-        peaks = {}
-        for name, of in changes.items():
-            level = peaks[name] = 0
-            for at in sorted(of):
-                level += of[at]
-                peaks[name] = max(peaks[name], level)
-        found.append(peaks)
-    return found
+    return [peaks(instance, plan.starts, begin, begin + day) for begin in range(0, last, day)]
 
 
 def _from_json(text: str) -> Instance:

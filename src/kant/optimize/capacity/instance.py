@@ -122,16 +122,18 @@ Starts = Mapping[tuple[str, str], int]
 """The start of each task, by the ids of process and task."""
 
 
-def peaks(instance: Instance, starts: Starts) -> dict[str, int]:
-    """The largest simultaneous use of each resource. A task without duration uses nothing."""
+def peaks(instance: Instance, starts: Starts, begin: int = 0, end: int | None = None) -> dict[str, int]:
+    """The largest simultaneous use of each resource from `begin` until before `end` (None: the end of all tasks)."""
     changes: dict[str, dict[int, int]] = {resource.name: {} for resource in instance.resources}
     for process in instance.processes:
         for task in process.tasks:
             at = starts[process.id, task.id]
-            for name, amount in task.demand.items():
+            first, over = max(at, begin), at + task.duration
+            last = over if end is None else min(over, end)
+            for name, amount in task.demand.items() if first < last else ():
                 of = changes[name]
-                of[at] = of.get(at, 0) + amount
-                of[at + task.duration] = of.get(at + task.duration, 0) - amount
+                of[first] = of.get(first, 0) + amount
+                of[last] = of.get(last, 0) - amount
     found = {}
     for name, of in changes.items():
         level = most = 0

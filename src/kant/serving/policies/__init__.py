@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kant.model.errors import InputError
-from kant.serving.policies.attained import Atlas, Mlfq, Plas
-from kant.serving.policies.past_future import Aggressive, Conservative, PastFuture
-from kant.serving.policies.priority import LayeredPriority, PreemptivePriority, Priority
-from kant.serving.policies.ranked import Ranked, RankedBounded, RankedPreemptive, RemainingFirst
+from kant.serving.policies.aggressive import Aggressive
+from kant.serving.policies.atlas import Atlas
+from kant.serving.policies.conservative import Conservative
+from kant.serving.policies.layered_priority import LayeredPriority
+from kant.serving.policies.mlfq import Mlfq
+from kant.serving.policies.past_future import PastFuture
+from kant.serving.policies.plas import Plas
+from kant.serving.policies.preemptive_priority import PreemptivePriority
+from kant.serving.policies.priority import Priority
+from kant.serving.policies.ranked import Ranked
+from kant.serving.policies.ranked_bounded import RankedBounded
+from kant.serving.policies.ranked_preemptive import RankedPreemptive
+from kant.serving.policies.remaining_first import RemainingFirst
 from kant.serving.policy import Policy
 
 POLICIES: dict[str, Callable[[], Policy]] = {

@@ -1,4 +1,4 @@
-"""Limits admissions by current use, by the worst case, or by the past (Past-Future, arXiv 2507.10150).
+"""Limits admissions by the past (Past-Future, arXiv 2507.10150).
 
 A new request is admitted while the KV can hold the peak of the running requests. The peak of requests with a_i tokens
 now and b_i to come is max_i (a_1 + … + a_i + i b_i), sorted by b descending: when the i-th from the end finishes, the i
@@ -17,6 +17,7 @@ from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine
+from kant.serving.policies.limited import Limited, tokens_of
 from kant.serving.policy import ENDED, Policy
 
 
@@ -81,60 +82,8 @@ def lists_for(running: int, most: int) -> int:
     return min(most, 200 // max(running, 1) + 1)
 
 
-class _Limited(Policy):
-    """Admits requests in order while `admitted` allows it; a request that is alone is always admitted."""
-
-    by_step = True
-    limits = True
-
-    def before_step(self, engine: Engine) -> None:
-        state = engine.state
-        engine.state[c.ADMIT] = -1
-        room = min(int(state[c.WAITS]), engine.settings.max_num_seqs - int(state[c.RUNS]))
-        if room > 0:
-            waiting = engine.queue()[:room]
-            running = engine.running[: state[c.RUNS]].tolist()
-            count = self.admitted(engine, running, waiting)
-            engine.state[c.ADMIT] = max(count, 1) if not running else count
-
-
-def tokens_of(engine: Engine, rows: list[int]) -> Table:
-    """Return the tokens of each request so far."""
-    found: Table = engine.requests[rows, c.PROMPT] + engine.requests[rows, c.DONE]
-    return found
-
-
 @dataclass
-class Aggressive(_Limited):
-    """Admits while the prompts fit in what is free now, but for `reserve` of the KV."""
-
-    source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
-    tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation")
-
-    reserve: float = 0.01
-
-    def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
-        room = (1 - self.reserve) * engine.settings.tokens - tokens_of(engine, running).sum()
-        return int(np.searchsorted(np.cumsum(tokens_of(engine, waiting)), room, side="left"))
-
-
-@dataclass
-class Conservative(_Limited):
-    """Admits while all would fit even if each had an output of `longest` tokens: none is ever preempted."""
-
-    source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
-    tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation", preemption="none")
-
-    longest: int = 4096
-
-    def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
-        worst = engine.requests[running, c.PROMPT].sum() + self.longest * len(running)
-        need = worst + np.cumsum(engine.requests[waiting, c.PROMPT] + self.longest)
-        return int(np.searchsorted(need, engine.settings.tokens, side="right"))
-
-
-@dataclass
-class PastFuture(_Limited):
+class PastFuture(Limited):
     """Admits while the peak fits, with outputs drawn from those of the latest finished requests.
 
     The history of `window` outputs begins half filled with `initial`. A request that has said l tokens draws from the

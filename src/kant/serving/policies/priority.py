@@ -1,8 +1,7 @@
-"""Policies by the request's own priority: at admission, as in vLLM, or before every step."""
+"""By the request's own priority at admission, as in vLLM."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kant.model.taxonomy import Tags, tagged
@@ -21,20 +20,3 @@ class Priority(Policy):
 
     def arrived(self, engine: Engine, job: Job, number: int) -> float:
         return job.priority
-
-
-class PreemptivePriority(Priority):
-    """Priority before every step: a better request takes the slot and the blocks of a worse one."""
-
-    source: ClassVar[str] = "ours"
-
-    preemptive = True
-
-
-@dataclass
-class LayeredPriority(PreemptivePriority):
-    """QLLM's preemption (arXiv 2503.09304): a better priority interrupts a step between two of its layers."""
-
-    source: ClassVar[str] = "QLLM, EuroMLSys 2025, arXiv 2503.09304"
-
-    layers: int = 32

@@ -1,0 +1,88 @@
+"""Files: read plain or gzip, with one sentence for each way in which one can be unreadable, and replaced as a whole."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from kant.model.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+HEAD = 64 * 1024
+"""How many bytes are read to detect the format of a file."""
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The content of `path`, unpacked if it begins with the gzip magic bytes (regardless of its name).
+
+    Raises InputError, also from inside the block, when the file is missing, is no regular file, cannot be read, or is a
+    broken gzip stream.
+    """
+    try:
+        if not path.exists():
+            raise InputError(str(path), "a file that exists")
+        if not path.is_file():
+            raise InputError(str(path), "a regular file")
+        with path.open("rb") as raw:
+            packed = raw.read(2) == GZIP_MAGIC
+            raw.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=raw) as plain, io.BufferedReader(plain) as stream:
+                    yield stream
+            else:
+                yield raw
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(str(path), "a whole gzip file", str(error)) from error
+    except OSError as error:
+        raise InputError(str(path), "a file that can be read", error.strerror or str(error)) from error
+    except ValueError as error:
+        if "null" not in str(error):
+            raise
+        raise InputError(str(path), "a path without NUL characters") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole content of `path`. Raises InputError as `open_bytes` does."""
+    with open_bytes(path) as stream:
+        return stream.read()
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
+    """As `open_bytes`, decoded as UTF-8 (a byte-order mark is skipped); other encodings are an InputError."""
+    with open_bytes(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+        try:
+            yield text
+        except UnicodeDecodeError as error:
+            raise InputError(str(path), "text in UTF-8", error.reason) from error
+
+
+def head(path: Path) -> bytes:
+    """The first 64 KiB of the content, to detect the format. Raises InputError as `open_bytes` does."""
+    with open_bytes(path) as stream:
+        return stream.read(HEAD)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file with these permissions, less the umask, that replaces `path` once the block has written it whole.
+
+    It is on disk then, and survives a crash of the machine; if the block fails, `path` stays as it was. Raises OSError.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

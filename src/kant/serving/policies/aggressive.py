@@ -1,0 +1,27 @@
+"""Limits admissions by what the KV holds now: the rival of Past-Future."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from kant.model.taxonomy import Tags, tagged
+from kant.serving.engine import Engine
+from kant.serving.policies.limited import Limited, tokens_of
+from kant.serving.policy import Policy
+
+
+@dataclass
+class Aggressive(Limited):
+    """Admits while the prompts fit in what is free now, but for `reserve` of the KV."""
+
+    source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
+    tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation")
+
+    reserve: float = 0.01
+
+    def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
+        room = (1 - self.reserve) * engine.settings.tokens - tokens_of(engine, running).sum()
+        return int(np.searchsorted(np.cumsum(tokens_of(engine, waiting)), room, side="left"))
