@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
@@ -19,8 +18,6 @@ from kant.model.errors import InputError
 from kant.model.event import JobRuled, PodsCounted
 from kant.model.preference import Preferences
 from kant.model.rules import PodAntiAffinity, PodRules
-
-NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class RuleChanges:
@@ -97,16 +94,16 @@ class RuleChanges:
         except InputError:
             return self.translation.rules_there(pod, foreign=True)
 
-    def count_beside(self, nodes: Iterable[str], changed: Mapping[str, str] = NOBODY) -> None:
+    def count_beside(self, nodes: Iterable[str], changed: Mapping[str, str] | None = None) -> None:
         """Emit what pods on these nodes count as beyond what jobs state, and on the nodes of those `changed` (by uid).
 
         A node may have hundreds of pods: they are not counted for one that counts for nothing, and did before.
         """
         pods, counted, again = self.mirror.pods, self._counted, dict.fromkeys(nodes)
-        for uid, node in changed.items():
+        for uid, node in (changed or {}).items():
             if uid in counted or (uid in pods and self._counts(pods[uid])):
                 again[node] = None
-        counted.difference_update(changed)
+        counted.difference_update(changed or ())
         for node in again:
             if node not in self.core.state.node_index:
                 self._beside.pop(node, None)
