@@ -10,6 +10,7 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.model.job import Demand
@@ -119,3 +120,41 @@ def test_a_shared_claim_is_sought_at_its_next_home_but_not_while_its_devices_are
     workload.phase = Phase.WAITING
     allocations.seek_elsewhere()
     assert home() == seen[0]
+
+
+def test_what_keeps_a_pod_from_a_claim_that_another_is_about_to_have_keeps_no_other_claim_from_a_node() -> None:
+    """Five pods a claim, 60 claims: nodes that had free devices were ruled out for all claims alike."""
+    mirror = mirror_of(1)
+    filters, (other, first, second) = NodeFilters(mirror, "kant"), (mirror.pods[uid] for uid in ("u0", "u2", "u3"))
+    mirror.devices.touched.clear()
+    workload = Workload("w", None)
+    workload.phase, workload.slots = Phase.PLACED, [Slot("n0", Demand(), "u2")]
+    assert not filters.check([("n0", first)])
+    filters.devices.expect(workload)
+    assert not filters.devices.promise([("n0", first)])
+    assert list(mirror.devices.touched) == [("ml", "c2")], "the second pod waits for its claim from now on"
+    assert "about to have its claim c2 elsewhere" in filters.check([("n1", second)])
+    assert not filters.check([("n1", other)]) and not filters.is_excluded([("n1", other)])
+    assert "has not the free devices" in filters.check([("n0", other)]) and filters.is_excluded([("n0", other)])
+    assert not filters.check([("n0", second)]), "its claim has a device there"
+    mirror.devices.touched.clear()
+    assert not filters.devices.promise([("n0", second)]) and not filters.devices.promise([("n1", other)])
+    assert not mirror.devices.touched, "nobody else has these claims"
+    filters.begin([second, other])
+    assert list(filters.failing) == ["n0"]
+
+
+def test_nodes_are_looked_at_again_for_a_pod_whose_claim_no_other_is_about_to_have() -> None:
+    mirror = mirror_of(1)
+    filters, (other, first, second) = NodeFilters(mirror, "kant"), (mirror.pods[uid] for uid in ("u0", "u2", "u3"))
+    for node in ("n0", "n1"):
+        mirror.devices.holders["cards", node, "d0"] = {("ml", "held"): None}
+    assert filters.check([("n0", other)])
+    filters.begin([second, other])
+    assert set(filters.failing) == {"n0", "n1"} and not filters.improved(["n1"])
+    mirror.devices.holders.clear()
+    workload = Workload("w", None)
+    workload.phase, workload.slots = Phase.PLACED, [Slot("n0", Demand(), "u2")]
+    filters.devices.expect(workload)
+    assert not filters.devices.promise([("n0", first)])
+    assert filters.improved(["n1"]) and not filters.improved(["n0"])

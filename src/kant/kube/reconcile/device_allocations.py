@@ -103,10 +103,17 @@ class DeviceAllocations:
         """Return why these pods cannot have their devices on these nodes, in one sentence; "" where they can."""
         return self._decide(placed, going)[0]
 
+    def are_awaited(self, placed: Placed) -> bool:
+        """Whether other pods are about to have a claim of these pods too, so that its devices are planned."""
+        keys = {(pod.metadata.namespace, name): pod.metadata.uid for _, pod in placed for name in known_names(pod)}
+        return any(self._shared(key, (uid,)) is not None for key, uid in keys.items())
+
     def promise(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" where it is done."""
         why, plans = self._decide(placed, going)
         for plan in plans if not why else ():
+            if len(self.devices.users.get(plan.claim, ())) > len(plan.pods):
+                self.devices.touched[plan.claim] = None  # its other pods wait for it from now on, and seek no place
             self._drop(plan.claim)
             self.plans[plan.claim] = plan
             for one in plan.grants:

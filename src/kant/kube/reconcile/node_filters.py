@@ -163,7 +163,8 @@ class NodeFilters:
         names = list[str]()
         if pod.spec.resource_claims and (digest := self.devices.requests.digest(pod)):
             names.append(f"{DEVICES}{digest}")
-            names += [f"{FREE_DEVICES}{digest}"] if digest in self._short_devices else []
+            is_short = digest in self._short_devices and not self.devices.are_awaited([("", pod)])
+            names += [f"{FREE_DEVICES}{digest}"] if is_short else []
         if self.mirror.devices.slices and used_of(pod.spec).gpus and not gives_gpus(pod.spec.by_claim):
             names.append(PLUGIN)
         if not pod.spec.volumes:
@@ -222,11 +223,12 @@ class NodeFilters:
     def _waiting(self, name: str) -> Pod | None:
         """Return a waiting pod that needs a filter; None for none. A placed pod would count its own devices."""
         asked = self.pods[name]
-        while asked:
-            pod = self.mirror.pods.get(uid := next(iter(asked)))
-            if pod is not None and not pod.spec.node_name:
+        for uid in list(asked):
+            pod = self.mirror.pods.get(uid)
+            if pod is None or pod.spec.node_name:
+                del asked[uid]
+            elif name in self._names(pod):  # else its claim has devices by now, or is about to
                 return pod
-            del asked[uid]
         return None
 
     # --- whether pods may have their places -----------------------------------------------------------------------
@@ -289,6 +291,8 @@ class NodeFilters:
         if not claiming:
             return ""
         asked = [(self.devices.requests.digest(pod), node) for node, pod in claiming]
+        if self.devices.are_awaited(claiming):  # what holds for other claims does not for these, nor the reverse
+            return self.devices.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or self.devices.why_not(claiming, going)
         for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
