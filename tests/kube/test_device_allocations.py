@@ -132,6 +132,7 @@ def test_what_keeps_a_pod_from_a_claim_that_another_is_about_to_have_keeps_no_ot
     assert not filters.check([("n0", first)])
     filters.devices.expect(workload)
     assert not filters.devices.promise([("n0", first)])
+    assert not filters.devices.are_awaited([("n0", first)]) and filters.devices.are_awaited([("n1", second)])
     assert list(mirror.devices.touched) == [("ml", "c2")], "the second pod waits for its claim from now on"
     assert "about to have its claim c2 elsewhere" in filters.check([("n1", second)])
     assert not filters.check([("n1", other)]) and not filters.is_excluded([("n1", other)])

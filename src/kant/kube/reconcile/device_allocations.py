@@ -105,8 +105,9 @@ class DeviceAllocations:
 
     def are_awaited(self, placed: Placed) -> bool:
         """Whether other pods are about to have a claim of these pods too, so that its devices are planned."""
-        keys = {(pod.metadata.namespace, name): pod.metadata.uid for _, pod in placed for name in known_names(pod)}
-        return any(self._shared(key, (uid,)) is not None for key, uid in keys.items())
+        own = [pod.metadata.uid for _, pod in placed]
+        keys = {(pod.metadata.namespace, name) for _, pod in placed for name in known_names(pod)}
+        return any(self._shared(key, own) is not None for key in keys)
 
     def promise(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" where it is done."""
