@@ -23,9 +23,11 @@ from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import NoFit, Preempt, Start
+from kant.model.event import NodeChanged
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import Allocation, gpu_milli
+from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import HOUR, SECOND
 from kant.placement.draft import Draft
@@ -243,6 +245,40 @@ def test_of_pods_that_are_alike_the_first_leave_however_many_there_are() -> None
     harness.cycle(0)
     case = stage(harness, make_job("new", 0, cpu=3_000), prices=[1] * 2 + [0] * 198, cap=0)
     assert names(case, case.choose()) == ["j2", "j3", "j4"]
+
+
+def test_of_sets_that_weigh_the_same_on_two_nodes_the_one_with_the_first_row_leaves() -> None:
+    """`j0` and `j3` fill one node, `j1` and `j2` the other."""
+    harness = crowd(0, 0, cpu=2_000)
+    run(harness, *(make_job(f"j{i}", 0, cpu=cpu) for i, cpu in enumerate((1_500, 1_000, 1_000, 500))))
+    case = stage(harness, make_job("new", 0, cpu=2_000), prices=[1] * 4)
+    assert names(case, case.choose(exact=0)) == ["j0", "j3"]
+    case.candidates, case.cap = [replace(who, milli=1_000) for who in case.candidates], 1_000
+    assert case.search(exact=0) == (None, True), "two must go, and one may"
+
+
+@pytest.mark.parametrize("large", [2, 3])
+def test_for_one_pod_the_lowest_rank_that_suffices_leaves_whatever_it_costs(large: int) -> None:
+    """Only nodes from `large` on have four GPUs."""
+    harness = crowd(*(2 if i < large else 4 for i in range(4)))
+    run(harness, *(make_job(f"j{i}", harness.state.cluster.nodes[i].gpus) for i in (3, 2, 1, 0)))
+    case = stage(harness, make_job("new", 4))
+    nodes = [int(who.allocation[0, 0]) for who in case.candidates]
+    case.candidates = [
+        replace(who, rank=(node,), cost=9 - node) for who, node in zip(case.candidates, nodes, strict=True)
+    ]
+    assert [int(who.allocation[0, 0]) for who in (case.choose(exact=0) or ([],))[0]] == [large]
+    case.cap = 3_999
+    assert case.search(exact=0) == (None, True)
+
+
+def test_who_holds_nothing_on_the_nodes_of_the_newcomer_is_no_candidate() -> None:
+    harness = run(crowd(1, 1), make_job("there"), make_job("here"))
+    (node,) = harness.nodes_of("there")
+    harness.happen(NodeChanged(0, node, NodeStatus.CORDONED))
+    case = stage(harness, make_job("new"), prices=[9, 1])
+    for exact in (0, 10):
+        assert names(case, case.choose(exact=exact)) == ["here"]
 
 
 def test_pods_that_are_alike_on_a_node_differ_where_only_one_of_them_counts_towards_the_cap() -> None:

@@ -19,6 +19,7 @@ from kant.local.gpu_use import GpuUse
 from kant.local.machine import Device, devices, found_here, gpu_watts, listed, this_machine, visible
 from kant.local.machine import checked as checked_gpus
 from kant.local.nvml import Gpu, Slice, Use, ailments, list_gpus, uses
+from kant.local.power import PowerCaps
 from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
 from kant.model.submission import Submission, Terminal
@@ -323,7 +324,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")], states)  # type: ignore[attr-defined]
         gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
 
-    with Up(home, cluster=None, prepare=prepare, idle_s=4.0, power_cap=1000) as up:
+    with Up(home, cluster=None, prepare=prepare, idle_s=4.0, power=PowerCaps(1000)) as up:
         here = up.client.get("/v1/health")["here"]
         assert f"2 GPUs ({H100}, 80 GiB), " in here
         assert here.endswith("; its power cap lets 1 of its GPUs be in use, each at up to 700 W")

@@ -15,6 +15,7 @@ from tests.local.test_page import Seen, free_port
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
+from kant.local.power import PowerCaps
 from kant.service.callers import page_token
 from kant.workload.tenants_file import read_tenants
 
@@ -153,8 +154,7 @@ def test_the_page_shows_budgets_and_says_which_are_used_up(browser: Any, tmp_pat
     (tmp_path / "queues.toml").write_text(BUDGETS)
     options: dict[str, Any] = {
         "queue_config": read_tenants(tmp_path / "queues.toml"),
-        "power_cap": 700,
-        "gpu_watts": 350,
+        "power": PowerCaps(700, 0, 350),
     }
     with Up(tmp_path / "home", "1x4", listen=f"127.0.0.1:{free_port()}", **options) as up:
         up.submit("sleep 600", gpus=2, queue="vision", grace_s=0.1)
@@ -171,7 +171,7 @@ def test_the_page_shows_budgets_and_says_which_are_used_up(browser: Any, tmp_pat
         page.locator("#submit summary").click()
         axe = Axe()
         views = {"Jobs": "#submit", "Queues": "#budgets", "Overview": "#so-far", "Map": ".stack canvas"}
-        for tab, part in {**views, "Plans": "main p", "What if": "form", "job": "#why-title"}.items():
+        for tab, part in {**views, "Plans": "main p", "What if": "form", "job": "#waited"}.items():
             if tab == "job":
                 page.goto(page.url.partition("#")[0] + f"#jobs/{late}")
             else:

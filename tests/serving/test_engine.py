@@ -149,6 +149,42 @@ def test_speculation_keeps_every_invariant_and_loses_nobody(case: Case, drafts: 
     assert engine.state[c.FREE] == engine.limits[c.USABLE]
 
 
+@given(cases(sliding_windows=(0,)), st.data())
+def test_kv_from_elsewhere_holds_blocks_and_no_seat_and_loses_nobody(case: Case, data: st.DataObject) -> None:
+    """Prompts whose KV comes by a connector wait for it, and need a step of their last token alone."""
+    engine = Engine(replace(case.settings, kv_connector=True), 2)
+    took = [data.draw(st.sampled_from([None, 0.0, 0.03, 0.7])) for _ in case.requests]
+    for request, remote_s in zip(case.requests, took, strict=True):
+        engine.run(request.arrival)
+        assert engine.state[c.RUNS] <= case.settings.max_num_seqs
+        assert 0 <= engine.state[c.FREE] <= engine.limits[c.USABLE]
+        engine.add(
+            request.arrival, request.prompt, request.output, request.priority, request.contents, remote_s=remote_s
+        )
+    engine.run()
+    assert sorted(engine.take_ended()) == list(range(len(case.requests)))
+    assert engine.state[c.FREE] == engine.limits[c.USABLE] and engine.state[c.LOADS] == 0
+    for r, (request, remote_s) in enumerate(zip(case.requests, took, strict=True)):
+        if remote_s is not None:
+            assert engine.requests[r, c.CACHED] == request.prompt - 1
+            assert engine.times[r, c.FIRST] > request.arrival + remote_s
+    with pytest.raises(InputError, match="kv_connector: expected no swap"):
+        replace(case.settings, kv_connector=True, swap=True)
+
+
+def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> None:
+    """Ten seconds for the KV, meanwhile another decodes; nobody may leave whose KV is on its way."""
+    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_connector=True, async_scheduling=True))
+    engine.add(0.0, 30, 40)
+    r = engine.add(0.0, 100, 2, remote_s=10.0)
+    engine.run(5.0)
+    assert engine.requests[r, c.STATE] == c.LOADING and not engine.withdraw(r)
+    assert engine.state[c.RUNS] == 0 and engine.next_event == 10.0
+    assert engine.state[c.FREE] == 19 - 7
+    engine.run()
+    assert engine.times[r, c.FIRST] == pytest.approx(10.0 + LATENCY.step_ms(1, 0, 99.5) / 1e3)
+
+
 @given(cases(async_scheduling=True), st.data())
 def test_whoever_leaves_takes_nothing_along(case: Case, data: st.DataObject) -> None:
     """Clients disconnect between two steps, while one is computed: the others are served, and all blocks come back."""

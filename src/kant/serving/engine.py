@@ -11,11 +11,10 @@ import numpy as np
 
 from kant.model.errors import InputError, StateError
 from kant.serving import columns as c
-from kant.serving import eviction, kernel, waiting
-from kant.serving.columns import Table, Times
+from kant.serving import eviction, kernel, loading, waiting
+from kant.serving.columns import FOREVER, Table, Times
 from kant.serving.latency import LatencyModel
 
-FOREVER = float("inf")
 NO_LIMIT = 1 << 62
 MOST = 1 << 24
 """The maximum of any setting of an engine."""
@@ -61,6 +60,7 @@ class EngineSettings:
     acceptance: float = 0.7
     sliding_windows: tuple[int, ...] = (0,)
     max_model_len: int = MOST
+    kv_connector: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -88,6 +88,8 @@ class EngineSettings:
         if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
             expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
             raise InputError("sliding_windows", expected, windows)
+        if self.kv_connector and (self.swap or windows != (0,)):
+            raise InputError("kv_connector", "no swap, and one KV group of full attention", windows)
         if any(windows) and self.swap:
             raise InputError("sliding_windows", "only 0 with swap", windows)
 
@@ -142,7 +144,7 @@ class Engine:
                 int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
                 settings.async_scheduling, settings.num_speculative_tokens, settings.lookahead,
                 settings.lookahead > 0, math.ceil(settings.acceptance * 65536),
-                any(settings.sliding_windows), len(settings.sliding_windows),
+                any(settings.sliding_windows), len(settings.sliding_windows), settings.kv_connector,
                 *(limit for pair in zip(settings.sliding_windows, settings.caps, strict=True) for limit in pair),
             ],
             dtype=np.int64,
@@ -166,7 +168,7 @@ class Engine:
         self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
         self.kernel = kernel.run_ahead if settings.async_scheduling else kernel.run
-        if settings.num_speculative_tokens or any(settings.sliding_windows):
+        if settings.num_speculative_tokens or any(settings.sliding_windows) or settings.kv_connector:
             self.kernel = kernel.run_any
 
     def _kv(self) -> tuple[Table, Table, Table]:
@@ -183,6 +185,8 @@ class Engine:
         self.state[c.HEAD], self.state[c.TAIL] = 0, count - 1
         buckets = np.full((1 << max(count - 1, 1).bit_length(), 2), -1, dtype=np.int64)
         rows = self.settings.max_num_seqs * len(self.settings.sliding_windows)
+        if self.settings.kv_connector:  # who holds blocks may have no seat
+            rows = len(self.requests)
         return blocks, buckets, np.zeros((rows, 64), dtype=np.int64)
 
     def add(
@@ -195,12 +199,14 @@ class Engine:
         tie: int | None = None,
         most: int = NO_LIMIT,
         seed: int | None = None,
+        remote_s: float | None = None,
     ) -> int:
         """Add a waiting request; return its number. The engine must have run until `arrival`.
 
         `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
         equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
         asynchronous scheduling learns a step later. `seed`, its number by default, says which drafts are accepted.
+        `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector.
         Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
@@ -217,8 +223,12 @@ class Engine:
         if self.settings.prefix_cache:
             self._share(row, contents, prompt, output)
         nan = float("nan")
-        self.times[r] = (arrival, priority, nan, nan, 0.0, nan)
-        if self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] == 0 and arrival > self.clock[c.CLOCK]:
+        row[c.REMOTE] = remote_s is not None
+        if self.settings.kv_connector and not self.limits[c.BY_PRIORITY]:
+            priority = 0.0  # the kernel puts those first that it has preempted
+        self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)
+        idle = self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] + self.state[c.LOADS] == 0
+        if idle and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
         waiting.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
         return r
@@ -242,7 +252,11 @@ class Engine:
         """Double the capacity for requests."""
         self.requests = np.concatenate([self.requests, np.zeros_like(self.requests)])
         self.times = np.concatenate([self.times, np.zeros_like(self.times)])
-        self.waiting = np.concatenate([self.waiting, np.zeros_like(self.waiting)])
+        first = len(self.waiting) - self.state[c.LOADS]
+        room = np.zeros_like(self.waiting)
+        self.waiting = np.concatenate([self.waiting[:first], room, self.waiting[first:]])
+        if self.settings.kv_connector and self.settings.prefix_cache:
+            self.held = np.concatenate([self.held, np.zeros_like(self.held)])
         self.ended = np.concatenate([self.ended, np.zeros_like(self.ended)])
 
     def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
@@ -289,7 +303,15 @@ class Engine:
         """The end of the current step; now if one can be planned at once; infinity if there is nothing to do."""
         if self.may_plan:
             return self.now
-        return float(self.clock[c.END]) if self.state[c.PLANNED] else FOREVER
+        return float(self.clock[c.END]) if self.state[c.PLANNED] else self._next_kv()
+
+    def _next_kv(self) -> float:
+        """Return when the next KV is here that is on its way from another engine; infinity if none is."""
+        return loading.first_loaded(self.requests, self.times, self.waiting, self.state, self.now)
+
+    def wait_for_kv(self, until: float) -> None:
+        """Let time pass to the next KV, or to `until`: nothing could be planned now."""
+        self.clock[c.CLOCK] = min(self._next_kv(), until)
 
     def ran(self) -> Table:
         """Return the requests of the latest completed step, without those that had ended before it."""
@@ -307,16 +329,19 @@ class Engine:
         """Return the waiting requests in order of admission."""
         waiting = self.waiting[: self.state[c.WAITS]]
         keys = [self.requests[waiting, c.TIE], self.times[waiting, c.ARRIVAL]]
-        if self.limits[c.BY_PRIORITY]:
+        if self.limits[c.BY_PRIORITY] or self.limits[c.CONNECTED]:
             keys.append(self.times[waiting, c.PRIORITY])
         order: list[int] = waiting[np.lexsort(keys)].tolist()
         return order
 
     def withdraw(self, r: int) -> bool:
-        """Remove a live request whose client has disconnected. Return False while the current step computes it.
+        """Remove a live request whose client has disconnected. Return False while the current step computes it or its
+        KV comes from another engine.
 
         With asynchronous scheduling that is until the next step is planned; what is under way is then in vain.
         """
+        if self.requests[r, c.STATE] == c.LOADING:
+            return False
         if self.requests[r, c.STATE] not in (c.WAITING, c.RUNNING):
             return True
         if r in self.plan[: self.state[c.PLANNED], c.WHO] and not self.may_plan:

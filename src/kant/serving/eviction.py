@@ -12,6 +12,8 @@ from kant.serving.columns import (
     BY_PRIORITY,
     CAP,
     COMPUTED,
+    CONNECTED,
+    COUNT,
     DONE,
     DRAFTS,
     FREE,
@@ -71,8 +73,24 @@ def preempt(
     requests[r, DRAFTS] = 0
     requests[r, PREEMPTED] += 1
     state[PREEMPTIONS] += 1
+    if limits[CONNECTED] == 1 and limits[BY_PRIORITY] == 0:
+        times[r, PRIORITY] = -state[PREEMPTIONS]  # before all others, who may have come earlier
     wait(requests, times, limits, state, waiting, r)
     return int(r)
+
+
+@inlined
+def unplan(plan: Table, base: int, planned: int, r: int) -> int:
+    """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
+    k = base
+    while k < base + planned and plan[k, WHO] != r:
+        k += 1
+    if k == base + planned:
+        return 0
+    tokens = plan[k, COUNT]
+    for j in range(k + 1, base + planned):
+        plan[j - 1, WHO], plan[j - 1, COUNT] = plan[j, WHO], plan[j, COUNT]
+    return int(tokens)
 
 
 @inlined

@@ -20,6 +20,8 @@ Features that vLLM lacks are marked: preemption for seats by priority, swapping,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kant.compiled import compiled_at_once, inlined, merged
 from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
 from kant.serving.columns import (
@@ -35,6 +37,7 @@ from kant.serving.columns import (
     CHUNKED,
     CLOCK,
     COMPUTED,
+    CONNECTED,
     CONTEXT,
     COUNT,
     DONE,
@@ -48,6 +51,7 @@ from kant.serving.columns import (
     FIXED,
     FLOOR,
     FLYING,
+    FOREVER,
     FREE,
     GAP,
     GROUPS,
@@ -58,6 +62,9 @@ from kant.serving.columns import (
     KV,
     KV_SECONDS,
     LAST,
+    LOADED,
+    LOADING,
+    LOADS,
     LONG,
     LOOKAHEAD,
     LOOKED,
@@ -77,6 +84,7 @@ from kant.serving.columns import (
     PROMPT,
     RAN,
     REACHED,
+    REMOTE,
     RUNNING,
     RUNS,
     SAMPLES,
@@ -101,29 +109,16 @@ from kant.serving.columns import (
     Table,
     Times,
 )
-from kant.serving.eviction import blocks_for, make_room, preempt, reserved_for, victim
+from kant.serving.eviction import blocks_for, make_room, preempt, reserved_for, unplan, victim
+from kant.serving.loading import first_loaded, left_of_prefills, put, take
 from kant.serving.waiting import leave, pop
-
-
-@inlined
-def unplan(plan: Table, base: int, planned: int, r: int) -> int:
-    """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
-    k = base
-    while k < base + planned and plan[k, WHO] != r:
-        k += 1
-    if k == base + planned:
-        return 0
-    tokens = plan[k, COUNT]
-    for j in range(k + 1, base + planned):
-        plan[j - 1, WHO], plan[j - 1, COUNT] = plan[j, WHO], plan[j, COUNT]
-    return int(tokens)
 
 
 @merged
 def schedule(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ahead: bool, drafts: bool, windows: bool,
+    state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
+    ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> int:  # fmt: skip
     """Plan a step: rows of `plan` are requests and their tokens; return how many."""
     budget = limits[TOKENS]
@@ -131,7 +126,8 @@ def schedule(
     state[MOVED] = 0
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
         make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan, base)
-    most = limits[LONG] if state[RUNS] + state[WAITS] > 1 and limits[LONG] > 0 else limits[TOKENS]
+    alone = state[RUNS] + state[WAITS] + (state[LOADS] if connected else 0) == 1
+    most = limits[LONG] if not alone and limits[LONG] > 0 else limits[TOKENS]
     i, preempted, prefills = 0, False, False
     size, caching = limits[BLOCK], limits[CACHING] == 1
     while i < state[RUNS] and budget > 0:
@@ -156,6 +152,9 @@ def schedule(
             wanted = blocks_for(slots, limits) - requests[r, HELD] * limits[GROUPS]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
+                if ahead and connected and requests[running[at], FLYING] > 0:
+                    lost = True  # the step under way writes to its blocks, and so might a transfer
+                    break
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
                 preempted = True
                 if at < i:  # it was already planned, or ends with the step under way
@@ -177,8 +176,39 @@ def schedule(
         budget -= count
         i += 1
 
-    decodes = planned
-    while not preempted and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
+    decodes, blocked = planned, False
+    if connected and not preempted:
+        i = 0
+        while i < state[LOADS] and budget > 0 and state[RUNS] < limits[MAX_SEQS]:
+            r = waiting[len(waiting) - 1 - i]
+            if times[r, LOADED] > clock[CLOCK]:
+                i += 1
+                continue
+            known = requests[r, PROMPT] + requests[r, DONE]
+            if requests[r, REMOTE] == 1:
+                requests[r, REMOTE], requests[r, COMPUTED] = 0, known - 1
+                if limits[CACHING] == 1:
+                    know(requests, shared, blocks, buckets, held, limits, r, known)
+            count, slots = 1, known
+            if drafts:
+                if not prefills:
+                    count += limits[SPECULATIVE]  # padded, as below
+                slots = known - 1 + count + limits[LOOKAHEAD]
+            wanted = max(blocks_for(slots, limits) - requests[r, HELD], 0)
+            if count > budget or wanted > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
+                blocked = True
+                break
+            take(waiting, state, i)
+            running[state[RUNS]] = r
+            state[RUNS] += 1
+            requests[r, STATE] = RUNNING
+            requests[r, CACHED] = known - 1
+            grow(requests, shared, blocks, buckets, held, limits, state, r, known, slots)
+            plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
+            planned += 1
+            budget -= count
+    blocked = blocked or preempted
+    while not blocked and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
         r = waiting[0]
         if ahead and requests[r, AHEAD] < 0:
             break  # a token of it is under way; vLLM, which admits nobody after a preemption, never comes here
@@ -202,10 +232,23 @@ def schedule(
         wanted = blocks_for(slots, limits) - hits * limits[GROUPS]
         if limits[WHOLE] == 1:
             wanted = max(wanted, reserved_for(known, hits, limits))
+        loads = connected and requests[r, REMOTE] == 1
+        if loads:
+            wanted = max(
+                wanted, blocks_for(known, limits) - hits + left_of_prefills(requests, limits, state, running, waiting)
+            )
         if wanted + idle > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
             break
         pop(requests, times, limits, state, waiting)
-        requests[r, BLOCK_ROW] = free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
+        if loads:
+            requests[r, BLOCK_ROW], requests[r, STATE] = r, LOADING
+            if hits > 0:
+                take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
+            grow(requests, shared, blocks, buckets, held, limits, state, r, 0, known)
+            times[r, LOADED] += clock[CLOCK]
+            put(requests, times, limits, waiting, state, r)
+            continue
+        requests[r, BLOCK_ROW] = r if connected else free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
         running[state[RUNS]] = r
         state[RUNS] += 1
         state[ADMIT] -= 1
@@ -231,7 +274,7 @@ def schedule(
 @merged
 def begin(
     requests: Table, limits: Table, latency: Times, state: Table, plan: Table, base: int, planned: int, ahead: bool,
-    drafts: bool, windows: bool,
+    drafts: bool, windows: bool, connected: bool,
 ) -> float:  # fmt: skip
     """Count the planned tokens as computed; return the step's ms, by the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
@@ -242,7 +285,7 @@ def begin(
         output = requests[r, DONE]
         if ahead:
             output += requests[r, AHEAD]
-            if windows:
+            if windows or connected:
                 requests[r, FLYING] += count
         if ahead or drafts:
             samples = max(requests[r, COMPUTED] + 1 - requests[r, PROMPT] - output, 0)
@@ -286,7 +329,7 @@ def verified(requests: Table, limits: Table, r: int, samples: int) -> int:
 def complete(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ended: Table, ahead: bool, drafts: bool, windows: bool,
+    ended: Table, ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
@@ -295,11 +338,17 @@ def complete(
     clock[KV_SECONDS] += took * (limits[USABLE] - state[FREE])
     clock[CLOCK] = now
     left = 0
+    if ahead and connected:  # what had ended before this step began frees its blocks now
+        for k in range(base, base + state[PLANNED]):
+            r = plan[k, WHO]
+            if requests[r, STATE] == FINISHED and requests[r, HELD] > 0:
+                requests[r, BLOCK_ROW] = r
+                give_back(requests, blocks, held, limits, state, r)
     for k in range(base, base + state[PLANNED]):
         r = plan[k, WHO]
         state[TOKENS_DONE] += plan[k, COUNT]
         tokens = 1
-        if ahead and windows:
+        if ahead and (windows or connected):
             requests[r, FLYING] -= plan[k, COUNT]
         if ahead or drafts:
             if requests[r, STATE] >= FINISHED:
@@ -334,7 +383,8 @@ def complete(
         if requests[r, DONE] == requests[r, OUTPUT]:
             times[r, FINISH] = now
             if requests[r, STATE] == RUNNING:
-                give_back(requests, blocks, held, limits, state, r)
+                if not (ahead and connected and requests[r, FLYING] > 0):
+                    give_back(requests, blocks, held, limits, state, r)
                 left += 1
             else:
                 leave(requests, times, limits, state, waiting, r)
@@ -362,7 +412,7 @@ def drive(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool, ahead: bool, drafts: bool,
-    windows: bool,
+    windows: bool, connected: bool,
 ) -> int:  # fmt: skip
     """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
 
@@ -379,7 +429,7 @@ def drive(
             had = state[ENDED]
             complete(
                 requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows,
-                plan, state[TURN] if ahead else 0, ended, ahead, drafts, windows,
+                plan, state[TURN] if ahead else 0, ended, ahead, drafts, windows, connected,
             )  # fmt: skip
             if ahead:
                 state[LOOKED] = 0
@@ -389,7 +439,7 @@ def drive(
                     clock[END] = clock[CLOCK] + clock[NEXT_MS] / 1e3
             if stop_at_finish and state[ENDED] > had:
                 return STOPPED
-        if state[RUNS] + state[WAITS] == 0 and state[PLANNED] == 0:
+        if state[RUNS] + state[WAITS] == 0 and state[PLANNED] == 0 and (not connected or state[LOADS] == 0):
             return IDLE
         if clock[CLOCK] >= until:
             return REACHED
@@ -400,12 +450,12 @@ def drive(
         if ahead:
             base = state[TURN] if state[PLANNED] == 0 else limits[MAX_SEQS] - state[TURN]
         planned = schedule(
-            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan,
-            base, ahead, drafts, windows,
+            requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows, plan,
+            base, ahead, drafts, windows, connected,
         )  # fmt: skip
-        ms = (
-            begin(requests, limits, latency, state, plan, base, planned, ahead, drafts, windows) if planned > 0 else 0.0
-        )
+        ms = 0.0
+        if planned > 0:
+            ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts, windows, connected)
         if ahead and state[PLANNED] > 0:
             state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
             begun += 1
@@ -413,43 +463,32 @@ def drive(
             state[PLANNED], clock[END] = planned, clock[CLOCK] + ms / 1e3
             begun += 1
         elif state[PREEMPTIONS] == preemptions:
-            return STUCK
+            first = first_loaded(requests, times, waiting, state, clock[CLOCK]) if connected else FOREVER
+            if first == FOREVER:
+                return STUCK
+            clock[CLOCK] = min(first, until)
 
 
-@compiled_at_once
-def run(
-    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-) -> int:  # fmt: skip
-    """`drive` with synchronous scheduling: a kernel of its own, so that the other costs it nothing."""
-    return drive(
-        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, False, False, False,
-    )  # fmt: skip
+def _entry(ahead: bool, features: bool) -> Callable[..., int]:
+    """Return `drive` as a kernel of its own: without `features`, speculation, windows and a connector cost nothing.
+
+    With them either scheduling is chosen by the limits.
+    """
+
+    @compiled_at_once
+    def run(
+        requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+        latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
+        ended: Table, until: float, steps: int, stop_at_finish: bool,
+    ) -> int:  # fmt: skip
+        return drive(
+            requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
+            plan, ended, until, steps, stop_at_finish, ahead or (features and limits[ASYNC] == 1),
+            features and limits[SPECULATIVE] > 0, features and limits[SLIDING] == 1,
+            features and limits[CONNECTED] == 1,
+        )  # fmt: skip
+
+    return run
 
 
-@compiled_at_once
-def run_ahead(
-    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-) -> int:  # fmt: skip
-    """`drive` with asynchronous scheduling."""
-    return drive(
-        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, True, False, False,
-    )  # fmt: skip
-
-
-@compiled_at_once
-def run_any(
-    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-) -> int:  # fmt: skip
-    """`drive` with speculation, with sliding windows, or with both, and either scheduling."""
-    return drive(
-        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, limits[ASYNC] == 1, limits[SPECULATIVE] > 0, limits[SLIDING] == 1,
-    )  # fmt: skip
+run, run_ahead, run_any = _entry(False, False), _entry(True, False), _entry(False, True)

@@ -137,7 +137,7 @@ class Advancer:
         """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
         cycle = scheduler.begin(state.now)
-        pending, rows = scheduler.pending, list(state.pending)
+        pending, rows = scheduler.pending, np.fromiter(state.pending, np.int64, len(state.pending))
         if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
             pending.arrived.clear()
         if pending.arrived or pending.released or pending.back_offs.ends:
@@ -145,14 +145,14 @@ class Advancer:
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
         shapes = state.jobs[rows, c.J_SHAPE]
-        for shape in {*asked, *shapes.tolist()}:
+        for shape in {*asked, *np.unique(shapes).tolist()}:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
         stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1)
         if self._line is None:
             stop |= pending.places[rows, P_ENTRY] == 0
         if stop.any():
-            self._in_the_way = rows[int(stop.argmax())]
+            self._in_the_way = rows.item(int(stop.argmax()))
             return False
         return not (self._shapes[asked, S_FIRST] == a.PYTHON).any()
 
@@ -236,7 +236,8 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
         if first + len(arrivals) < len(self._table):
             until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
-        most, waiting, runs = begin + len(arrivals), list(state.pending), len(state.running)
+        waiting = np.fromiter(state.pending, np.int64, len(state.pending))
+        most, runs = begin + len(arrivals), len(state.running)
         more = len(arrivals) + len(waiting)
         if most > len(state.jobs):
             state.jobs = c.longer(state.jobs, most)
@@ -249,7 +250,7 @@ class Advancer:
             recorder.samples = c.longer(recorder.samples, samples)
         speed.reserve(most, more)
         pending.reserve(most, max(self._room, ENTRIES))
-        self._work[waiting] = [speed.left(row) for row in waiting]
+        self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)
         stands[[a.TAKEN, a.SEEN, a.TRIED]] = state.pieces_used, snapshot.seen, snapshot.tried

@@ -128,11 +128,10 @@ def search(
     On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
     the order in which they are to be stopped.
     """
-    few = len(pool.held) <= exact
     if admits is not None and admits(()):  # more victims never make it false
         admits = None
     if admits is not None and not admits(pool):
-        return None, few
+        return None, True
     table = placer.trial.table
     own = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL] & 1 == 1)
     if shape.ask.node_sets:
@@ -140,7 +139,7 @@ def search(
     admitted = np.flatnonzero(own)
     lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
     if lacking > cap_milli + int(pool.milli[pool.passed].sum()):
-        return None, few
+        return None, True
     order, monotone = np.lexsort((pool.rows, pool.milli, pool.cost, *pool.ranks.T[::-1])), len(shape.parts) == 1
     if admits is None and not shape.has_affinity and not shape.wide and pool.held:
         begin = np.array([0, *map(len, pool.held)], dtype=np.int64).cumsum()  # who holds nothing there frees nothing
