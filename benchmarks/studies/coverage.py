@@ -360,7 +360,8 @@ The P90 held for 90 % of all answers, for 87 and 94 % by size, and by how far th
 day, as it should. Beyond a day it is too late, with 97 %: all such waits are of two jams, from which nothing can be
 learned, and an answer says so. With levels that followed misses it held for 97 to 98 % from six hours on. The P50 held
 for 51 %, and from one to six hours for 36 ± 6 %: there it is too early. On draws 41 to 43, which nobody had looked at,
-shares by horizon are farther from both, and [intervals wider](../design/0124-an-answer-says-whether-it-is-calibrated.md).
+shares by horizon are farther from both, and
+[intervals wider](../design/0124-an-answer-says-whether-it-is-calibrated.md).
 
 On the draw on which the rule was chosen (seed 1) the P90 of nine of these profiles held for 75 % of the answers of one
 to six hours before, and for 89 % with it. Other rules that were tried, and why they were not taken, are in
