@@ -16,7 +16,7 @@ help:
 	@echo "make setup      create .venv with Kant and its tools, as uv.lock pins them"
 	@echo "make run        simulate the demo and write its report to kant-run/"
 	@echo "make web        build the page from web/ (needs Node 20.19 or newer)"
-	@echo "make test       run the tests (KANT_EXAMPLES=20: with forty times as many examples); where there is Go the first"
+	@echo "make test       run the tests (KANT_EXAMPLES=20: with eighty times as many examples); where there is Go the first"
 	@echo "                run builds kube-apiserver, etcd and helm for them: about 7 minutes, with its progress"
 	@echo "make test-fast  run the tests that need no browser, no cluster and no service"
 	@echo "make check      lint, types and contracts"

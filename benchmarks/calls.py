@@ -22,6 +22,7 @@ from types import CodeType
 import kant
 from benchmarks import traces
 from benchmarks.traces import Trace
+from kant.compiled import compiling_ahead
 
 TRACES: dict[str, Callable[[], Trace]] = {
     "idle-fifo": traces.idle,
@@ -69,7 +70,8 @@ class Calls:
 
 def count(trace: Trace) -> Calls:
     """Run `trace` twice and count the calls of the second run: the first compiles and fills caches."""
-    trace.simulate()
+    with compiling_ahead():
+        trace.simulate()
     profile = Profile(builtins=False)
     collects = gc.isenabled()
     gc.disable()  # others may have the collector call them

@@ -193,11 +193,12 @@ class Rig:
         await self._told(cost, "MODIFIED", name, spec={"nodeName": node}, status={"conditions": [told]})
 
 
-def run(many: int, held: int, rounds: int, counting: bool) -> dict[str, Cost]:
+def run(many: int, held: int, rounds: int, counting: bool, apart: float = 0.0) -> dict[str, Cost]:
     """What each kind of change costs, in so many rounds of all kinds after three that load what is needed.
 
-    Where calls are counted the clock stands still but for a second between two changes: else what is done now and then
-    would be done more often where the machine is slow.
+    Changes that come `apart` (seconds) cost more: what else runs on the machine takes the caches meanwhile. Where calls
+    are counted the clock stands still but for a second between two changes: else what is done now and then would be
+    done more often where the machine is slow.
     """
     now = NOW
 
@@ -212,6 +213,7 @@ def run(many: int, held: int, rounds: int, counting: bool) -> dict[str, Cost]:
             for kind in KINDS:
                 turn += 1
                 now += 1.0
+                await asyncio.sleep(apart)
                 await rig.happen(kind, turn)
         carrying_out.cancel()
         assert rig.driver.core is not None and rig.driver.counts.builds == 1
@@ -243,10 +245,10 @@ def longest(many: int, held: int, pods: int) -> list[float]:
     return asyncio.run(play())
 
 
-def measure(many: int = 1_000, held: int = 10_000, rounds: int = 20) -> Iterator[Figure]:
+def measure(many: int = 1_000, held: int = 10_000, rounds: int = 20, apart: float = 0.0) -> Iterator[Figure]:
     """CPU-milliseconds of each kind of change."""
     counted = run(many, held, 4, counting=True)
-    for kind, cost in run(many, held, rounds, counting=False).items():
+    for kind, cost in run(many, held, rounds, counting=False, apart=apart).items():
         note = f"{counted[kind].calls_each:,} calls of functions of Kant"
         yield Figure(f"kube-turn-{kind}", 1000 * cost.cpu / cost.changes, "CPU-ms a change", None, "", note)
 
@@ -257,6 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes_turns")
     for name, default in (("nodes", 1_000), ("pods", 10_000), ("rounds", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--apart", type=float, default=0.0, help="seconds between two changes; 0: none")
     parser.add_argument("--by", choices=KINDS, help="print the functions that changes of this kind call most")
     parser.add_argument(
         "--longest", type=int, default=0, metavar="PODS", help="print the longest turns of so many pods"
@@ -273,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for (file, function), count in cost.calls.most_common(40):
             print(f"{count / cost.changes:8.1f}  {file} {function}")
         return 0
-    return 1 if show(measure(asked.nodes, asked.pods, asked.rounds)) else 0
+    return 1 if show(measure(asked.nodes, asked.pods, asked.rounds, asked.apart)) else 0
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 Each cell draws settings and requests from its number as a seed, drives vLLM's scheduler and its engine core's queue of
 batches under a virtual clock without a model, and notes what came out: the file that `kant serve verify` reads. It also
 measures how many steps a CPU-second they do. With `--sync` scheduling is not asynchronous; with `--drafts` it is
-speculative, and of drafts as many are accepted as `accepted` says, which the engine knows too. `--venv DIR` says where
-vLLM is.
+speculative, and of drafts as many are accepted as `accepted` says, which the engine knows too; with `--hybrid` models
+have several KV groups, with full attention and sliding windows; with `--remote` the KV of some prompts comes from
+another engine. `--venv DIR` says where vLLM is.
 
 With `--odd` cells have settings that are seldom: other sizes of blocks, one sequence, prompts that are not chunked or
 are cut at a threshold, a watermark, admission by a step's tokens; and requests that come at once, with prompts that
@@ -82,7 +83,7 @@ def requirements(python: Path) -> list[str]:
 
 def main() -> int:
     words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    flags = [word for word in sys.argv[1:] if word in ("--odd", "--sync", "--drafts")]
+    flags = [word for word in sys.argv[1:] if word in ("--odd", "--sync", "--drafts", "--hybrid", "--remote")]
     folder = ROOT / ".vllm"
     if "--venv" in sys.argv:
         folder = Path(sys.argv[sys.argv.index("--venv") + 1]).absolute()

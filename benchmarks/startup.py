@@ -51,7 +51,7 @@ def first_runs(folder: str) -> Iterator[Figure]:
     whole = plain + min(children_cpu([sys.executable, "-c", "import numpy"]) for _ in range(3))
     run = [sys.executable, "-c", SATURATED]
     cold = children_cpu(run, str(Path(folder) / "cold"))
-    yield Figure("first-run-cold", cold, "CPU-seconds", whole / cold, least, "typing and LLVM, 14 kernels of `kant`")
+    yield Figure("first-run-cold", cold, "CPU-seconds", whole / cold, least, "typing and LLVM, 27 kernels of `kant`")
     children_cpu([sys.executable, "-m", "kant", "profiles", "compile"], folder)
     first = min(children_cpu(run, folder) for _ in range(3))
     yield Figure("first-run", first, "CPU-seconds", whole / first, least, "importing Numba, and the run itself")

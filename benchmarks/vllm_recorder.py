@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from queue import Queue
@@ -27,14 +27,17 @@ os.environ.update(
 
 import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
+from vllm.config.kv_transfer import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -72,11 +75,14 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
 
 def scheduler(
     folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
-    ahead: bool = False, drafts: dict[str, Any] | None = None, **more: Any,
+    ahead: bool = False, drafts: dict[str, Any] | None = None, windows: Sequence[int] = (0,),
+    remote: dict[str, float] | None = None, **more: Any,
 ) -> Any:  # fmt: skip
     """vLLM's scheduler with these settings, further ones by vLLM's names.
 
-    `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`.
+    `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`. The model
+    has a KV group for each of `windows`: the tokens of its sliding window, 0 for full attention. `remote`
+    makes it fetch the KV of these requests' prompts, which takes so many seconds.
     """
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
@@ -93,8 +99,20 @@ def scheduler(
     config.scheduler_config.async_scheduling = ahead  # vLLM turns it off where it finds no GPU
     if drafts:
         config.speculative_config = speculation(drafts["speculative_method"], drafts["num_speculative_tokens"])
-    shape = FullAttentionSpec(block_size=size, num_kv_heads=1, head_size=1, dtype=torch.float32)
-    kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], shape)])
+    if remote is not None:
+        config.kv_transfer_config = KVTransferConfig(kv_connector="Remote", kv_role="kv_consumer")
+        KVConnectorFactory.create_connector = lambda config, role, kv_cache_config: Remote(
+            config, role, kv_cache_config, remote
+        )
+    shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    groups = [
+        KVCacheGroupSpec(
+            [f"layer {k}"],
+            SlidingWindowSpec(**shape, sliding_window=window) if window else FullAttentionSpec(**shape),
+        )
+        for k, window in enumerate(windows)
+    ]
+    kv = KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups)
     return (AsyncScheduler if ahead else Scheduler)(
         vllm_config=config, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(config),
         block_size=size, hash_block_size=size, log_stats=True,
@@ -136,6 +154,34 @@ def asked(row: dict[str, Any], hasher: Any) -> Any:
     )  # fmt: skip
 
 
+class Remote(KVConnectorBase_V1):
+    """A connector through which the KV of whole prompts comes, as from engines that compute prompts alone."""
+
+    start_load_kv = wait_for_layer_load = save_kv_layer = wait_for_save = lambda self, *_: None
+
+    def __init__(self, config: Any, role: Any, kv: Any, takes: dict[str, float]) -> None:
+        super().__init__(config, role, kv)
+        self.takes, self.ends, self.now = dict(takes), {}, 0.0
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        count = request.num_prompt_tokens - num_computed_tokens if request.request_id in self.takes else 0
+        return count, count > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if num_external_tokens:
+            self.ends[request.request_id] = self.now + self.takes.pop(request.request_id)
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        return KVConnectorMetadata()
+
+    def ended(self, now: float) -> Any:
+        """What the worker reports at the end of a batch: which loads have ended."""
+        found = {name for name, end in self.ends.items() if end <= now}
+        for name in found:
+            del self.ends[name]
+        return KVConnectorOutput(finished_recving=found) if found else None
+
+
 class Machine:
     """A model that takes `step_s` for a batch, under a virtual clock; batches wait in turn.
 
@@ -149,12 +195,18 @@ class Machine:
         self.now = self.free = 0.0
         self.steps = 0
         self.queued: Any = None
+        self.next_arrival = float("inf")
 
     def execute_model(self, plan: Any, non_block: bool) -> Any:
         """Start a batch when those before it have ended. Its result is `sample_tokens`'s, as in vLLM."""
         names = list(plan.num_scheduled_tokens)
         if not names:
-            return self.result(self.now, lambda: ModelRunnerOutput(req_ids=[], req_id_to_index={}))
+            end = max(self.now, self.free)
+            if (
+                self.remote and end == self.now and self.remote.ends and not plan.preempted_req_ids
+            ):  # it asks again and again
+                end = max(end, min([self.next_arrival, *self.remote.ends.values()]))
+            return self.result(end, lambda: self.reported(ModelRunnerOutput(req_ids=[], req_id_to_index={})))
         decode, chunks = 0, 0.0
         fresh = {new.req_id for new in plan.scheduled_new_reqs} | plan.scheduled_cached_reqs.resumed_req_ids
         asked: list[tuple[Any, bool, int]] = []
@@ -178,10 +230,20 @@ class Machine:
 
         def output() -> Any:
             tokens = [self.output(*each) for each in asked]
-            return ModelRunnerOutput(req_ids=names, req_id_to_index=places, sampled_token_ids=tokens)
+            return self.reported(ModelRunnerOutput(names, places, sampled_token_ids=tokens))
 
         self.queued = self.result(self.free, output)
         return self.result(self.free, lambda: None)
+
+    @property
+    def remote(self) -> Remote | None:
+        return self.made.connector
+
+    def reported(self, output: Any) -> Any:
+        """The output, with the loads that have ended by now."""
+        if self.remote:
+            output.kv_connector_output = self.remote.ended(self.now)
+        return output
 
     def output(self, request: Any, samples: bool, drafts: int) -> list[int]:
         """What comes out for a request once all before it is known."""
@@ -261,6 +323,8 @@ def drive(
 
     def schedule(*args: Any, **kwargs: Any) -> Any:
         nonlocal preemptions
+        if machine.remote:
+            machine.remote.now = machine.now
         plan = plain(*args, **kwargs)
         for name in plan.preempted_req_ids or ():
             found[name]["preempted"] += 1
@@ -279,6 +343,7 @@ def drive(
         come(machine.now, True)
         if clock is not None:
             clock(machine.now)
+        machine.next_arrival = coming[at]["arrival"] if at < len(coming) else float("inf")
         outputs, executed = core.step_fn()
         core.post_step(executed)
         for output in (outputs or {}).values():
@@ -293,10 +358,23 @@ def drive(
 def drafts_of(seed: int) -> dict[str, Any]:
     """Settings of speculation drawn from a cell's number."""
     draw = random.Random(f"drafts {seed}")
+    method = draw.choice(["mtp", "mtp", "ngram"])
+    if method == "mtp":  # which vLLM's scheduler treats as it does EAGLE
+        method = random.Random(f"method {seed}").choice(["mtp", "eagle", "eagle3"])
     return {
-        "speculative_method": draw.choice(["mtp", "mtp", "ngram"]), "num_speculative_tokens": draw.randint(1, 5),
+        "speculative_method": method, "num_speculative_tokens": draw.randint(1, 5),
         "acceptance": draw.choice([0.0, 0.5, 0.7, 0.9, 1.0]),
     }  # fmt: skip
+
+
+def windows_of(seed: int) -> list[int]:
+    """The KV groups of a model, drawn from a cell's number: with `--hybrid`, of models that slide windows."""
+    if "--hybrid" not in sys.argv:
+        return [0]
+    draw = random.Random(f"windows {seed}")
+    window, other = draw.choice([2, 16, 17, 64, 100, 128, 256, 1024]), draw.choice([33, 200, 512])
+    return draw.choice([[0, window], [0, window, window], [0] + 5 * [window], [window], [0, 0, window], [window, 0],
+                        [0, window, other], [window, other]])  # fmt: skip
 
 
 def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> dict[str, Any]:
@@ -307,9 +385,11 @@ def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> 
     rate, policy = draw.choice([3, 8, 20]), draw.choice(["fcfs", "priority"])
     caching, count = draw.random() < 0.5, draw.choice([120, 240, 400])
     budget = max(budget, seqs)
+    windows = windows_of(seed)
     prefixes = [draw.randint(16, 700) for _ in range(draw.randint(2, 8))]
     spare = 3 * drafts["num_speculative_tokens"] if drafts else 0
     room, now, rows = (blocks - 1) * BLOCK - spare, 0.0, []
+    blocks = (blocks - 1) * len(windows) + 1
     for i in range(count):
         now += draw.expovariate(rate)
         prompt = min(1500, room // 2, max(2, int(draw.lognormvariate(5, 1))))
@@ -322,7 +402,7 @@ def cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> 
                 "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
             }
         )  # fmt: skip
-    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, drafts=drafts)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, windows, drafts=drafts)
 
 
 def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None) -> dict[str, Any]:
@@ -340,6 +420,8 @@ def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None)
         more["long_prefill_token_threshold"] = 0
     spare = 3 * drafts["num_speculative_tokens"] if drafts else 0
     room, now, rows = (blocks - 1) * size - spare, 0.0, []
+    windows = windows_of(seed)
+    blocks = (blocks - 1) * len(windows) + 1
     for i in range(160):
         now += draw.choice([0.0, 0.0, draw.expovariate(4)])
         prompt = draw.choice([draw.randint(1, room // 3), size * draw.randint(1, room // size // 3), room // 2])
@@ -352,19 +434,26 @@ def odd_cell(seed: int, folder: str, ahead: bool, drafts: dict[str, Any] | None)
                 "priority": draw.randint(0, 1), "group": group, "prefix": shared,
             }
         )  # fmt: skip
-    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, size, drafts, **more)
+    return recorded(seed, folder, ahead, policy, seqs, budget, blocks, caching, rows, windows, size, drafts, **more)
 
 
 def recorded(
     seed: int, folder: str, ahead: bool, policy: str, seqs: int, budget: int, blocks: int, caching: bool,
-    rows: list[dict[str, Any]], size: int = BLOCK, drafts: dict[str, Any] | None = None, **more: Any,
+    rows: list[dict[str, Any]], windows: list[int], size: int = BLOCK, drafts: dict[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Serve the requests of a cell, most of which end at a stop token, and note what came out."""
     draw = random.Random(f"most {seed}")
     for row in rows:
         if draw.random() < 0.6:
             row["most"] = row["output"] + draw.randint(1, 400)
-    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, **more)
+    if "--remote" in sys.argv:
+        for row in rows:
+            row["remote_s"] = draw.choice([None, draw.lognormvariate(-3.5, 1)])
+    remote = (
+        {str(row["id"]): row["remote_s"] for row in rows if row.get("remote_s")} if "--remote" in sys.argv else None
+    )
+    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, windows, remote, **more)
     began = time.process_time()
     steps, preemptions = drive(made, rows, caching, rate=drafts["acceptance"] if drafts else 0.0)
     took = time.process_time() - began
@@ -374,7 +463,9 @@ def recorded(
     return {
         "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
         "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
-        "cpu_s": took, "async_scheduling": ahead, **(drafts or {}), **more, "requests": rows,
+        "cpu_s": took, "async_scheduling": ahead, "sliding_windows": windows, "max_model_len": LONGEST,
+        "kv_connector": remote is not None,
+        **(drafts or {}), **more, "requests": rows,
     }  # fmt: skip
 
 

@@ -121,9 +121,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is here before the first test stays: no collection of garbage looks through all of it again."""
+    """What is here before the first test stays: no collection of garbage looks through all of it again, and few of them
+    look through what tests make, which is gone with the test."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(tryfirst=True)

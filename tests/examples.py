@@ -1,7 +1,7 @@
 """How many examples a property is tried with: `@settings(max_examples=examples(40))`.
 
-Half of them is what a change needs: other ones are drawn in each run. KANT_EXAMPLES says which part or multiple is
-tried: `KANT_EXAMPLES=1 make test` tries all of them, and `KANT_EXAMPLES=20` is the long hunt.
+A quarter of them is what a change needs: other ones are drawn in each run. KANT_EXAMPLES says which part or multiple
+is tried: `KANT_EXAMPLES=1 make test` tries all of them, and `KANT_EXAMPLES=20` is the long hunt.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TIMES = float(os.environ.get("KANT_EXAMPLES", "0.5"))
+TIMES = float(os.environ.get("KANT_EXAMPLES", "0.25"))
 
 
 def examples(usual: int) -> int:
-    """`usual`, multiplied by what KANT_EXAMPLES says, or by a half; at least one."""
+    """`usual`, multiplied by what KANT_EXAMPLES says, or by a quarter; at least one."""
     return max(1, round(usual * TIMES))
 
 

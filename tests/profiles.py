@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from tests.examples import TIMES
@@ -20,16 +21,19 @@ def few(names: Iterable[str] = (), *sections: str) -> list[str]:
     wanted = list(names) or list(texts)
     if TIMES >= 2:
         return wanted
-    has = {
-        name: {each for each in _words(tomllib.loads(texts[name])) if not sections or each[0][0] in sections}
-        for name in wanted
-    }
+    has = {name: {each for each in _named_in(name) if not sections or each[0][0] in sections} for name in wanted}
     missing, found = set().union(*has.values()), list[str]()
     while missing:
         best = max(wanted, key=lambda name: (name == "kant" and not found, len(has[name] & missing)))
         found.append(best)
         missing -= has[best]
     return [name for name in wanted if name in found]
+
+
+@cache
+def _named_in(profile: str) -> frozenset[tuple[tuple[str, ...], str]]:
+    """Read once: modules ask while they are collected, in every worker."""
+    return frozenset(_words(tomllib.loads(builtin_texts()[profile])))
 
 
 def _words(value: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -23,7 +23,7 @@ from kant.gateway.backend import Backend
 from kant.gateway.gossip import EVERY_S
 from kant.gateway.scrape import Scraped
 from kant.serving import columns as c
-from kant.serving.engine import FOREVER
+from kant.serving.columns import FOREVER
 from kant.serving.fleet import Fleet, new_fleet
 from kant.serving.read import read_requests
 from kant.serving.requests import Requests

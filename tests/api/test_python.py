@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant as command
+from tests.kube.processes import Forked
 
 import kant
 from kant import columns
@@ -265,13 +267,21 @@ print(result.digests["code"], result.digests["profile"])
 """
 
 
-@pytest.mark.long
-def test_what_a_policy_of_a_script_does_is_in_the_digest_of_the_code() -> None:
-    def digests(text: str) -> list[str]:
-        return subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True).stdout.split()
+def be_the_script(text: str) -> None:
+    """What `python -c` does with it."""
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    exec(text, main.__dict__)
 
-    once, moved = digests(POLICY.replace("LITTLE", "3")), digests("\n\n" + POLICY.replace("LITTLE", "3"))
-    other = digests(POLICY.replace("LITTLE", "5"))
+
+def test_what_a_policy_of_a_script_does_is_in_the_digest_of_the_code(tmp_path: Path) -> None:
+    def digests(text: str, log: Path) -> list[str]:
+        log.touch()
+        assert Forked(partial(be_the_script, text), log).wait() == 0, log.read_text()
+        return log.read_text().split()
+
+    once = digests(POLICY.replace("LITTLE", "3"), tmp_path / "once")
+    moved = digests("\n\n" + POLICY.replace("LITTLE", "3"), tmp_path / "moved")
+    other = digests(POLICY.replace("LITTLE", "5"), tmp_path / "other")
     assert once == moved and once[0] != other[0] and once[1] == other[1]
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.cli.command import kant, trace
 
+from kant.cli.plain import ranges
+
 CLUSTER = """
 [[nodes]]
 count = 6
@@ -208,3 +210,7 @@ def test_why_and_eta_say_whether_a_gang_should_wait_for_one_leaf(tmp_path: Path)
     jobs = kant("eta", journal, "--at", "2m", "--json").json()["jobs"]
     assert [job["wait_or_place"] is not None for job in jobs] == [True, False, False]  # `next` has not its turn
     assert kant("why", "part", journal, "--at", "2m", "--json").json()["wait_or_place"] is None
+
+
+def test_neighbours_are_named_as_ranges() -> None:
+    assert [ranges(numbers, ", ") for numbers in ([], [3], [0, 1], [0, 2, 3, 4, 7])] == ["", "3", "0-1", "0, 2-4, 7"]

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -71,10 +72,16 @@ def test_simulate_interrupted(long: Path, tmp_path: Path) -> None:
 
 def test_compare_interrupted(long: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    outcome = interrupted(
-        out / "srtf" / "journal.jsonl",
-        "compare", long, "--cluster", "4x8", "--profile", "srtf", "--profile", "kant", "--out", out, "--jobs", "1",
-    )  # fmt: skip
+    journal = out / "srtf" / "journal.jsonl"
+
+    def interrupt() -> None:
+        while not (journal.is_file() and journal.stat().st_size > 0):
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    chosen = ("--cluster", "4x8", "--profile", "srtf", "--profile", "kant", "--jobs", "1")
+    threading.Thread(target=interrupt, daemon=True).start()
+    outcome = command("compare", long, *chosen, "--out", out)
     assert outcome.code == 130 and outcome.err == ""
     check_partial(out / "srtf", 12_000)
     assert not (out / "kant").exists()

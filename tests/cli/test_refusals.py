@@ -354,7 +354,7 @@ def test_a_disk_that_is_full(small: Path, tmp_path: Path) -> None:
         )  # fmt: skip
         Outcome(done.returncode, done.stdout, done.stderr).refusal()
     assert not (tmp_path / "out2" / "report.html").exists()
-    for arguments in (["policies", "--json"], ["profiles"], ["simulate", small, "--cluster", "4x8"], ["--help"]):
+    for arguments in (["profiles"], ["simulate", small, "--cluster", "4x8"], ["--help"]):
         with Path("/dev/full").open("wb") as full:
             Outcome(*_codes(process(*arguments, stdout=full))).refusal()
 

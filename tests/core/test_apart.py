@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.test_domains import POLICIES, filled, nodes_of, place, taken_nodes, topology
-from tests.examples import examples
+from tests.examples import examples, part
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -224,8 +224,9 @@ RUNS: list[tuple[Any, Preemption | None]] = [
 RUNS += [("best-effort", Preemption(min_run_s=0)), ("easy", Preemption(min_run_s=0))]
 
 
-@pytest.mark.parametrize(("discipline", "preemption"), RUNS)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("discipline", "preemption", "seed"), [(*run, seed) for i, run in enumerate(RUNS) for seed in part((0, 1), i)]
+)
 def test_nobody_is_ever_beside_his_group_in_a_run(discipline: Any, preemption: Preemption | None, seed: int) -> None:
     """Services of one and two pods that come, go and are stopped; each leaf hosts one pod of a group at a time."""
     draw, count = generator(seed), 80

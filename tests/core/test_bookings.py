@@ -313,7 +313,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(DISCIPLINES), st.booleans())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_a_booked_window_is_free_when_it_begins_and_nobody_else_is_in_it(
     script: list[tuple[str, int]], discipline: str, preempts: bool
 ) -> None:

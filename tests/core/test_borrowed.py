@@ -12,7 +12,7 @@ import pytest
 from numba.core.runtime import _nrt_python, rtsys
 from numba.core.runtime.context import NRTContext
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 
 Array = np.ndarray
 
@@ -34,14 +34,14 @@ def own_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def longer(pair: Pair, most: int) -> Array:
     """A part of an argument, or an array of its own."""
     left = pair.left
-    return left[1:] if left.shape[0] > most else np.zeros(most, dtype=np.int64)
+    return left[1:] if left.shape[0] > most else np.full(most, 0)
 
 
 def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair, int]:
     left, right = pair
     own = longer(pair, 9)
     tail = own[2:]  # the last to hold it
-    ones = np.ones(9, dtype=np.int64)
+    ones = np.full(9, 1)
     row, kept, total = table[0], table[0], ones[8]
     for i in range(times):
         kept = longer(Pair(right, left), i + 2)  # assigned twice: it owns
@@ -49,12 +49,34 @@ def every_way(pair: Pair, table: Array, times: int) -> tuple[Array, Array, Pair,
         part = table[i % table.shape[0]]
         few = table[np.array([0, 1]), i % 2]  # a copy
         total += part[0] + left[0] + few[1]
-    total += part[1] if times > 0 else 0
+        inner = np.full(3, 5 + i)
+        if i == 0:
+            first = inner[1:]  # it outlives what `inner` is in the next turn
+        if i == 2:
+            lead = left[:1]
+        made = (np.full(9, 2), i)
+        total += np.full(9, 1)[0] + made[0][1]
+        held = Pair(np.full(9, i), tail)
+        total += inner[0] + np.full(9, 1)[0] + held.left[1]
+        total += first[1] * 100
+    total += (part[1] if times > 0 else 0) + (lead[0] if times > 3 else 0)
+    source = np.full(9, 3)
+    if times > 4:
+        total += source[0]
+    end = source[1:]  # the last to hold it
+    total += end[0] + np.full(9, 1)[0] + end[1]
+    copy = table.copy()
+    if times == 3:
+        return copy[1], kept, Pair(copy[0], tail), total  # copy is there until the end, whichever it is
+    for i in range(times):
+        for k in range(2):
+            one, other = copy[i % 2], Pair(copy[k], tail)
+            total += one[0] * other.left[1]
     return row, kept, Pair(pair.right, tail), total
 
 
 def test_what_a_kernel_returns_outlives_its_arguments_and_nothing_is_kept_for_ever() -> None:
-    kernel = compiled(every_way)
+    kernel = compiled_at_once(every_way)
 
     def arguments() -> tuple[Pair, Array]:
         return Pair(np.arange(4), np.arange(4, 7)), np.arange(20, 30).reshape(2, 5)
@@ -95,12 +117,12 @@ def test_a_kernel_that_only_borrows_counts_nothing(monkeypatch: pytest.MonkeyPat
 
     def total(pairs: tuple[Pair, Pair], table: Array) -> int:
         first, second = pairs
-        found = 0
+        found, own = 0, table.copy()  # the copy is freed at the end, and nothing else is counted
         for i in range(first.left.shape[0]):
-            head, same = first.left[: i + 1], second
+            head, same = first.left[: i + 1], Pair(second.left, (own[i], i)[0])
             found += at(first, i) + at(same, i) + head[i] + table[i, :1][0] + table[0][i]
         return found
 
     pair = Pair(np.arange(3), np.arange(3))
-    assert compiled(total)((pair, pair), np.eye(3, dtype=np.int64)) == 15 + 2
-    assert counted[True] > 0 == counted[False]
+    assert compiled_at_once(total)((pair, pair), np.eye(3, dtype=np.int64)) == 17
+    assert counted[True] > 0 and counted[False] == 4

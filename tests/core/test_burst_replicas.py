@@ -113,7 +113,7 @@ def drawn_run(seed: int, profile: Profile) -> None:
 
 @pytest.mark.parametrize("name", few(HEEDING, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 def test_no_replica_whose_base_job_runs_waits_beside_room_for_it(name: str, seed: int) -> None:
     """Over the shipped profiles, with quotas, preemption, nodes that fail, drain and come back."""
     drawn_run(seed, builtin_profile(name))

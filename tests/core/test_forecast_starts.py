@@ -109,7 +109,7 @@ def elastic_runs(seed: int) -> Workload:
 
 @pytest.mark.parametrize("name", ["fifo", "fifo-best-effort", "backfill", "kant", "sjf", "aged"])
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=examples(6), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_behind_elastic_gangs_every_job_starts_as_forecast(name: str, seed: int) -> None:
     """A gang has done its share of the work at every size that it had: what it has run counts."""
     profile, jobs = builtin_profile(name), elastic_runs(seed)

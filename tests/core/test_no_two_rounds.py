@@ -269,7 +269,7 @@ def test_nor_is_anybody_shrunk_for_ever(reclaim: Any) -> None:
     In the run of seed 1399 a base job was once stopped, and its burst replica both shrunk and stopped.
     """
     shrunk = 0
-    for seed in (*range(500, 500 + 15 * len(SEEDS)), 1399):
+    for seed in (*range(500, 500 + 8 * len(SEEDS)), 1399):
         order, discipline = ORDERS[seed % 4], DISCIPLINES[seed % 5]
         shrunk += settle_seed(seed, order, discipline, Preemption(True, reclaim, 60), elastic=True).shrunk
     assert shrunk > 0

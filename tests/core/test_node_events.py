@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.cli.command import kant
 from tests.examples import examples
 from tests.profiles import few
 
@@ -272,11 +272,9 @@ def autoscaled(tmp_path: Path) -> tuple[dict[str, Any], Path]:
         ("states.csv", STATES),
     ):
         (tmp_path / name).write_text(text)
-    args = ["simulate", "jobs.csv", "--cluster", "cluster.toml", "--profile", "fifo", "--faults", "states.csv"]
-    done = subprocess.run(
-        [sys.executable, "-m", "kant", *args, "--out", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    words = ("--cluster", tmp_path / "cluster.toml", "--profile", "fifo", "--faults", tmp_path / "states.csv")
+    done = kant("simulate", tmp_path / "jobs.csv", *words, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
     return json.loads((tmp_path / "run" / "summary.json").read_text()), tmp_path / "run" / "journal.jsonl"
 
 

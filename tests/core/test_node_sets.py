@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from contextlib import suppress
+from itertools import permutations, product
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 
+from kant.cluster.snapshot import Snapshot
+from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, Reject, Start
-from kant.model.event import NodeSetChanged
+from kant.model.errors import StateError
+from kant.model.event import Event, NodeDescribed, NodeSetChanged, NodesJoined, NodesLeft
 from kant.model.job import Role
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import GROUP, NODE
 from kant.model.tenant import Queue, Quota
+from kant.placement.placer import Placer
 from kant.scheduler.profile import builtin_profile
-from kant.testing import Harness, make_cluster, make_group, make_job
+from kant.testing import Harness, make_cluster, make_group, make_job, make_named_policy
 
 PROFILES = ("kant", "fifo", "easy", "conservative")
 
@@ -143,3 +150,53 @@ def test_a_gang_in_one_leaf_starts_exactly_if_some_leaf_has_room_in_the_sets_of_
     got = nodes_of(harness, "gang")
     assert bool(got) == fits
     assert not got or len({int(node[1:]) // 4 for node in got}) == 1
+
+
+NAMES = st.sampled_from([f"n{i}" for i in range(4)])
+CHANGE = (
+    st.builds(lambda name: NodeSetChanged(0, "s", (name,)), NAMES)
+    | st.builds(lambda name: NodeSetChanged(0, "s", (), (name,)), NAMES)
+    | st.builds(
+        lambda name, gpus, leaf: NodeDescribed(0, Node(name, gpus, leaf=leaf)),
+        NAMES, st.sampled_from((2, 4, 8)), st.sampled_from(("a", "b")),
+    )
+    | st.builds(lambda name: NodesLeft(0, (name,)), NAMES)
+    | st.builds(lambda name: NodesJoined(0, (Node(name, 8, leaf="a"),)), NAMES)
+)  # fmt: skip
+
+
+@given(st.lists(CHANGE, max_size=5))
+@settings(max_examples=examples(15), deadline=None)
+def test_whether_a_job_could_ever_start_is_what_a_new_scheduler_says(changes: list[Event]) -> None:
+    state = ClusterState(ClusterSpec("c", tuple(Node(f"n{i}", 8, leaf="a") for i in range(4))))
+    state.apply(NodeSetChanged(0, "s", ("n0", "n1")))
+    jobs = [
+        make_job("j", gpus, pods, within=within, within_required=bool(within), node_set=node_set)
+        for pods, gpus, (within, node_set) in product((1, 2), (3, 5), (("", "s"), ("leaf", "")))
+    ]
+    placer = Placer(Snapshot(state), make_named_policy("placement", "kant"), 0)
+    shapes = [state.shapes.of(job) for job in jobs]
+    for change in changes:
+        for shape in shapes:
+            placer.never_fits(shape)
+        with suppress(StateError):
+            state.apply(change)
+        placer.snapshot.refresh(0)
+    kept = [placer.never_fits(shape) for shape in shapes]
+    anew = Placer(Snapshot(state), make_named_policy("placement", "kant"), 0)
+    assert kept == [anew.never_fits(shape) for shape in shapes]
+
+
+def test_a_change_elsewhere_searches_the_empty_cluster_for_no_job_that_has_a_place_there() -> None:
+    state = ClusterState(make_cluster(*[8] * 4))
+    state.apply(NodeSetChanged(0, "s", ("n0",)))
+    placer = Placer(Snapshot(state), make_named_policy("placement", "kant"), 0)
+    shape = state.shapes.of(make_job("j", 4, node_set="s"))
+    assert placer.never_fits(shape) is None
+    assert placer._empty is not None
+    with patch.object(placer._empty, "place", side_effect=AssertionError("searched")):
+        state.apply(NodeSetChanged(0, "s", ("n2",)))
+        state.apply(NodesLeft(0, ("n3",)))
+        assert placer.never_fits(shape) is None
+    state.apply(NodeSetChanged(0, "s", (), ("n0", "n2")))
+    assert placer.never_fits(shape) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.examples import part
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -14,6 +15,8 @@ from kant.placement.placer import Placer
 from kant.scheduler.registry import policies
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
+
+ORDERS = [name for name, policy in policies("order").items() if not policy.type.shares]
 
 
 def stopped(plan: Plan) -> list[str]:
@@ -32,8 +35,9 @@ def harness_with(*gpus: int, order: str = "srtf", placement: str = "best-fit", *
     return Harness(make_cluster(*gpus), make_profile(order, {"policy": "preemptive", **fields}, placement))
 
 
-@pytest.mark.parametrize("order", [name for name, policy in policies("order").items() if not policy.type.shares])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("order", "seed"), [(name, seed) for i, name in enumerate(ORDERS) for seed in part(range(4), i)]
+)
 def test_nobody_is_stopped_unless_someone_before_him_starts_in_the_same_plan(order: str, seed: int) -> None:
     """And whoever starts would not have fitted, had the stopped jobs stayed: each victim set is needed as a whole."""
     draw = generator(seed)

@@ -93,7 +93,7 @@ def twelve(unit: int = SECOND) -> tuple[list[JobSubmitted], int]:
 @given(nodes=st.sampled_from(((4, 4), (4, 4, 4), (8, 4), (2, 4, 4))), stream=streams())
 @example(nodes=(4, 4), stream=twelve())
 @example(nodes=(4, 4), stream=twelve(100 * SECOND))
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_an_urgent_job_starts_as_if_nobody_of_lower_priority_waited(
     profile: str, nodes: tuple[int, ...], stream: tuple[list[JobSubmitted], int]
 ) -> None:
@@ -106,7 +106,7 @@ def test_an_urgent_job_starts_as_if_nobody_of_lower_priority_waited(
 @pytest.mark.parametrize("profile", KEEPING)
 @given(nodes=st.sampled_from(((4, 4), (4, 4, 4), (8, 4))), stream=streams())
 @example(nodes=(4, 4), stream=twelve(100 * SECOND))
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_nobody_starts_beside_an_urgent_job_to_be_preempted_within_its_hold(
     profile: str, nodes: tuple[int, ...], stream: tuple[list[JobSubmitted], int]
 ) -> None:
@@ -130,7 +130,7 @@ def test_of_several_priorities_each_goes_before_all_lower_ones(profile: str) -> 
 
 @pytest.mark.parametrize("profile", ["kant", "kant-stretch", "kant-turns"])
 @given(began=st.lists(st.integers(0, 200), min_size=2, max_size=2), pods=st.integers(1, 2))
-@settings(max_examples=examples(10), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_an_urgent_job_takes_a_place_as_soon_as_enough_of_those_that_run_have_had_their_minimum(
     profile: str, began: list[int], pods: int
 ) -> None:

@@ -37,7 +37,7 @@ SIMULATIONS = st.sampled_from(
 
 
 @given(workloads(), CHOICES, SIMULATIONS, st.integers(0, 9), st.integers(1, 20) | st.none())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(50))
 def test_no_job_is_lost_and_a_run_repeats_bit_for_bit(
     workload: Workload, choice: Any, simulation: Any, seed: int, minutes: int | None
 ) -> None:
@@ -59,7 +59,7 @@ def test_no_job_is_lost_and_a_run_repeats_bit_for_bit(
 
 
 @given(clusters(), st.lists(jobs("any"), min_size=1, max_size=6), scripts(), CHOICES, st.integers(0, 99))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(50))
 def test_a_script_of_events_leaves_a_state_that_its_events_alone_make_again(
     spec: ClusterSpec, kinds: list[Job], script: list[Step], choice: Any, seed: int
 ) -> None:

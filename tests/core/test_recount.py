@@ -42,7 +42,7 @@ def same(told: RunResult, run: RunResult) -> None:
 
 
 @pytest.mark.parametrize("name", ["kant", "srtf", "faulty", "elastic"])
-@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_journal_tells_what_the_run_left(name: str, seed: int, tmp_path: Path) -> None:
     draw = generator(seed)

@@ -92,7 +92,7 @@ def test_the_victims_are_those_of_the_reference(rights: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["kant", "backfill", "fifo-best-effort", "fifo"])
 @given(seed=SEEDS)
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 def test_shipped_profiles_decide_as_the_reference(name: str, seed: int) -> None:
     """Gangs of one group, so that whether they fit depends on no placement; they go where the plan puts them."""
     hold(watched_run(seed, profile=builtin_profile(name), groups=1))

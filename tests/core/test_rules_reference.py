@@ -181,7 +181,7 @@ class Careful(Harness):
 
 @pytest.mark.parametrize("name", ["kant", "easy", "conservative", "spread"])
 @given(seed=SEEDS)
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_no_start_of_a_shipped_profile_breaks_a_rule(name: str, seed: int) -> None:
     """With reservations, backfilling and preemption, which the reference does not decide under such rules."""
     draw = generator(seed)

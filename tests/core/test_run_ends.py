@@ -122,7 +122,7 @@ def drawn_run(seed: int, profile: Profile, **more: Any) -> tuple[RunResult, byte
 @pytest.mark.parametrize("name", few(PROFILES, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
 @example(seed=131071)  # a promise, then a cycle that decides nothing
-@settings(max_examples=examples(6), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_every_journal_of_a_run_replays_equal(name: str, seed: int) -> None:
     """Over nodes that fail or are to be empty by a time, bookings, quotas, elastic gangs and burst replicas."""
     run, journal = drawn_run(seed, builtin_profile(name))
@@ -155,7 +155,7 @@ def run_of(jobs: Workload, profile: Profile, cluster: ClusterSpec, **more: Any) 
 
 @pytest.mark.parametrize("name", few(PROFILES, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=examples(4), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_a_deadline_after_the_last_job_changes_no_metric(name: str, seed: int) -> None:
     """A node that is drained by a time after the last end counts as one that is drained without a time."""
     draw, profile = generator(seed), builtin_profile(name)
@@ -168,7 +168,7 @@ def test_a_deadline_after_the_last_job_changes_no_metric(name: str, seed: int) -
 
 @pytest.mark.parametrize("name", few(PROFILES, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=examples(4), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_a_booking_after_the_last_job_changes_no_metric(name: str, seed: int) -> None:
     """Every job has a limit, so it is known to end before the booking begins."""
     draw, own = generator(seed), builtin_profile(name)

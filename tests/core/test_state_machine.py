@@ -216,7 +216,7 @@ class Cluster(RuleBasedStateMachine):
 
 TestCluster = Cluster.TestCase
 TestCluster.settings = settings(
-    max_examples=examples(30),
+    max_examples=examples(60),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

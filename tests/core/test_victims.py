@@ -6,14 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 from benchmarks import traces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tests.examples import examples
 
 from kant.cluster import columns as c
@@ -24,19 +23,20 @@ from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import NoFit, Preempt, Start
+from kant.model.event import NodeChanged
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import Allocation, gpu_milli
+from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import HOUR, SECOND
+from kant.placement.draft import Draft
 from kant.placement.placer import Placer
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.preemption import policy
-from kant.queueing.preemption.candidate import Admits, Candidate
-from kant.queueing.preemption.one_node import HeldByNode
-from kant.queueing.preemption.policy import Preemption, candidate
+from kant.queueing.preemption.candidate import Admits, Candidate, Pool
+from kant.queueing.preemption.policy import Preemption
 from kant.queueing.preemption.rules import QuotaRule
-from kant.queueing.preemption.search import choose
+from kant.queueing.preemption.search import choose, search
 from kant.queueing.preemption.shrinking import lost_work, lost_works
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 from kant.testing.builders import make_queue
@@ -81,6 +81,13 @@ class Case:
         assert np.array_equal(trial.table, after)
         assert trial.checkpoint() == len(victims) + 1
         trial.rollback(0)
+        return found
+
+    def search(self, **limits: int) -> tuple[Chosen, bool]:
+        """What `search` answers; the trial is rolled back."""
+        found = search(self.placer, self.shape, self.row, Pool.of(self.candidates), self.cap, **limits)
+        self.placer.trial.rollback(0)
+        assert np.array_equal(self.placer.trial.table, self.table)
         return found
 
     def without(self, victims: Collection[Candidate]) -> Table:
@@ -211,27 +218,12 @@ def test_among_few_candidates_the_victims_are_the_best_of_all_sets(case: Case, s
 @given(cases(most=8, groups=1, pods=1))
 @settings(max_examples=examples(15))
 def test_for_one_pod_the_victims_are_the_cheapest_however_many_there_are_to_choose_from(case: Case) -> None:
-    """Asked of the search among all candidates, and of `HeldByNode`, which knows the rows too."""
-    found, best = case.choose(exact=0), case.optimum()
-    assert (None if found is None else key(found[0])[:4]) == (None if best is None else best[:4])
-    places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), case.cap)
-    assert places is not None and np.array_equal(case.placer.trial.table, case.table)
-    victims = [case.candidates[place] for place in places.tolist()]
-    if best is not None and best[3] and not case.shape.has_affinity:  # where nobody must stop it is not asked
-        assert key(victims) == best
-    elif best is None:
-        assert not victims
-
-
-def held_by_node(case: Case) -> HeldByNode:
-    """What the candidates hold. None but `rank` and who may leave is of one newcomer."""
-    columns = np.array([(who.row, who.cost, who.milli) for who in case.candidates], dtype=np.int64).reshape(-1, 3).T
-    return HeldByNode(columns[0], [who.allocation for who in case.candidates], columns[1], columns[2])
-
-
-def who_may_leave(case: Case) -> tuple[NDArray[np.bool_], Table]:
-    """All of them; and their ranks."""
-    return np.ones(len(case.candidates), dtype=np.bool_), np.array([who.rank[0] for who in case.candidates])
+    """Rows too, unless affinity decides more than the free capacity of one node."""
+    best = case.optimum()
+    found, exact = case.search(exact=0)
+    known = 4 if case.shape.has_affinity else 5
+    assert (None if found is None else key(found[0])[:known]) == (None if best is None else best[:known])
+    assert exact or case.shape.has_affinity
 
 
 @given(cases(groups=1), st.sampled_from((0, 10)))
@@ -251,10 +243,40 @@ def test_of_pods_that_are_alike_the_first_leave_however_many_there_are() -> None
     harness = Harness(make_cluster(0, 0, cpu=100_000), make_profile(placement="worst-fit"), check=False)
     harness.submit(*(make_job(f"j{i}", 0, cpu=1_000) for i in range(200)))
     harness.cycle(0)
-    case = stage(harness, make_job("new", 0, cpu=3_000), prices=[1] * 2 + [0] * 198)
-    places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 0)
-    assert places is not None
-    assert [harness.state.ids[case.candidates[place].row] for place in places.tolist()] == ["j2", "j3", "j4"]
+    case = stage(harness, make_job("new", 0, cpu=3_000), prices=[1] * 2 + [0] * 198, cap=0)
+    assert names(case, case.choose()) == ["j2", "j3", "j4"]
+
+
+def test_of_sets_that_weigh_the_same_on_two_nodes_the_one_with_the_first_row_leaves() -> None:
+    """`j0` and `j3` fill one node, `j1` and `j2` the other."""
+    harness = crowd(0, 0, cpu=2_000)
+    run(harness, *(make_job(f"j{i}", 0, cpu=cpu) for i, cpu in enumerate((1_500, 1_000, 1_000, 500))))
+    case = stage(harness, make_job("new", 0, cpu=2_000), prices=[1] * 4)
+    assert names(case, case.choose(exact=0)) == ["j0", "j3"]
+
+
+@pytest.mark.parametrize("large", [2, 3])
+def test_for_one_pod_the_lowest_rank_that_suffices_leaves_whatever_it_costs(large: int) -> None:
+    """Only nodes from `large` on have four GPUs."""
+    harness = crowd(*(2 if i < large else 4 for i in range(4)))
+    run(harness, *(make_job(f"j{i}", harness.state.cluster.nodes[i].gpus) for i in (3, 2, 1, 0)))
+    case = stage(harness, make_job("new", 4))
+    nodes = [int(who.allocation[0, 0]) for who in case.candidates]
+    case.candidates = [
+        replace(who, rank=(node,), cost=9 - node) for who, node in zip(case.candidates, nodes, strict=True)
+    ]
+    assert [int(who.allocation[0, 0]) for who in (case.choose(exact=0) or ([],))[0]] == [large]
+    case.cap = 3_999
+    assert case.search(exact=0) == (None, True)
+
+
+def test_who_holds_nothing_on_the_nodes_of_the_newcomer_is_no_candidate() -> None:
+    harness = run(crowd(1, 1), make_job("there"), make_job("here"))
+    (node,) = harness.nodes_of("there")
+    harness.happen(NodeChanged(0, node, NodeStatus.CORDONED))
+    case = stage(harness, make_job("new"), prices=[9, 1])
+    for exact in (0, 10):
+        assert names(case, case.choose(exact=exact)) == ["here"]
 
 
 def test_pods_that_are_alike_on_a_node_differ_where_only_one_of_them_counts_towards_the_cap() -> None:
@@ -262,20 +284,19 @@ def test_pods_that_are_alike_on_a_node_differ_where_only_one_of_them_counts_towa
     harness = Harness(make_cluster(0, cpu=3_000), make_profile(), check=False)
     harness.submit(*(make_job(f"j{i}", 0, cpu=1_000) for i in range(3)))
     harness.cycle(0)
-    case = stage(harness, make_job("new", 0, cpu=2_000))
-    case.candidates = [replace(who, milli=1_000) for who in case.candidates]
-    passed = np.array([False, False, True])
-    places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 1_000, passed)
-    assert places is not None and places.tolist() == [0, 2]
+    case = stage(harness, make_job("new", 0, cpu=2_000), cap=1_000)
+    case.candidates = [replace(who, milli=1_000, passed=i == 2) for i, who in enumerate(case.candidates)]
+    assert names(case, case.choose(exact=0)) == ["j0", "j2"]
 
 
-def test_where_one_node_has_too_many_sets_to_look_at_the_best_is_not_known() -> None:
+def test_where_one_node_has_too_many_sets_to_look_at_a_good_one_is_found() -> None:
     harness = Harness(make_cluster(0, cpu=300_000), make_profile(), check=False)
     sizes = [int(size) for size in generator(0).integers(5_000, 15_000, 24)]
     harness.submit(*(make_job(f"j{i}", 0, cpu=size) for i, size in enumerate(sizes)))
     harness.cycle(0)
-    case = stage(harness, make_job("new", 0, cpu=150_000), prices=sizes)
-    assert held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 0) is None
+    case = stage(harness, make_job("new", 0, cpu=150_000), prices=sizes, cap=0)
+    found, exact = case.search()
+    assert found is not None and not exact and case.fits(found[0])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -283,31 +304,30 @@ def test_a_preemptor_of_one_pod_makes_candidates_of_its_victims_alone(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 120 pods of lower priority. The search among all of them finds victims that are no better."""
-    draw, made, keys = generator(seed), list[Candidate](), list[tuple[object, ...]]()
+    draw, made, keys = generator(seed), list[Candidate](), list[Key]()
     cpus = [int(cpu) for cpu in draw.choice([500, 900, 1_300], 160)]
+    make = Pool.__getitem__
 
-    def remember(*given: Any) -> Candidate:
-        made.append(candidate(*given))
+    def remember(pool: Pool, place: int) -> Candidate:
+        made.append(make(pool, place))
         return made[-1]
 
-    monkeypatch.setattr(policy, "candidate", remember)
+    monkeypatch.setattr(Pool, "__getitem__", remember)
     for among_all in (False, True):
         if among_all:
-            monkeypatch.setattr(policy, "on_one_node", lambda *_: None)
+            monkeypatch.setattr(Draft, "on_one_node", lambda *_: None)
         profile = make_profile("fifo", "backfill", preemption=Preemption(min_run_s=0))
         harness = Harness(make_cluster(*[0] * 30, cpu=4_000), profile, check=False)
         harness.submit(*(make_job(f"j{i}", 0, cpu=cpu, priority=i % 3) for i, cpu in enumerate(cpus)))
         harness.cycle(0)
-        running = len(harness.running())
-        assert running > 100
+        assert len(harness.running()) > 100
         harness.submit(make_job("new", 0, cpu=3_000, priority=9))
         made.clear()
         plan = harness.cycle(HOUR)
         gone = {each.job for each in plan.decisions if isinstance(each, Preempt)}
         assert gone and any(isinstance(each, Start) and each.job == "new" for each in plan.decisions)
-        assert len(made) == (running if among_all else len(gone))
-        victims = [who for who in made if harness.state.ids[who.row] in gone]
-        keys.append(key(victims))
+        assert {harness.state.ids[who.row] for who in made} == gone and len(made) == len(gone)
+        keys.append(key(made))
     assert keys[0] <= keys[1]
     assert keys[0][:4] == keys[1][:4]
 

@@ -7,17 +7,21 @@ what the router knows when a request comes does not depend on how fast the machi
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+from tests.kube.processes import Forked
 from tests.patience import PATIENCE_S
 
+from kant.cli.app import run
 from kant.gateway.backend import Limits
 from kant.gateway.backends import Source
 from kant.gateway.dispatch import Dispatcher
@@ -45,13 +49,13 @@ FLAGS = ("--blocks", "60", "--max-seqs", "8", "--max-tokens", "256", "--no-prefi
 class Mock:
     """A mock engine that runs in a process of its own."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     url: str
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        if self.process.stdout is not None:
+        if isinstance(self.process, subprocess.Popen) and self.process.stdout is not None:
             self.process.stdout.close()
 
 
@@ -62,17 +66,18 @@ def start(*verb: str) -> Mock:
     return Mock(process, process.stdout.readline().split()[0])
 
 
-def start_mocks(count: int, *flags: str) -> list[Mock]:
-    """So many conducted engines, all started before the first is waited for."""
-    processes = [
-        subprocess.Popen(
-            [*KANT, "serve", "mock", "--conducted", *FLAGS, *flags, "--listen", "127.0.0.1:0"],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(count)
-    ]
-    return [Mock(p, p.stdout.readline().split()[0]) for p in processes if p.stdout is not None]
+def start_mocks(count: int, flags: Sequence[str] = FLAGS) -> list[Mock]:
+    """So many conducted engines, forked from the tests: a new interpreter loads Kant for a second of CPU."""
+    return [fork_mock(flags) for _ in range(count)]
+
+
+def fork_mock(flags: Sequence[str]) -> Mock:
+    reading, writing = os.pipe()
+    command = ["serve", "mock", "--conducted", *flags, "--listen", "127.0.0.1:0"]
+    process = Forked(partial(run, command), Path(f"/dev/fd/{writing}"))
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        return Mock(process, said.readline().split()[0])
 
 
 def dispatcher(

@@ -242,9 +242,10 @@ def test_a_tenant_never_has_more_than_its_limits(
 def test_tenants_are_known_by_their_keys(tmp_path: Path) -> None:
     path = tmp_path / "tenants.toml"
     key = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
-    path.write_text(f'[default]\nin_flight = 2\n[tenants.lab]\nkey_sha256 = "{key}"\nrequests_per_s = 5.0\n')
+    path.write_text(f'[default]\nin_flight = 2\n[tenants.lab]\nkey_sha256 = "{key.upper()}"\nrequests_per_s = 5.0\n')
     tenants = read_tenants(path)
-    assert tenants.of("Bearer password").name == "lab"
+    assert (tenants.of("Bearer password").name, tenants.of("Bearer password").burst) == ("lab", 5.0)
+    assert (tenants.of("").in_flight, tenants.of("").burst) == (2, 1.0)
     assert tenants.of("Bearer \udcff").name == tenants.of("").name == "default"
     with pytest.raises(RefusedError, match="expected a bearer token"):
         Tenants(tenants.by_digest, None).of("bearer guess")
@@ -257,6 +258,10 @@ def test_tenants_are_known_by_their_keys(tmp_path: Path) -> None:
         ("[team]", "team"),
         ("tenants = 3", "tenants"),
         ("[tenants.a]", "tenants, a: expected the key key_sha256"),
+        (
+            "".join(f'[tenants.{name}]\nkey_sha256 = "{key}"\n' for name, key in (("a", "b" * 64), ("b", "B" * 64))),
+            "tenants, b, key_sha256: expected a key that no other tenant has",
+        ),
         ("[default]\nin_flight = 0", "default, in_flight"),
         ("[default]\nspeed = 1", "default: expected only the keys"),
         ("default = 1", "default"),

@@ -13,6 +13,7 @@ from tests.gateway.rig import dispatcher
 from tests.gateway.test_dispatch import come
 from tests.patience import PATIENCE_S
 
+from kant.cli.serve_route import RouterOptions, _gossiping
 from kant.gateway import gossip
 from kant.gateway.backends import Backends
 from kant.gateway.dispatch import Dispatcher
@@ -132,3 +133,9 @@ def test_what_no_peer_says_is_ignored(data: bytes) -> None:
     assert seen(chosen) == before and not one.latest
     one.datagram_received(good, ("10.0.0.1", 9003))
     assert seen(chosen)["http://a"] == (1, 2, 3)
+
+
+@pytest.mark.parametrize("options", [RouterOptions(gossip="127.0.0.1:9003"), RouterOptions(peers="127.0.0.1:9003")])
+def test_where_others_are_heard_and_who_they_are_go_together(options: RouterOptions) -> None:
+    with pytest.raises(InputError, match="--gossip and --peers: expected both, or none"):
+        _gossiping(options)

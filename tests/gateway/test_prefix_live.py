@@ -11,7 +11,7 @@ import aiohttp
 import grpc
 import numpy as np
 import pytest
-from tests.gateway.rig import SETTINGS, Conductor, Mock, dispatcher, routing, start
+from tests.gateway.rig import SETTINGS, Conductor, Mock, dispatcher, routing, start_mocks
 from tests.gateway.test_picker import ENDPOINTS, URLS, Envoy, destination, picked
 
 from kant.gateway.ask import read_ask
@@ -28,7 +28,7 @@ FLAGS = ("--blocks", "400", "--max-seqs", "8", "--max-tokens", "256")
 
 @pytest.fixture(scope="module")
 def mocks() -> Iterator[list[Mock]]:
-    started = [start("mock", "--conducted", *FLAGS) for _ in range(2)]
+    started = start_mocks(2, FLAGS)
     yield started
     for mock in started:
         mock.kill()

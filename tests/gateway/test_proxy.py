@@ -301,6 +301,7 @@ def test_backends_come_and_go_and_who_goes_ends_what_it_has(mocks: list[Mock]) -
             await conductor.settle(lambda: chosen.held)
             source.tell({two: True})  # and its address is gone
             assert [(b.url, b.leaving, len(b.rows)) for b in chosen.backends] == [(one, True, 1), (two, False, 1)]
+            assert b'in_flight{backend="0"} 1.0' in server.proxy.meters.text(chosen)
             await conductor.clock(one, until=100.0)
             await waits
             assert early.tokens == 5 and early.finished and chosen.held  # its place is nobody's any more

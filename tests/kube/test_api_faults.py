@@ -1,6 +1,6 @@
 """Kant behind a proxy that loses, delays, doubles and refuses requests and replies, and breaks watches.
 
-KANT_FAULT_SEEDS=1,2,3 has other faults (1); each run goes on until it has seen KANT_FAULT_REQUESTS requests (1000).
+KANT_FAULT_SEEDS=1,2,3 has other faults (1); each run goes on until it has seen KANT_FAULT_REQUESTS requests (600).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.kube.running import kant
 from tests.kube.terms import Terms
 
 SEEDS = [int(seed) for seed in os.environ.get("KANT_FAULT_SEEDS", "1").split(",")]
-REQUESTS = int(os.environ.get("KANT_FAULT_REQUESTS", "1000"))
+REQUESTS = int(os.environ.get("KANT_FAULT_REQUESTS", "600"))
 WAVE = 250
 """Pods."""
 RECOVERY_S = 3.0

@@ -95,7 +95,7 @@ async def test_nodes_come_go_and_change_in_a_burst_and_nothing_is_bound_twice(ap
     await api.create_all([make_node(f"n{i}") for i in range(20)])
     async with FakeKubelet(api), ReplicaController(api) as jobs, Auditor(api) as auditor, Terms(api) as terms:  # noqa: SIM117
         async with kant(plane) as driver:
-            for step in range(5):
+            for step in range(3):
                 sizes = [1, 8, 32, 4, 1, 1, 8, 4]
                 wave = [make_gang(f"gang-{step}-{i}", size, run_s=1.0) for i, size in enumerate(sizes)]
                 arriving = asyncio.create_task(jobs.run([pod for gang in wave for pod in gang]))

@@ -30,7 +30,7 @@ from kant.kube.follow.mirror import is_over
 from kant.kube.lead.driver import KubeDriver
 
 SEEDS = [int(seed) for seed in os.environ.get("KANT_LOST_SEEDS", "1").split(",")]
-PODS, NODES, LOSSES = 300, 16, 12
+PODS, NODES, LOSSES = 200, 16, 12
 RECOVERY_S, STALENESS_S = 3.0, 5.0
 
 

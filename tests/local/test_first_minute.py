@@ -19,7 +19,7 @@ class Compiling(Up):
     def __init__(self, home: Path) -> None:
         gate = self.gate = home.with_name("compiled")
 
-        def wait(profile: object) -> None:
+        def wait(profile: object, ahead: bool = False) -> None:
             while not gate.exists():
                 time.sleep(0.01)
 

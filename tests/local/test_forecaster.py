@@ -25,14 +25,14 @@ async def test_it_says_what_is_said_here_and_another_takes_its_place() -> None:
     assert here.jobs["waits"].start.p50 == HOUR
     there = ForecastProcess()
     assert await there(moment) == here
-    first = there._side._child
-    assert first is not None and await there(moment) == here and there._side._child is first, "one for all"
+    first = there._child
+    assert first is not None and await there(moment) == here and there._child is first, "one for all"
     first.kill()
     await first.wait()
-    assert await there(moment) == here and there._side._child is not first
+    assert await there(moment) == here and there._child is not first
     await there.close()
     for program, longest in (("import time; time.sleep(60)", 0.3), ("raise MemoryError", 60.0)):
         broken = ForecastProcess((sys.executable, "-c", program), longest)
         with pytest.raises(InputError, match="a process that answers"):
             await broken(moment)
-        assert broken._side._child is None
+        assert broken._child is None

@@ -18,8 +18,9 @@ from tests.examples import examples
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
-from kant.cli.job_table import COLUMNS, _ranges, show_jobs
+from kant.cli.job_table import COLUMNS, show_jobs
 from kant.cli.output import start_of_last
+from kant.cli.plain import ranges
 
 
 @pytest.fixture(scope="module")
@@ -128,13 +129,12 @@ def test_the_last_lines_are_those_that_python_counts(text: bytes, lines: int) ->
 @given(st.sets(st.integers(0, 40), min_size=1))
 @settings(max_examples=examples(100))
 def test_ranges_of_gpus_say_the_same_indices(indices: set[int]) -> None:
-    text = _ranges(",".join(map(str, sorted(indices))))
+    text = ranges(sorted(indices))
     again: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         again |= set(range(int(first), int(last or first) + 1))
     assert again == indices
-    assert _ranges("8 GPUs") == "8 GPUs"
 
 
 def test_every_column_has_something_to_say_of_a_job_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
+from kant.cli.slurm import _asked
+from kant.cli.srun import SrunUsageError
 from kant.local.slurm import NAMES, _of_array
 
 
@@ -118,3 +120,9 @@ def test_no_other_job_has_them(kant: Up, tmp_path: Path, monkeypatch: pytest.Mon
     asked = verb("submit", "--slurm", "--home", kant.home, "--", "env")
     assert kant.over(asked.out.strip()) == ["finished"]
     assert variables(kant.log(asked.out.strip()))["SLURM_JOB_NAME"] == "env"
+
+
+def test_what_is_no_option_of_srun_is_refused() -> None:
+    assert _asked(["-n", "4"])[-2:] == ["--tasks", "4"]
+    with pytest.raises(SrunUsageError, match="4: expected an option"):
+        _asked(["-n2", "4"])

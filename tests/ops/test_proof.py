@@ -8,6 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -118,7 +119,7 @@ def same_by_replay(own: Desk) -> Any:
 @given(junk=JSON)
 @example(junk={"\n": None})
 def test_junk_is_refused_in_one_sentence_and_changes_nothing(junk: Any) -> None:
-    own = JUNK_DESK
+    own = junk_desk()
     before = own.world.view().version
     for act in (own.plan, own.submit, lambda given: own.plan([given]), lambda given: own.apply(str(given), str(given))):
         with pytest.raises(InputError) as error:
@@ -127,7 +128,9 @@ def test_junk_is_refused_in_one_sentence_and_changes_nothing(junk: Any) -> None:
     assert own.world.view().version == before
 
 
-JUNK_DESK = desk()
+@cache
+def junk_desk() -> Desk:
+    return desk()
 
 
 @settings(max_examples=examples(15))
@@ -138,7 +141,7 @@ def test_junk_by_mcp_is_an_error_of_the_caller(given_: dict[str, Any]) -> None:
 
     from kant.ops.mcp_server import make_server
 
-    own = JUNK_DESK
+    own = junk_desk()
     before = own.world.view().version
 
     async def talk() -> None:

@@ -65,9 +65,9 @@ def all_plans(instance: Instance) -> Iterator[Starts]:
             yield starts
 
 
-def peaks_by_tick(instance: Instance, starts: Starts) -> dict[str, int]:
+def peaks_by_tick(instance: Instance, starts: Starts, ticks: range | None = None) -> dict[str, int]:
     """Tick by tick, unlike anything in the planner."""
-    last = max(process.deadline for process in instance.processes)
+    ticks = ticks or range(max(process.deadline for process in instance.processes))
     return {
         resource.name: max(
             sum(
@@ -76,7 +76,7 @@ def peaks_by_tick(instance: Instance, starts: Starts) -> dict[str, int]:
                 for task in process.tasks
                 if starts[process.id, task.id] <= tick < starts[process.id, task.id] + task.duration
             )
-            for tick in range(last)
+            for tick in ticks
         )
         for resource in instance.resources
     }
@@ -90,6 +90,13 @@ def test_a_small_plan_is_the_best_of_all(instance: Instance) -> None:
     assert found.peaks == peaks_by_tick(instance, found.starts) == peaks(instance, found.starts)
     costs = [cost_of(instance, peaks_by_tick(instance, starts)) for starts in all_plans(instance)]
     assert found.cost == cost_of(instance, found.peaks) == found.bound == min(costs)
+
+
+@given(instances(), st.integers(0, 6), st.integers(1, 6))
+@settings(max_examples=examples(40))
+def test_peaks_of_a_day_are_those_of_its_ticks(instance: Instance, begin: int, day: int) -> None:
+    starts = plan(instance, rounds=1).starts
+    assert peaks(instance, starts, begin, begin + day) == peaks_by_tick(instance, starts, range(begin, begin + day))
 
 
 @given(instances())

@@ -26,6 +26,13 @@ def disturbed(problem: Problem, found: Assignment) -> int:
     return sum(1 for old, new in zip(problem.current, found, strict=True) if old >= 0 and old != new)
 
 
+def test_a_node_that_is_exactly_full_is_not_overfull() -> None:
+    pods = (PackingPod("runs", {"gpu": 3}, node="n"), PackingPod("fits", {"gpu": 1}), PackingPod("more", {"gpu": 2}))
+    problem = Problem(PackingInstance((PackingNode("n", {"gpu": 4}),), pods))
+    assert problem.violations((0, 0, -1)) == []
+    assert problem.violations((0, -1, 0)) == ["node n is overfull"]
+
+
 @given(instances())
 @settings(max_examples=examples(60), deadline=None)
 def test_the_portfolio_finds_and_proves_the_best_of_all_assignments(instance: PackingInstance) -> None:

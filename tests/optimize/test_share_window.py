@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import DataFile
-from tests.examples import examples
+from tests.examples import examples, part
 
 from kant.model.adaptive import AdaptiveJob, EpochRun, plain_job
 from kant.optimize.share.policies import POLICIES
@@ -106,7 +106,7 @@ def test_shockwave_ends_early_and_is_fair_at_once(policy: str, data_file: DataFi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("gpus", "jobs", "interval"), [(32, 120, 40.0), (64, 220, 25.0)])
+@pytest.mark.parametrize(("gpus", "jobs", "interval"), part([(32, 120, 40.0), (64, 220, 25.0)], 0))
 def test_it_is_so_on_drawn_traces(gpus: int, jobs: int, interval: float) -> None:
     drawn = draw_trace(jobs, interval, 11)
     found, rival = (simulate(drawn, gpus, POLICIES[name]) for name in ("shockwave-greedy", "gandiva-fair"))

@@ -29,14 +29,15 @@ def cases(draw: st.DrawFn, **fixed: object) -> Case:
         "prefix_cache": draw(st.booleans()),
         "policy": draw(st.sampled_from(["fcfs", "priority"])),
         "async_scheduling": draw(st.booleans()),
+        "sliding_windows": draw(st.sampled_from([(0,), (0,), (5,), (0, 3), (9, 0), (0, 2, 7), (4, 9)])),
     }
     settings = EngineSettings(LATENCY, blocks, block, **{**options, **fixed})  # type: ignore[arg-type]
-    requests = []
+    requests, longest = [], min(settings.tokens, 640)
     now = 0.0
     for i in range(draw(st.integers(1, 14))):
         now += draw(st.sampled_from([0.0, 0.001, 0.05, 0.4]))
-        prompt = draw(st.integers(1, settings.tokens))
-        output = draw(st.integers(1, min(settings.tokens - prompt + 1, 60)))
+        prompt = draw(st.integers(1, longest))
+        output = draw(st.integers(1, min(longest - prompt + 1, 60)))
         alike = draw(st.integers(0, prompt // block))
         group = 1000 * draw(st.integers(0, 1))
         contents = [group + k for k in range(alike)]

@@ -32,7 +32,7 @@ class Request:
     placeholders: int = 0
     in_flight: int = 0
     stale: int = 0
-    blocks: list[Block] = field(default_factory=list)
+    tables: list[list[Block | None]] = field(default_factory=list)
     hashed: int = 0
     first: float | None = None
     finish: float | None = None
@@ -43,13 +43,17 @@ class Request:
     def tokens(self) -> int:
         return self.prompt + self.done
 
-    def content(self, k: int) -> object:
-        return ("shared", self.contents[k]) if k < len(self.contents) else (self.id, k)
+    def content(self, group: int, k: int) -> object:
+        return (group, "shared", self.contents[k]) if k < len(self.contents) else (group, self.id, k)
+
+    @property
+    def held(self) -> int:
+        return len(self.tables[0])
 
 
 @dataclass
 class Batch:
-    requests: list[Request]
+    plan: dict[Request, int]
     samples: set[Request]
     end: float
 
@@ -72,23 +76,16 @@ class Pool:
             block.users = 1
         return taken
 
-    def give_back(self, blocks: list[Block]) -> None:
+    def give_back(self, blocks: list[Block | None]) -> None:
         soon, late = [], []
         for block in reversed(blocks):
+            if block is None:
+                continue
             block.users -= 1
             if block.users == 0:
                 (late if self.caching and block.content is not None else soon).append(block)
         self.free.extendleft(reversed(soon))
         self.free.extend(late)
-
-    def hits(self, request: Request, block_size: int) -> list[Block]:
-        found: list[Block] = []
-        for k in range((request.tokens - 1) // block_size if self.caching else 0):
-            same = self.known.get(request.content(k))
-            if not same:
-                break
-            found.append(same[0])
-        return found
 
 
 class NaiveEngine:
@@ -106,21 +103,54 @@ class NaiveEngine:
     def needed(self, tokens: int) -> int:
         return -(-tokens // self.s.block_size)
 
+    def hits(self, request: Request) -> tuple[int, list[list[Block | None]]]:
+        """The longest prefix of which every group has what the next token attends to: whatever is tried, the longest
+        first."""
+        count = (request.tokens - 1) // self.s.block_size if self.pool.caching else 0
+        while True:
+            tables: list[list[Block | None]] = []
+            for group, window in enumerate(self.s.sliding_windows):
+                gone = max(count * self.s.block_size - window + 1, 0) // self.s.block_size if window else 0
+                same = [self.pool.known.get(request.content(group, k)) for k in range(gone, count)]
+                tables.append([None] * gone + [blocks[0] if blocks else None for blocks in same])
+                if not all(same):
+                    break
+            else:
+                return count, tables
+            count -= 1
+
+    def slide(self, request: Request, computed: int) -> None:
+        for table, window in zip(request.tables, self.s.sliding_windows, strict=True):
+            gone = min((computed - window + 1) // self.s.block_size, len(table)) if window else 0
+            self.pool.give_back(table[: max(gone, 0)])
+            table[: max(gone, 0)] = [None] * max(gone, 0)
+
+    def cap(self, window: int) -> int:
+        flying = (2 if self.s.async_scheduling else 1) * self.s.max_num_batched_tokens
+        return self.needed(window - 1 + flying) + 1 if window else self.s.num_blocks
+
     def grow(self, request: Request, tokens: int) -> None:
-        request.blocks += self.pool.take(max(self.needed(tokens) - len(request.blocks), 0))
+        for table in request.tables:
+            table += self.pool.take(max(self.needed(tokens) - len(table), 0))
         self.know(request, min(tokens, request.tokens))
 
     def know(self, request: Request, tokens: int) -> None:
         if self.pool.caching:
-            for k in range(request.hashed, tokens // self.s.block_size):
-                block = request.blocks[k]
-                block.content = request.content(k)
-                self.pool.known.setdefault(block.content, []).append(block)
+            for group, table in enumerate(request.tables):
+                for k in range(request.hashed, tokens // self.s.block_size):
+                    if (block := table[k]) is not None:
+                        block.content = request.content(group, k)
+                        self.pool.known.setdefault(block.content, []).append(block)
             request.hashed = max(request.hashed, tokens // self.s.block_size)
 
+    def free(self, request: Request) -> None:
+        for table in request.tables:
+            self.pool.give_back(table)
+        request.tables = []
+
     def preempt(self, request: Request) -> None:
-        self.pool.give_back(request.blocks)
-        request.blocks, request.hashed, request.computed = [], 0, 0
+        self.free(request)
+        request.hashed = request.computed = 0
         request.placeholders, request.stale = 0, request.in_flight
         request.preempted += 1
         self.preemptions += 1
@@ -137,7 +167,9 @@ class NaiveEngine:
                 continue
             count = min(request.tokens + request.placeholders - request.computed, budget)
             lost = False
-            while self.needed(request.computed + count) - len(request.blocks) > len(self.pool.free):
+            self.slide(request, request.computed - request.in_flight)
+            wanted = (self.needed(request.computed + count) - request.held) * len(self.s.sliding_windows)
+            while wanted > len(self.pool.free):
                 if self.s.policy == "priority":
                     loser = max(self.running, key=lambda r: (r.priority, r.arrival))
                 else:
@@ -161,21 +193,26 @@ class NaiveEngine:
         while not preempted and budget > 0 and self.waiting and len(self.running) < self.s.max_num_seqs:
             request = self.waiting[0]
             assert not request.stale
-            hits = self.pool.hits(request, self.s.block_size)
-            idle = sum(block.users == 0 for block in hits)
-            if self.needed(request.tokens) - len(hits) + idle > len(self.pool.free):
+            hits, tables = self.hits(request)
+            found = [block for table in tables for block in table if block is not None]
+            idle = sum(block.users == 0 for block in found)
+            count = min(request.tokens - hits * self.s.block_size, budget)
+            now = (self.needed(hits * self.s.block_size + count) - hits) * len(tables)
+            whole = sum(
+                max(min(self.needed(request.tokens), self.cap(window)) - hits, 0) for window in self.s.sliding_windows
+            )
+            if max(now, whole) + idle > len(self.pool.free):
                 break
             self.waiting.pop(0)
             self.running.append(request)
-            for block in hits:
+            for block in found:
                 if block.users == 0:
                     self.pool.free.remove(block)
                 block.users += 1
-            request.blocks, request.hashed = list(hits), len(hits)
-            request.computed = len(hits) * self.s.block_size
+            request.tables, request.hashed = tables, hits
+            request.computed = hits * self.s.block_size
             if request.cached is None:
                 request.cached = request.computed
-            count = min(request.tokens - request.computed, budget)
             self.grow(request, request.computed + count)
             plan[request] = count
             budget -= count
@@ -191,7 +228,7 @@ class NaiveEngine:
             else:
                 chunks += count * (request.computed + count / 2)
             request.computed += count
-            request.in_flight += 1
+            request.in_flight += count
             if request.computed == request.tokens + request.placeholders:
                 samples.add(request)
                 request.placeholders += self.s.async_scheduling
@@ -199,14 +236,14 @@ class NaiveEngine:
             self.free_at = max(self.free_at, now)
             self.free_at += self.s.latency.step_ms(sum(plan.values()), decode, chunks) / 1e3
             self.steps += 1
-        return Batch(list(plan), samples, self.free_at if plan else now)
+        return Batch(plan, samples, self.free_at if plan else now)
 
     def end(self, batch: Batch) -> None:
         """Learn what a step has output."""
-        for request in batch.requests:
-            request.in_flight -= 1
+        for request, count in batch.plan.items():
+            request.in_flight -= count
             stale = request.stale > 0
-            request.stale -= stale
+            request.stale -= count if stale else 0
             if request.finish is not None or request not in batch.samples:
                 continue
             request.done += 1
@@ -216,8 +253,7 @@ class NaiveEngine:
                 self.know(request, request.computed - request.placeholders)
             if request.done == request.output:
                 request.finish = batch.end
-                self.pool.give_back(request.blocks)
-                request.blocks = []
+                self.free(request)
                 (self.waiting if stale else self.running).remove(request)
 
 

@@ -152,7 +152,7 @@ def test_the_commands_say_what_the_functions_find(tmp_path: Path) -> None:
     file = tmp_path / "requests.csv"
     kant("serve", "generate", "sharegpt", "--out", file, "--requests", "50")
     words = ("--mix", file, "--router", "shortest-queue", "--json")
-    found = kant("serve", "capacity", "--replicas", "1,2", "--requests", "500", *words).json()
+    found = kant("serve", "capacity", "--replicas", "1,2", "--requests", "200", *words).json()
     assert [row["replicas"] for row in found["capacity"]] == [1, 2] and found["mix"] == "requests.csv"
     assert found["capacity"][1]["requests_per_s"] > found["capacity"][0]["requests_per_s"] > 0
     lost = kant("serve", "removal", "--replicas", "2", "--rate", "2", "--seconds", "10", "--kill", *words).json()

@@ -34,6 +34,7 @@ def test_it_decides_as_vllm_written_in_plain_objects_does(case: Case) -> None:
 def test_the_compiled_kernel_does_as_the_plain_one(case: Case) -> None:
     compiled = engine_of(case)
     name = "run_ahead" if case.settings.async_scheduling else "run"
+    name = "run_any" if any(case.settings.sliding_windows) else name
     run = getattr(kernel, name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, name, getattr(run, "py_func", run))
@@ -56,13 +57,15 @@ def check(engine: Engine) -> None:
         row = engine.requests[r]
         assert row[c.DONE] < row[c.OUTPUT]
         assert row[c.COMPUTED] <= row[c.HELD] * engine.settings.block_size
-    held = engine.requests[running, c.HELD]
+    groups = len(engine.settings.sliding_windows)
+    held, gone = engine.requests[running, c.HELD], engine.requests[running, c.GONE :]
     if not engine.settings.prefix_cache:
-        assert held.sum() + engine.state[c.FREE] == engine.limits[c.USABLE]
+        assert held.sum() * groups - gone.sum() + engine.state[c.FREE] == engine.limits[c.USABLE]
         return
     users = np.zeros(len(engine.blocks), dtype=np.int64)
-    for r, count in zip(running, held, strict=True):
-        users[engine.held[engine.requests[r, c.BLOCK_ROW], :count]] += 1
+    for r, count, firsts in zip(running, held, gone, strict=True):
+        for group, first in enumerate(firsts):
+            users[engine.held[engine.requests[r, c.BLOCK_ROW] * groups + group, first:count]] += 1
     assert (users == engine.blocks[:, c.USERS]).all()
     free, b = [], engine.state[c.HEAD]
     while b >= 0:
@@ -94,6 +97,20 @@ def test_drafts_that_are_all_accepted_save_steps_and_rejected_ones_save_none(ahe
         assert (engine.requests[r, c.DONE], engine.state[c.STEPS]) == (10, steps)
 
 
+def test_the_longest_request_of_groups_is_the_longest_that_ever_ends() -> None:
+    """A window of 5 beside full attention, four tokens a step: blocks of both, but at most three of the window's."""
+    settings = EngineSettings(LATENCY, 20, 4, 1, 4, sliding_windows=(0, 5))
+    assert settings.caps[1] == 3 and settings.tokens == (19 - 3) * 4
+    assert EngineSettings(LATENCY, 20, 4, sliding_windows=(0, 0)).tokens == 9 * 4
+    engine = Engine(settings)
+    engine.add(0.0, settings.tokens - 20, 21)
+    engine.run()
+    assert engine.requests[0, c.DONE] == 21 and engine.state[c.PREEMPTIONS] == 0
+    assert engine.state[c.MOST_HELD] in (18, 19)
+    with pytest.raises(InputError, match="at most 64 tokens"):
+        engine.add(0.0, settings.tokens, 2)
+
+
 def test_a_block_that_the_last_token_fills_is_cached() -> None:
     """Nothing is planned after the last token, so the end of the step has to remember the block."""
     engine = Engine(EngineSettings(LATENCY, 9, 4, prefix_cache=True, async_scheduling=True))
@@ -119,7 +136,8 @@ def test_a_prompt_of_one_token_is_padded_beside_those_that_decode() -> None:
 
 @given(cases(async_scheduling=True), st.integers(1, 4), st.floats(0, 1), st.booleans())
 def test_speculation_keeps_every_invariant_and_loses_nobody(case: Case, drafts: int, rate: float, ahead: bool) -> None:
-    blocks = case.settings.num_blocks + 3 * drafts // case.settings.block_size + 1
+    more = (3 * drafts // case.settings.block_size + 1) * len(case.settings.sliding_windows)
+    blocks = case.settings.num_blocks + more
     settings = replace(case.settings, num_blocks=blocks, async_scheduling=ahead)
     engine = Engine(replace(settings, num_speculative_tokens=drafts, acceptance=rate))
     for request in case.requests:
@@ -129,6 +147,42 @@ def test_speculation_keeps_every_invariant_and_loses_nobody(case: Case, drafts: 
     assert sorted(engine.take_ended()) == list(range(len(case.requests)))
     assert (engine.requests[: engine.count, c.DONE] == engine.requests[: engine.count, c.OUTPUT]).all()
     assert engine.state[c.FREE] == engine.limits[c.USABLE]
+
+
+@given(cases(sliding_windows=(0,)), st.data())
+def test_kv_from_elsewhere_holds_blocks_and_no_seat_and_loses_nobody(case: Case, data: st.DataObject) -> None:
+    """Prompts whose KV comes by a connector wait for it, and need a step of their last token alone."""
+    engine = Engine(replace(case.settings, kv_connector=True), 2)
+    took = [data.draw(st.sampled_from([None, 0.0, 0.03, 0.7])) for _ in case.requests]
+    for request, remote_s in zip(case.requests, took, strict=True):
+        engine.run(request.arrival)
+        assert engine.state[c.RUNS] <= case.settings.max_num_seqs
+        assert 0 <= engine.state[c.FREE] <= engine.limits[c.USABLE]
+        engine.add(
+            request.arrival, request.prompt, request.output, request.priority, request.contents, remote_s=remote_s
+        )
+    engine.run()
+    assert sorted(engine.take_ended()) == list(range(len(case.requests)))
+    assert engine.state[c.FREE] == engine.limits[c.USABLE] and engine.state[c.LOADS] == 0
+    for r, (request, remote_s) in enumerate(zip(case.requests, took, strict=True)):
+        if remote_s is not None:
+            assert engine.requests[r, c.CACHED] == request.prompt - 1
+            assert engine.times[r, c.FIRST] > request.arrival + remote_s
+    with pytest.raises(InputError, match="kv_connector: expected no swap"):
+        replace(case.settings, kv_connector=True, swap=True)
+
+
+def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> None:
+    """Ten seconds for the KV, meanwhile another decodes; nobody may leave whose KV is on its way."""
+    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_connector=True, async_scheduling=True))
+    engine.add(0.0, 30, 40)
+    r = engine.add(0.0, 100, 2, remote_s=10.0)
+    engine.run(5.0)
+    assert engine.requests[r, c.STATE] == c.LOADING and not engine.withdraw(r)
+    assert engine.state[c.RUNS] == 0 and engine.next_event == 10.0
+    assert engine.state[c.FREE] == 19 - 7
+    engine.run()
+    assert engine.times[r, c.FIRST] == pytest.approx(10.0 + LATENCY.step_ms(1, 0, 99.5) / 1e3)
 
 
 @given(cases(async_scheduling=True), st.data())
@@ -154,7 +208,7 @@ def test_kv_seats_and_tokens_are_kept_at_every_step_and_nobody_is_lost(
 ) -> None:
     settings = EngineSettings(**{
         **{name: getattr(case.settings, name) for name in EngineSettings.__slots__},
-        "preemptive": preemptive, "swap": swap,
+        "preemptive": preemptive, "swap": swap and not any(case.settings.sliding_windows),
     })  # fmt: skip
     engine = Engine(settings)
     coming = list(reversed(case.requests))
@@ -189,7 +243,7 @@ def test_first_come_is_the_same_under_other_names_and_priorities(case: Case, shi
     assert np.array_equal(before.times[:, c.FINISH], after.times[:, c.FINISH], equal_nan=True)
 
 
-@given(cases(max_num_seqs=4))
+@given(cases(max_num_seqs=4, sliding_windows=(0,)))
 def test_a_priority_that_preempts_lets_the_best_run_as_if_it_were_alone(case: Case) -> None:
     """Of the best priority one request, all others worse: it waits for one step at most."""
     settings = EngineSettings(LATENCY, case.settings.num_blocks, case.settings.block_size, 4, 64, preemptive=True)
@@ -256,6 +310,11 @@ def test_a_request_that_never_fits_is_refused_in_one_sentence() -> None:
     for field, value in (("num_speculative_tokens", -1), ("acceptance", 1.5), ("speculative_method", "oracle")):
         with pytest.raises(InputError, match=f"{field}: expected"):
             EngineSettings(LATENCY, 5, **{field: value})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="sliding_windows: expected only 0 with swap"):
+        EngineSettings(LATENCY, 5, swap=True, sliding_windows=(0, 9))
+    for windows in ((), (0, 1), (-1,), (0,) * 65):
+        with pytest.raises(InputError, match="the tokens of each of 1 to 64 KV groups' window"):
+            EngineSettings(LATENCY, 5, sliding_windows=windows)
     with pytest.raises(InputError, match="policy: expected fcfs or priority"):
         EngineSettings(LATENCY, 5, policy="last")
 

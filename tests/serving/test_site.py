@@ -12,7 +12,8 @@ from tests.serving.drawn import LATENCY, Case, cases
 from tests.serving.test_fleet import columns_of, complete
 
 from kant.serving import columns as c
-from kant.serving.engine import FOREVER, Engine, EngineSettings
+from kant.serving.columns import FOREVER
+from kant.serving.engine import Engine, EngineSettings
 from kant.serving.fleet import simulate
 from kant.serving.routers import ROUTERS, router_named
 from kant.serving.routers.dodoor import Dodoor

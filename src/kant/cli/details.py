@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -41,7 +40,7 @@ def _found(client: ServiceClient, job: str) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from kant.cli.plain import say, section
+    from kant.cli.plain import local_time, say, section
     from kant.cli.show_everyday import stage_lines
 
     row, names = found["job"], {"submitted": "submitted", "started": "started", "ended": "ended"}
@@ -54,7 +53,7 @@ def _show(found: dict[str, Any]) -> None:
         ("folder", found["workdir"]),
         ("for", ", ".join(f"{name} {found[name]}" for name in ("account", "qos", "comment") if found.get(name))),
         ("after", ", ".join(found["after"] + [f"{job} (ended well)" for job in found["after_ok"]])),
-        *((name, _moment(row[key])) for key, name in names.items()),
+        *((name, local_time(row[key])) for key, name in names.items()),
         ("place", "; ".join(f"{node}: {f'GPUs {gpus}' if gpus else 'cores'}" for node, gpus in found["place"].items())),
         ("files", found["log"]),
     ]
@@ -87,10 +86,6 @@ def _used(use: dict[str, Any]) -> list[str]:
     memory, most, total = (f"{use[key] / 1024:.1f}" for key in ("memory_mib", "peak_mib", "total_mib"))
     lines = [f"busy       {now}, {mean} since it began", f"memory     {memory} of {total} GiB, {most} at most"]
     return lines + [use["warning"]] * bool(use["warning"])
-
-
-def _moment(micros: int) -> str:
-    return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
 
 
 def _run(attempt: dict[str, Any], runs: int) -> str:

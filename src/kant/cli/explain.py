@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import JournalFile, Json, parse_at, whole
 from kant.cli.output import print_json
+from kant.cli.plain import ranges
 from kant.cli.show import section
 from kant.model.units import clock
 
@@ -236,21 +237,10 @@ def _place(place: list[dict[str, Any]]) -> list[str]:
         lines.append(f"pods: {', '.join(parts)}{more}")
     for each in place[:SHOWN]:
         whole = [device for device, milli in each["devices"] if milli == 1000]
-        parts = [f"GPU{'s' * (len(whole) > 1)} {_ranges(whole)}"] if whole else []
+        parts = [f"GPU{'s' * (len(whole) > 1)} {ranges(whole, ', ')}"] if whole else []
         parts += [f"{milli / 1000:g} of GPU {device}" for device, milli in each["devices"] if milli != 1000]
         lines.append(f"{each['node']}: {_count(each['pods'], 'pod')}{' on ' if parts else ''}{', '.join(parts)}")
     return lines + ([f"and {_count(len(place) - SHOWN, 'node')} more"] if len(place) > SHOWN else [])
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Format numbers as ranges: `0-3, 6` for 0, 1, 2, 3, 6."""
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and found[-1][-1] == number - 1:
-            found[-1][1:] = [number]
-        else:
-            found.append([number])
-    return ", ".join("-".join(map(str, span)) for span in found)
 
 
 def _meaning(effect: PlacementEffect) -> list[str]:

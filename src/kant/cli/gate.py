@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -175,16 +176,7 @@ def _object(judged: GateVerdict, strict: bool) -> dict[str, object]:
         "alike": judged.alike,
         "objections": list(judged.objections),
         "metrics": [
-            {
-                "metric": found.metric,
-                "old": found.old,
-                "new": found.new,
-                "regret": ends(found.regret),
-                "mean_regret": ends(found.mean_regret),
-                "allowed": found.allowed,
-                "slices": found.slices,
-                "outcome": found.outcome,
-            }
+            asdict(found) | {"regret": ends(found.regret), "mean_regret": ends(found.mean_regret)}
             for found in judged.comparisons
         ],
     }

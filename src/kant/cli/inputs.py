@@ -79,6 +79,13 @@ def whole(kind: type, tokens: Sequence[Token]) -> int:
     return int(token.value)
 
 
+def numbers(text: str, option: str, example: str) -> list[int]:
+    """Parse whole numbers with commas between."""
+    if not re.fullmatch("[0-9]{1,6}(,[0-9]{1,6})*", text):
+        raise InputError(option, f"numbers with commas between, such as {example}", text)
+    return [int(word) for word in text.split(",")]
+
+
 def check_seed(kind: type, seed: int | None) -> None:
     if seed is not None and not 0 <= seed < 1 << 63:
         raise InputError("--seed", "a whole number from 0 to 2^63 - 1", seed)

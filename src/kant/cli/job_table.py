@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kant.cli.place import LIVE
-from kant.cli.plain import say, table
+from kant.cli.plain import local_time, ranges, say, table
 from kant.model.errors import InputError
 from kant.model.units import show_duration
 
@@ -44,20 +44,9 @@ def _where(row: Row) -> str:
         return ""
     name, gpus = next(iter(nodes.items()))
     more = f" +{len(nodes) - 1}" if len(nodes) > 1 else ""
-    return f"{name}:{_ranges(gpus)}{more}" if gpus else name + more
-
-
-def _ranges(indices: str) -> str:
-    """Format indices such as 0,1,2,5 as 0-2,5; return any other text unchanged."""
-    if not all(part.isdecimal() for part in indices.split(",")):
-        return indices
-    runs: list[list[int]] = []
-    for index in map(int, indices.split(",")):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    parts = gpus.split(",")
+    named = ranges(map(int, parts)) if all(map(str.isdecimal, parts)) else gpus
+    return f"{name}:{named}{more}" if gpus else name + more
 
 
 def _time(row: Row, now: int) -> str:
@@ -97,12 +86,6 @@ def _exit(row: Row) -> str:
     return "" if row["code"] is None else str(row["code"])
 
 
-def _clock(micros: int) -> str:
-    from datetime import datetime  # takes longer to load than the list to print
-
-    return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
-
-
 def _priority(row: Row) -> str:
     return "" if row["priority"] is None else str(row["priority"])
 
@@ -119,11 +102,11 @@ COLUMNS: dict[str, Callable[[Row, int], str]] = {
     "time": _time,
     "left": _left,
     "limit": lambda row, now: _limit(row),
-    "since": lambda row, now: _clock(_since(row)),
+    "since": lambda row, now: local_time(_since(row)),
     "priority": lambda row, now: _priority(row),
-    "submitted": lambda row, now: _clock(row["submitted"]),
-    "started": lambda row, now: _clock(row["started"]),
-    "ended": lambda row, now: _clock(row["ended"]),
+    "submitted": lambda row, now: local_time(row["submitted"]),
+    "started": lambda row, now: local_time(row["started"]),
+    "ended": lambda row, now: local_time(row["ended"]),
     "exit": lambda row, now: _exit(row),
     "gpu-hours": lambda row, now: f"{row['gpus'] * _ran(row, now) / HOUR:.2f}",
     "because": lambda row, now: str(row["waits"] or row["reason"]),

@@ -35,7 +35,8 @@ class JournalPlace:
             return Reply(answer, lambda: _show().show_history(answer))
         own = rebuilt.forecast(job)
         found = explain(rebuilt.scheduler, job, rebuilt.now, own.jobs[job], own.now)
-        return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
+        whole = answer | as_json(found)
+        return Reply(whole, lambda: _show().show_explanation(whole))
 
     def eta(self, job: str | None) -> Reply:
         from kant.live.answers import budgets_json, expectations

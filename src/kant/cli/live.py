@@ -107,15 +107,16 @@ class LiveCluster:
         found = known(explain(self.found.scheduler, job, self.now, forecast.jobs.get(job), forecast.now))
         remarks = self._remarks(job) if isinstance(found.reason, NoFit) else []
         gone = [self.found.queues_gone] if self.found.queues_gone and isinstance(found.reason, Closed) else []
+        whole = answer | as_json(found)
         unforeseen = [] if job in forecast.jobs else ["when it may start is being forecast: ask again"]
 
         def show() -> None:
-            _show().show_explanation(found, answer)
+            _show().show_explanation(whole)
             section("nodes", remarks)
             section("queues", gone)
             section("not reported yet", unforeseen)
 
-        return Reply(answer | as_json(found) | {"remarks": remarks + gone}, show)
+        return Reply(whole | {"remarks": remarks + gone}, show)
 
     def _remarks(self, job: str) -> list[str]:
         """Return how rules among pods and the nodes affect a job that finds no place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kant.cli.plain import local_time
 from kant.cli.show import console, print_table
 from kant.model.units import SECOND, clock, show_duration
 
@@ -70,7 +71,7 @@ def show_audit(rows: list[dict[str, Any]]) -> None:
         orders = "; ".join(row.get("orders", ()))
         said = " - ".join(part for part in (orders, row.get("reason", ""), row.get("sentence", "")) if part)
         what = row["what"] + (f" ({row['code']})" if row.get("code") else "")
-        when = clock(row["time_us"]) if row["time_us"] < 10**15 else _date(row["time_us"])
+        when = clock(row["time_us"]) if row["time_us"] < 10**15 else local_time(row["time_us"])
         cells.append((when, row.get("who", ""), what, row.get("txn") or row.get("plan", ""), said))
     print_table(columns, cells, left=columns)
 
@@ -116,12 +117,6 @@ def show_runs(rows: list[dict[str, Any]]) -> None:
             said = step["answer"].get("sentence") or "; ".join(step["answer"].get("did", ()))
             _line(f"  {step['tool']} {json.dumps(step['args'], ensure_ascii=False)}" + f": {said}" * bool(said))
         _line("  it is done" if row["over"] else f"  it stops here: {row['stopped']}", "" if row["over"] else "yellow")
-
-
-def _date(time_us: int) -> str:
-    from datetime import datetime
-
-    return datetime.fromtimestamp(time_us / SECOND).isoformat(" ", "seconds")
 
 
 def _count(count: int, what: str) -> str:

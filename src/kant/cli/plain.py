@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kant.cli.output import printable
 
@@ -48,6 +48,24 @@ def table(
                 for part, width, name in zip(parts, widths, columns, strict=True)
             ]
             sys.stdout.write(_styled(BETWEEN.join(line).rstrip(), "" if number else "bold") + "\n")
+
+
+def local_time(micros: int) -> str:
+    """Return a time in microseconds since the Unix epoch, in local time; "" for a negative one."""
+    from datetime import datetime  # takes longer to load than most lists to print
+
+    return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
+
+
+def ranges(numbers: Iterable[int], between: str = ",") -> str:
+    """Return whole numbers in order as ranges, such as 0-2,5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return between.join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _on_one_line(text: str) -> str:

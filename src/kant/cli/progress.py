@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kant.model.units import DAY, FOREVER, SECOND, show_duration
 
@@ -44,8 +44,8 @@ class Track:
         return f"{self.label}: day {self.day:.1f} of {self.days:.1f}, {self.done:,} of {self.jobs:,} jobs done{rest}"
 
 
-class ProgressDisplay(Protocol):
-    """A display of the progress of runs."""
+class ProgressDisplay:
+    """A display of the progress of runs. This one shows nothing."""
 
     def begin(self, label: str) -> None:
         """Note that a run starts; first its kernels may be compiled."""
@@ -60,7 +60,7 @@ class ProgressDisplay(Protocol):
         """Refresh the display."""
 
 
-class Lines:
+class Lines(ProgressDisplay):
     """Prints a line for each run every few seconds, on standard error."""
 
     def __init__(self, jobs: int, days: float) -> None:
@@ -111,23 +111,11 @@ class Bars(Lines):
                 self.bars.update(self.bar_of[label], completed=track.done, total=track.jobs, day=day)
 
 
-class Nothing:
-    """Shows nothing."""
-
-    def begin(self, label: str) -> None: ...
-
-    def update(self, label: str, done: int, now: int) -> None: ...
-
-    def end(self, label: str) -> None: ...
-
-    def tick(self) -> None: ...
-
-
 @contextmanager
 def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[ProgressDisplay]:
     """Show the progress of runs of `jobs` jobs over a span of simulated time."""
     if quiet:
-        yield Nothing()
+        yield ProgressDisplay()
     elif sys.stderr.isatty():
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.output import Reply
+from kant.cli.plain import local_time
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _show_made(found: dict[str, Any]) -> None:
 
     one = found["reservation"]
     console.print(
-        f"{one['name']}: {_gpus(one)} of {_place(one)} from {_at(one['start'])} to {_at(one['end'])}", soft_wrap=True
+        f"{one['name']}: {_gpus(one)} of {_place(one)} from {local_time(one['start'])} to {local_time(one['end'])}",
+        soft_wrap=True,
     )
     if found["moved"]:
         console.print(f"To make room, on other GPUs from now on: {', '.join(found['moved'])}", soft_wrap=True)
@@ -108,8 +110,8 @@ def _show(rows: list[dict[str, Any]], gone: bool) -> None:
     columns = ("reservation", "by", "phase", "from", "to", "GPUs", "where", "jobs")
     cells = [
         (
-            one["name"], one["user"], one["phase"], _at(one["start"]), _at(one["end"]), f"{one['gpus']:,}",
-            _place(one), ", ".join(one["jobs"]),
+            one["name"], one["user"], one["phase"], local_time(one["start"]), local_time(one["end"]),
+            f"{one['gpus']:,}", _place(one), ", ".join(one["jobs"]),
         )
         for one in rows
     ]  # fmt: skip
@@ -127,9 +129,3 @@ def _place(one: dict[str, Any]) -> str:
     if len(nodes) == 1:
         return f"{nodes[0]} ({one['place'][nodes[0]]})"
     return ", ".join(nodes[:SHOWN_NODES]) + more
-
-
-def _at(time: int) -> str:
-    from datetime import datetime
-
-    return datetime.fromtimestamp(time / 1e6).isoformat(" ", "seconds")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path  # noqa: F401  (cyclopts reads the annotations of EngineOptions here)
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import Json, Seed, whole
+from kant.cli.inputs import Json, Seed, numbers, whole
 from kant.cli.output import print_json
 from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
 
@@ -55,7 +54,7 @@ def capacity(
 
     promised, about = _service(service, seed)
     found = []
-    for number in _numbers(replicas):
+    for number in numbers(replicas, "--replicas", "1,2,4"):
         most = measured(promised, number, requests, share, seed, minutes)
         row = {"replicas": number, "requests_per_s": most.rate, "requests_per_s_each": most.rate / number}
         found.append({**row, **asdict(most.trial)})
@@ -108,11 +107,3 @@ def _service(options: ServiceOptions, seed: int) -> tuple[Service, dict[str, Any
     promised = {"mix": mix.name, "objectives": {"ttft_s": options.ttft, "tpot_s": options.tpot}}
     about = engine_about(options) | promised
     return found, about
-
-
-def _numbers(text: str) -> list[int]:
-    from kant.model.errors import InputError
-
-    if not re.fullmatch("[0-9]{1,6}(,[0-9]{1,6})*", text):
-        raise InputError("--replicas", "numbers with commas between, such as 1,2,4", text)
-    return [int(word) for word in text.split(",")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.inputs import whole
+from kant.cli.inputs import numbers, whole
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
@@ -49,6 +49,9 @@ class EngineOptions:
     acceptance: Annotated[
         float | None, Parameter(help="The chance that a draft is accepted, if those before it are. Default: 0.7.")
     ] = None
+    sliding_windows: Annotated[
+        str, Parameter(help="The window of each KV group in tokens, 0 for full attention: 128,0 for gpt-oss.")
+    ] = "0"
     swap: Annotated[
         bool,
         Parameter(help="Swap the KV of preempted requests to host memory, instead of computing it again.", negative=""),
@@ -65,6 +68,7 @@ OPTIONS = {
     "speculative_method": "--speculative-method",
     "num_speculative_tokens": "--speculative-tokens",
     "acceptance": "--acceptance",
+    "sliding_windows": "--sliding-windows",
 }
 """The options by vLLM's names of the settings, for messages."""
 
@@ -90,10 +94,11 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
     for option, given in (("--speculative-method", method), ("--acceptance", acceptance)):
         if given is not None and not options.speculative_tokens:
             raise InputError(option, "--speculative-tokens as well", given)
+    windows = tuple(numbers(options.sliding_windows, "--sliding-windows", "128,0"))
     try:
         return EngineSettings(
             latency,
-            options.blocks if options.blocks is not None else tokens // options.block_size + 1,
+            options.blocks if options.blocks is not None else tokens // options.block_size * len(windows) + 1,
             options.block_size,
             options.max_seqs,
             options.max_tokens,
@@ -103,6 +108,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
             speculative_method=method if method is not None else "mtp",
             num_speculative_tokens=options.speculative_tokens,
             acceptance=acceptance if acceptance is not None else 0.7,
+            sliding_windows=windows,
         )
     except InputError as error:
         raise InputError(OPTIONS[error.where], error.expected, error.got) from None

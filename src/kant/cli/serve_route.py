@@ -119,7 +119,7 @@ def _dispatching(
     from kant.gateway.outliers import Ejection
     from kant.gateway.shadow import ShadowedDispatcher
     from kant.serving.policies import policy_named
-    from kant.serving.router import router_named
+    from kant.serving.routers import router_named
 
     limits = Limits(
         _count("--in-flight", options.in_flight, 1, 1 << 20),

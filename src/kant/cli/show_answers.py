@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kant.cli.show import console, print_table, section
-from kant.cli.show_everyday import earlier_said, now_if, rests_on, waits
+from kant.cli.show_everyday import due, earlier_lines, earlier_said, explained, rests_on, waits
 from kant.model.units import SECOND, clock, show_duration
-
-if TYPE_CHECKING:
-    from kant.insight.explanation import Explanation
-    from kant.model.decision import Reason
 
 LONGEST_LIST = 20
 
@@ -152,48 +148,25 @@ def _when(expected: dict[str, Any], name: str, now: int) -> str:
     return f"{clock(start)} (in {show_duration(start - now)})"
 
 
-def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
-    """Print an explanation."""
-    from kant.insight.facts import fact_sentence
-    from kant.insight.more_nodes import more_nodes_remedy
-    from kant.insight.suggestions import suggestion_sentence
-    from kant.live.explained import changes_json
-    from kant.model.decision import sentence
-
-    now = found.now
-    what = sentence(found.reason) if found.reason is not None else "nothing keeps it, the next cycle can start it"
-    console.print(f"{found.job}: {what}", style="bold", soft_wrap=True)
+def show_explanation(answer: dict[str, Any]) -> None:
+    """Print why a job waits (`live/explained.py`)."""
+    now, starts = answer["time_us"], answer["expected_us"]
+    what = answer["sentence"] or "nothing keeps it, the next cycle can start it"
+    console.print(f"{answer['job']}: {what}", style="bold", soft_wrap=True)
     console.print(
-        f"at {clock(now)} it has waited {show_duration(now - found.since)} for {_asks(answer)}",
+        f"at {clock(now)} it has waited {show_duration(now - answer['since_us'])} for {_asks(answer)}",
         style="dim",
         soft_wrap=True,
     )
-    section("evidence", [fact_sentence(each) for each in found.facts])
-    section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
-    section("what would free it", [suggestion_sentence(each) for each in found.suggestions])
-    more = [more_nodes_remedy(one) for one in found.more_nodes]
-    section("starts now if", [*now_if(changes_json(found.starts_now)), *more])
-    rivals, own = found.among_competitors, found.in_queue
-    section(
-        "position",
-        [
-            f"{rivals.rank:,} of {rivals.of:,} among the waiting jobs that compete for its GPUs, "
-            f"{own.rank:,} of {own.of:,} in its queue"
-        ],
+    explained(answer, section)
+    early, late = (
+        due(starts, name, now) if starts[name] is None else f"{clock(starts[name])} ({due(starts, name, now)})"
+        for name in ("p50", "p90")
     )
-    section("expected start", _start(found, now))
-    section("wait or place", [found.choice.sentence] if found.choice is not None else [])
-    section("waited so far", waits(answer["waited_us"]))
-
-
-def _start(found: Explanation, now: int) -> list[str]:
-    from kant.insight.expected_start import basis_sentence
-
-    start = found.expected
-    early, late = (expected(at, now, found.reason) for at in (start.p50, start.p90))
     times = f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"
-    basis = [basis_sentence(start.basis)] if start.basis is not None else []
-    return [times, *basis, *([earlier_said(start.earlier)] if start.p50 is not None else [])]
+    section("expected start", [times, *rests_on(answer), *earlier_lines(answer)])
+    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
+    section("waited so far", waits(answer["waited_us"]))
 
 
 def show_history(answer: dict[str, Any]) -> None:
@@ -220,12 +193,3 @@ def _asks(answer: dict[str, Any]) -> str:
     where = f" in queue {answer['queue']}" if answer["queue"] else ""
     gpus = "1 GPU" if answer["gpus"] == 1 else f"{answer['gpus']:g} GPUs"
     return f"{gpus} in {pods}{where}, priority {answer['priority']}"
-
-
-def expected(start: int | None, now: int, reason: Reason | None) -> str:
-    """Format an expected start."""
-    from kant.insight.expected_start import is_final
-
-    if start is not None:
-        return f"{clock(start)} (in {show_duration(start - now)})"
-    return "never" if is_final(reason) else "unknown: no end is in sight"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kant.cli.plain import say, section
@@ -18,9 +19,22 @@ def show_why(found: dict[str, Any]) -> None:
     if answer is None:
         section("waited", so_far)
         return
-    now, rivals, own = answer["time_us"], answer["among_rivals"], answer["in_queue"]
+    now = answer["time_us"]
     say(f"it has waited {show_duration(now - answer['since_us'])}", "dim")
+    explained(answer, section)
+    early, late = (due(answer["expected_us"], name, now) for name in ("p50", "p90"))
+    if answer["as_of_us"] < 0:
+        early, late = "not forecast yet", "not forecast yet: ask again"
+    section("expected start", [f"P50 {early}, P90 {late}", *rests_on(answer), *earlier_lines(answer)])
+    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
+    section("waited so far", so_far)
+
+
+def explained(answer: dict[str, Any], section: Callable[[str, list[str]], None]) -> None:
+    """Print by `section` why a job waits, what would change that, and its position."""
+    rivals, own = answer["among_rivals"], answer["in_queue"]
     section("evidence", [each["sentence"] for each in answer["facts"]])
+    section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer.get("bad_nodes") else [])
     section("what would free it", [each["sentence"] for each in answer["remedies"]])
     more = [one["remedy"] for one in answer.get("more_nodes", ())]
     section("starts now if", [*now_if(answer["starts_now_if"]), *more])
@@ -29,13 +43,6 @@ def show_why(found: dict[str, Any]) -> None:
         f"{own['rank']:,} of {own['of']:,} in its queue"
     )
     section("position", [ranks])
-    early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    earlier = earlier_said(answer["earlier"]) if answer["expected_us"]["p50"] is not None else ""
-    if answer["as_of_us"] < 0:
-        early, late = "not forecast yet", "not forecast yet: ask again"
-    section("expected start", [f"P50 {early}, P90 {late}", *rests_on(answer), *([earlier] if earlier else [])])
-    section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
-    section("waited so far", so_far)
 
 
 def stage_lines(stage: dict[str, Any] | None) -> list[str]:
@@ -77,7 +84,13 @@ def earlier_said(earlier: Any) -> str:
     return said or UNCALIBRATED
 
 
-def _in(expected: dict[str, Any], name: str, now: int) -> str:
+def earlier_lines(answer: dict[str, Any]) -> list[str]:
+    """Return how earlier answers came true, where a start is expected."""
+    return [earlier_said(answer["earlier"])] if answer["expected_us"]["p50"] is not None else []
+
+
+def due(expected: dict[str, Any], name: str, now: int) -> str:
+    """Return in how much time an expected start is, or that it has none."""
     start = expected[name]
     if start is None:
         return "never" if expected["never"] else "unknown: no end is in sight"

@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any
 
+from kant.cli.place import LIVE
 from kant.cli.slurm_common import (
-    LIVE,
     STATES,
     client,
     clock,
@@ -65,7 +65,9 @@ def srun(arguments: list[str]) -> int:
 
 def _asked(words: list[str]) -> list[str]:
     """Return options of srun and salloc as those of `kant run`."""
-    said = _said(words)
+    said, rest = _said(words)
+    if rest:
+        raise SrunUsageError(f"{rest[0]}: expected an option")
     made = _translated([one for one in said if one.name not in ("--pty", "--label", "--unbuffered", "--mpi")])
     known = {
         "--gpus", "--cpus", "--memory", "--time", "--name", "--queue", "--priority", "--env", "--workdir", "--nodes",
@@ -77,12 +79,12 @@ def _asked(words: list[str]) -> list[str]:
     return [word for option in made if option[0] in known for word in option]
 
 
-def _said(words: list[str]) -> list[Any]:
-    """Parse options of sbatch or a similar command, without what follows them."""
+def _said(words: list[str]) -> tuple[list[Any], list[str]]:
+    """Parse the options of sbatch or a similar command; return them, and what follows them."""
     from kant.cli.sbatch import ALONE, SHORT, SbatchOption
 
     found, at = list[SbatchOption](), 0
-    while at < len(words):
+    while at < len(words) and words[at].startswith("-"):
         word = words[at]
         at += 1
         name, equals, value = word.partition("=")
@@ -96,7 +98,7 @@ def _said(words: list[str]) -> list[Any]:
             raise SrunUsageError(f"{name}: expected a value after it")
         found.append(SbatchOption(name, words[at], "command line"))
         at += 1
-    return found
+    return found, words[at:]
 
 
 def _translated(said: list[Any]) -> list[list[str]]:
@@ -114,25 +116,13 @@ def sbatch(arguments: list[str]) -> int:
     """Queue a script, or a line with --wrap, and print its number as Slurm does."""
     from kant.cli import verbs
     from kant.cli.quick import quick
-    from kant.cli.sbatch import ALONE, SHORT
     from kant.cli.scripts import expanded
 
-    at, parsable, wrap = 0, False, ""
-    head: list[str] = []
-    while at < len(arguments) and arguments[at].startswith("-"):
-        word = arguments[at]
-        name = SHORT.get(word.partition("=")[0], word.partition("=")[0])
-        joined = "=" in word or (not word.startswith("--") and len(word) > 2) or name in ALONE or name == "--nice"
-        own = [word] if joined else arguments[at : at + 2]
-        at += len(own)
-        if name == "--parsable":
-            parsable = True
-        elif name == "--wrap":
-            wrap = own[1] if len(own) > 1 else word.partition("=")[2]
-        else:
-            head += own
-    rest = arguments[at:]
-    made = [word for option in _translated(_said(head)) for word in option]
+    said, rest = _said(arguments)
+    parsable = any(one.name == "--parsable" for one in said)
+    wrap = next((one.value or "" for one in reversed(said) if one.name == "--wrap"), "")
+    own = [one for one in said if one.name not in ("--parsable", "--wrap")]
+    made = [word for option in _translated(own) for word in option]
     if wrap:
         named = [] if "--name" in made else ["--name", "wrap"]
         command = ["submit", "--slurm", *made, *named, "--", "sh", "-c", wrap]

@@ -16,7 +16,6 @@ STATES = {
     "running": ("R", "RUNNING"), "stopping": ("CG", "COMPLETING"), "finished": ("CD", "COMPLETED"),
     "failed": ("F", "FAILED"), "cancelled": ("CA", "CANCELLED"), "rejected": ("F", "FAILED"),
 }  # fmt: skip
-LIVE = "held,blocked,waiting,running,stopping"
 
 
 def options(arguments: list[str], valued: dict[str, str], alone: dict[str, str]) -> tuple[dict[str, str], list[str]]:

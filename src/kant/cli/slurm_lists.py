@@ -6,8 +6,8 @@ import re
 import time
 from collections.abc import Callable, Iterable
 
+from kant.cli.place import LIVE
 from kant.cli.slurm_common import (
-    LIVE,
     STATES,
     Row,
     client,

@@ -24,19 +24,14 @@ def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
     if not demand[D_LIMITED]:
         mask: NDArray[np.bool_] = (pools >> pool_of) & 1 == 1
         return mask
-    mask = in_set(demand, len(pool_of))
+    mask = _members(demand[demand[D_LIMITED] :], len(pool_of))
     rows = mask.nonzero()[0]  # few, and a column of a large table takes long to read
     mask[rows] = (pools >> pool_of[rows]) & 1 == 1
     return mask
 
 
-def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
-    """Return a mask of the nodes in the node set that a demand is limited to."""
-    return _members(demand[demand[D_LIMITED] :], nodes)
-
-
 def _members(words: Table, nodes: int) -> NDArray[np.bool_]:
-    """Return a mask of the nodes whose bits are set."""
+    """Return a mask of the nodes whose bits are set in the words of a node set."""
     packed = words.astype("<u4").view(np.uint8)  # a word has NODES_IN_WORD bits
     return np.unpackbits(packed, count=nodes, bitorder="little").view(np.bool_)
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from numba.core import ir, types
+from numba.core.analysis import compute_cfg_from_blocks
 from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
@@ -23,21 +24,53 @@ class BorrowingLower(Lower):  # type: ignore[misc]
     """Numba's lowering, without counts for variables that borrow."""
 
     def init(self) -> None:
+        self._borrowing, self._kept = set[str](), set[str]()
+        assigns = {label: list(block.find_insts(ir.Assign)) for label, block in self.blocks.items()}
+        times = Counter(inst.target.name for own in assigns.values() for inst in own)
+        once = [inst for own in assigns.values() for inst in own if times[inst.target.name] == 1]
+        self._follow(once)
+        loops = compute_cfg_from_blocks(self.blocks).loops().values()
+        repeated = set().union(*(loop.body for loop in loops))
+        parts = {inst.value.value.name for inst in once if _is_part(inst.value)}
+        for label in assigns.keys() - repeated:
+            for name in parts & {inst.target.name for inst in assigns[label]}:
+                if times[name] == 1 and name not in self._borrowing:
+                    self._keep(name, label)
+        self._follow(once)
         super().init()
-        assigns = [inst for block in self.blocks.values() for inst in block.find_insts(ir.Assign)]
-        times = Counter(inst.target.name for inst in assigns)
-        rest, self._borrowing = [inst for inst in assigns if times[inst.target.name] == 1], set[str]()
-        while found := [inst for inst in rest if self._borrows(inst.value)]:
-            self._borrowing.update(inst.target.name for inst in found)
-            rest = [inst for inst in rest if inst.target.name not in self._borrowing]
+
+    def _follow(self, once: list[Any]) -> None:
+        """Find which variables borrow, among those that are assigned once."""
+        known = -1
+        while known < len(self._borrowing):
+            known = len(self._borrowing)
+            self._borrowing.update(inst.target.name for inst in once if self._borrows(inst.value))
+
+    def _keep(self, name: str, label: int) -> None:
+        """Let a variable of its own hold its value until the function returns, so that others may borrow from it."""
+        dels = [(each, inst) for each, block in self.blocks.items() for inst in block.find_insts(ir.Del)]
+        own = [(each, inst) for each, inst in dels if inst.value == name]
+        if not any(each != label for each, _ in own):
+            return  # it is used in one block, where LLVM takes out what is counted twice
+        self._kept.add(name)
+        for each, inst in own:
+            self.blocks[each].body.remove(inst)
+        for block in self.blocks.values():
+            if isinstance(block.terminator, ir.Return):
+                block.body.insert(-1, ir.Del(name, block.terminator.loc))
 
     def _borrows(self, value: Any) -> bool:
-        """Return whether `value` is an argument, or a part of a borrowed tuple or array."""
+        """Return whether `value` is an argument, a part of a tuple or array that outlives it, or a tuple of such."""
         if isinstance(value, ir.Arg):
             return True
         if isinstance(value, ir.Var):
-            return value.name in self._borrowing
-        if not isinstance(value, ir.Expr) or value.op not in _PARTS or value.value.name not in self._borrowing:
+            return self._lasts(value)
+        if isinstance(value, ir.Expr) and value.op == "build_tuple":
+            return all(map(self._lasts, value.items))
+        if isinstance(value, ir.Expr) and value.op == "call" and not (value.kws or value.vararg):
+            makes_tuple = isinstance(self.typeof(value.func.name), types.NamedTupleClass)
+            return makes_tuple and all(map(self._lasts, value.args))
+        if not _is_part(value) or not self._lasts(value.value):
             return False
         whole = self.typeof(value.value.name)
         if not isinstance(whole, types.Array):
@@ -46,6 +79,11 @@ class BorrowingLower(Lower):  # type: ignore[misc]
         parts = index if isinstance(index, types.BaseTuple) else (index,)
         shares = all(isinstance(part, types.Integer | types.SliceType) for part in parts)  # others copy
         return shares and value.op != "getattr"
+
+    def _lasts(self, var: Any) -> bool:
+        """Return whether what a variable holds is there until the function returns, or needs no count."""
+        plain = types.Number | types.Boolean | types.NoneType
+        return var.name in self._borrowing | self._kept or isinstance(self.typeof(var.name), plain)
 
     def lower_assign(self, ty: Any, inst: Any) -> Any:
         with self._uncounted(inst.target.name):
@@ -73,11 +111,15 @@ class BorrowingLower(Lower):  # type: ignore[misc]
             del counts["incref"], counts["decref"]
 
 
-MACHINE_CODE = "borrows"
+MACHINE_CODE = "borrows from what is kept"
 """A name of what this lowering makes, for the cache: another one makes other code of the same kernel."""
 
 _PARTS = ("getattr", "static_getitem", "getitem", "exhaust_iter")
 """What reads a part of a tuple or of an array, and allocates nothing."""
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, ir.Expr) and value.op in _PARTS
 
 
 def _nothing(builder: Any, kind: Any, value: Any) -> None:

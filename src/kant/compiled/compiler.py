@@ -1,4 +1,5 @@
-"""Numba's compiler with two changes: it infers each type once, and runs without garbage collection.
+"""Numba's compiler with three changes: it infers each type once, runs without garbage collection, and emits into
+the library of a subclass.
 
 To type `a + b` Numba tries some twenty definitions of `+`, for every `+` again, twice. Kernels consist of integers and
 tables of them: of 20 calls of Numba's own functions, 19 are like an earlier one.
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.functions import BaseFunction
@@ -28,9 +30,17 @@ _get_call_type = BaseFunction.get_call_type
 class KernelCompiler(CompilerBase):  # type: ignore[misc]
     """Numba's usual pipeline."""
 
+    library_class = JITCodeLibrary
+
     def compile_extra(self, func: Any) -> Any:
         with _remembered_types(), _no_collection():
             return super().compile_extra(func)
+
+    def _compile_bytecode(self) -> Any:
+        state = self.state
+        state.library = self.library_class(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super()._compile_bytecode()
 
     def define_pipelines(self) -> list[Any]:
         steps = DefaultPassBuilder.define_nopython_pipeline(self.state)

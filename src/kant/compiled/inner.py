@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.typed_passes import NopythonTypeInference
 from numba.core.types import Dispatcher, unliteral
 from numba.extending import models, register_model
 
@@ -50,26 +48,7 @@ class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
         return 0
 
 
-@register_pass(mutates_CFG=False, analysis_only=True)
-class IntoInnerLibrary(FunctionPass):  # type: ignore[misc]
-    """The compiler pass that sets the library into which code is emitted."""
-
-    _name = "into_inner_library"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        return False
-
-
 class InnerCompiler(KernelCompiler):
     """Numba's usual pipeline, but it emits into an `InnerLibrary`."""
 
-    def define_pipelines(self) -> list[Any]:
-        (steps,) = super().define_pipelines()
-        steps.add_pass_after(IntoInnerLibrary, NopythonTypeInference)
-        steps.finalize()
-        return [steps]
+    library_class = InnerLibrary

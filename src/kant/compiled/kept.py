@@ -5,6 +5,8 @@ two processes may write at once. Here the file name is a hash of everything: the
 function it can reach, the constants they use, the types of the arguments, Numba's version and the CPU. An edit
 recompiles only what depends on it, and a file is written whole and never changed. So clones and versions of Kant share
 equal kernels. If several processes need a kernel at the same time, one compiles it.
+
+A file also names the kernels that its code calls; they are loaded first.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
@@ -35,9 +38,22 @@ from kant.compiled.work import work
 KEPT = 128
 """The most files per kernel name, the last used ones: there is one for each policy and version of Kant."""
 
+FORMAT = 2
+"""Of a file: a change makes older ones unknown."""
+
+CPU_S_PER_BYTE = 5e-5
+"""CPU seconds of compilation for each byte of what a kernel depends on, as text."""
+
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
 _FOREIGN = ("numba.", "numpy.", "builtins.", "math.", "_heapq.")
 """Functions of these modules are identified by name: their machine code depends on Numba's version alone."""
+
+
+_units: dict[str, CompileResult] = {}
+"""The kernels of this process by the names of their files."""
+
+_files: dict[str, str] = {}
+"""The names of the files by symbol; empty for a kernel that is not kept, nor is what calls it."""
 
 
 class KeptCode(NullCache):  # type: ignore[misc]
@@ -46,6 +62,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
     def __init__(self, kernel: Callable[..., object]) -> None:
         self._kernel = kernel
         self._turn: Turn | None = None
+        kept_of[kernel] = self
 
     @cached_property
     def _depends_on(self) -> bytes | None:
@@ -53,17 +70,33 @@ class KeptCode(NullCache):  # type: ignore[misc]
             parts = list(_reached(self._kernel))
         except _UnknownError:
             return None
-        compiler = [sys.version_info[:2], numba.__version__, int(numba.config.OPT), MACHINE_CODE]
-        return hashlib.blake2b(repr([*compiler, parts]).encode()).digest()
+        compiler = [FORMAT, sys.version_info[:2], numba.__version__, int(numba.config.OPT), MACHINE_CODE]
+        text = repr([*compiler, parts]).encode()
+        self._length = len(text)
+        return hashlib.blake2b(text).digest()
 
-    def _name(self, signature: Any, context: Any) -> str | None:
+    @property
+    def compile_s(self) -> float:
+        """About how many CPU seconds it takes to compile the kernel with all that it calls."""
+        return CPU_S_PER_BYTE * self._length if self._depends_on is not None else 0.0
+
+    def is_there(self, types: Iterable[Any], context: Any) -> bool:
+        """Return whether the kernel is cached for arguments of these types."""
+        name = self._name(tuple(types), context)
+        return name is not None and (name in _units or any((folder / name).exists() for folder in folders()))
+
+    def digest(self, types: tuple[Any, ...], context: Any) -> str | None:
+        """Return what the kernel depends on for arguments of these types; None if that is unknown."""
         if self._depends_on is None:
             return None
-        types = tuple(getattr(signature, "args", signature))
         digest = hashlib.blake2b(self._depends_on, digest_size=16)
         digest.update(repr([str(arg) + str(getattr(arg, "fields", "")) for arg in types]).encode())
         digest.update(repr(context.codegen().magic_tuple()).encode())
-        return f"{self._stem}-{digest.hexdigest()}.code"
+        return digest.hexdigest()
+
+    def _name(self, signature: Any, context: Any) -> str | None:
+        digest = self.digest(tuple(getattr(signature, "args", signature)), context)
+        return f"{self._stem}-{digest}.code" if digest else None
 
     @property
     def _stem(self) -> str:
@@ -73,22 +106,29 @@ class KeptCode(NullCache):  # type: ignore[misc]
         """Return the cached kernel; None if there is none: then this process must compile it."""
         context.refresh()
         name = self._name(signature, context)
-        kept = _read(name) if name else None
+        kept = _load(name, context) if name else None
         if name and kept is None:
             self._turn = _turn_for(name)
-            kept = _read(name)  # another process may have compiled it meanwhile
+            kept = _load(name, context)  # another process may have compiled it meanwhile
         if kept is None:
             work.compiled += 1
-            return None
-        work.found += 1
-        return CompileResult._rebuild(context, *kept)
+        else:
+            work.found += 1
+        return kept
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save a compiled kernel in the first writable folder."""
+        module, symbol = result.library._final_module, result.fndesc.mangled_name
+        calls = {function.name for function in module.functions if function.is_declaration} & _files.keys()
+        needs = {symbol: _files[symbol] for symbol in calls}
         name = self._name(signature, result.target_context)
-        if name is not None and not result.library.has_dynamic_globals:
+        if result.library.has_dynamic_globals or not all(needs.values()):
+            name = None
+        _files[symbol] = name or ""
+        if name is not None:
+            _units[name] = result._replace(metadata=None)  # else Numba would write it twice
             # Its annotated source serves only to debug Numba, and contains addresses of this process.
-            data = dumps(result._replace(type_annotation="")._reduce())
+            data = dumps((needs, result._replace(type_annotation="")._reduce()))
             for folder in folders():
                 try:
                     self._write(folder, name, data)
@@ -111,6 +151,27 @@ class KeptCode(NullCache):  # type: ignore[misc]
         if self._turn is not None:
             self._turn.end()
             self._turn = None
+
+
+kept_of: WeakKeyDictionary[Callable[..., object], KeptCode] = WeakKeyDictionary()
+"""The caches of kernels by their functions."""
+
+
+def _load(name: str, context: Any) -> CompileResult | None:
+    """Return a kernel with all that it calls; None if one of them is not kept."""
+    if name not in _units:
+        needs, code = _read(name) or ({}, None)
+        for symbol, needed in needs.items():
+            found = _load(needed, context)
+            if found is None or found.fndesc.mangled_name != symbol:
+                return None
+        if code is None:
+            return None
+        fndesc = code[1]
+        context.codegen()._engine._defined_symbols |= {fndesc.mangled_name, fndesc.llvm_cpython_wrapper_name}
+        _units[name] = CompileResult._rebuild(context, *code)
+        _files[fndesc.mangled_name] = name
+    return _units[name]
 
 
 def _read(name: str) -> Any:

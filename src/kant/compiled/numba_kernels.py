@@ -11,10 +11,11 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core.config import _OptLevel
 from numba.core.registry import cpu_target
+from numba.core.types import unliteral
 
-from kant.compiled.compiler import KernelCompiler
 from kant.compiled.inner import InnerCompiler, InnerType
 from kant.compiled.kept import KeptCode
+from kant.compiled.unit import UnitCompiler
 from kant.compiled.work import work
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -22,45 +23,98 @@ F = TypeVar("F", bound=Callable[..., object])
 numba.config.LOOP_VECTORIZE = 0
 numba.config.OPT = _OptLevel(1)
 
+PATIENCE = 0.2
+"""The part of the time to compile a kernel for which it may run as plain Python."""
+
+CALL_S = 2e-5
+"""CPU seconds, about, to find out at each call that a kernel has no code yet."""
+
 _inner: list[object] = []
 """Keeps the dispatchers of inlined functions alive: Numba's types hold only weak references to them."""
 
 
-_waits_for_none: set[int] = set()
-"""The ids of threads that do not compile, because another thread does."""
+_plain: set[int] = set()
+"""The ids of threads that do not compile."""
+
+_ahead: set[int] = set()
+"""The ids of threads that compile each kernel at its first call."""
 
 
 def compiled(function: F) -> F:
-    """Compile `function` at its first call with each set of argument types, and cache the result on disk."""
-    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
+    """Compile `function` for each set of argument types, and cache the result on disk.
+
+    A kernel that is not cached first runs as plain Python, until that has cost a part of what compiling it would: so no
+    run waits for code that it hardly uses. One call of it as plain Python should take less than seconds.
+    """
+    return _kernel(function, at_once=False)
+
+
+def compiled_at_once(function: F) -> F:
+    """Compile as `compiled` does, at the first call: for a kernel whose calls take long."""
+    return _kernel(function, at_once=True)
+
+
+def _kernel(function: F, at_once: bool) -> F:
+    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=UnitCompiler)(function)
     if kernel is function:
         return function
     kernel._cache = kept = KeptCode(function)
-    compile_for = kernel._compile_for_args
+    compile_for, template, plain_s = kernel._compile_for_args, kernel.get_call_template, [0.0]
 
     def code_for(*args: Any) -> Any:
-        if get_ident() in _waits_for_none:
+        thread = get_ident()
+        if thread in _plain:
             return function
-        began = time.process_time()
+        began = time.thread_time()
         try:
+            tries = not at_once and thread not in _ahead and plain_s[0] < PATIENCE * kept.compile_s
+            if tries and (plain_s[0] > 0.0 or not kept.is_there(map(kernel.typeof_pyval, args), kernel.targetctx)):
+                return once_plain
             return compile_for(*args)
         finally:
             kept.end_turn()
-            work.cpu_s += time.process_time() - began
+            work.cpu_s += time.thread_time() - began
+
+    def once_plain(*args: Any) -> Any:
+        began = time.thread_time()
+        try:
+            with as_written():
+                return function(*args)
+        finally:
+            took = time.thread_time() - began
+            plain_s[0] += took + CALL_S
+            work.cpu_s += took
 
     kernel._compile_for_args = code_for  # what Numba calls without code for the types of a call
+    # A kernel that calls it with a constant needs no code of its own for that.
+    kernel.get_call_template = lambda args, kws: template([unliteral(arg) for arg in args], kws)
     return cast(F, kernel)
 
 
 @contextmanager
 def as_written() -> Iterator[None]:
     """Run kernels without machine code as plain Python in this thread, while another thread compiles them."""
+    with _marked(_plain):
+        yield
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Compile each kernel at its first call in this thread: what follows shall not wait, or is measured."""
+    with _marked(_ahead):
+        yield
+
+
+@contextmanager
+def _marked(threads: set[int]) -> Iterator[None]:
     thread = get_ident()
-    _waits_for_none.add(thread)
+    inside = thread in threads
+    threads.add(thread)
     try:
         yield
     finally:
-        _waits_for_none.discard(thread)
+        if not inside:
+            threads.discard(thread)
 
 
 def inlined(function: F) -> F:

@@ -14,6 +14,9 @@ def compiled(function: F) -> F:
     return function
 
 
+compiled_at_once = compiled
+
+
 def inlined(function: F) -> F:
     """Return the function itself."""
     return function
@@ -26,3 +29,6 @@ merged = inlined
 def as_written() -> Iterator[None]:
     """Do nothing: kernels always run as plain Python here."""
     yield
+
+
+compiling_ahead = as_written

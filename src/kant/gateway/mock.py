@@ -19,7 +19,8 @@ from aiohttp import web
 from kant.gateway.ask import Ask, RefusedError, read_ask
 from kant.model.errors import InputError
 from kant.serving import columns as c
-from kant.serving.engine import FOREVER, Engine, EngineSettings
+from kant.serving.columns import FOREVER
+from kant.serving.engine import Engine, EngineSettings
 from kant.serving.policy import Job, Policy
 from kant.serving.prefix_index import chain
 

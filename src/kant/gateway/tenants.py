@@ -175,7 +175,7 @@ def single_tenant() -> Tenants:
     return Tenants({}, Tenant("default", trusted=True))
 
 
-Digest = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")]
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-fA-F]{64}\Z")]
 Amount = Annotated[float, Meta(ge=1, lt=1e12)]
 
 
@@ -184,9 +184,9 @@ class TenantTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     key_sha256: Digest | None = None
     in_flight: Amount = MOST
-    requests_per_s: Annotated[float, Meta(ge=1e-6, lt=1e12)] = math.inf
+    requests_per_s: Annotated[float, Meta(ge=1e-6)] = math.inf
     burst: Amount | None = None
-    tokens_per_minute: Amount = math.inf
+    tokens_per_minute: Annotated[float, Meta(ge=1)] = math.inf
     priority: Annotated[int, Meta(gt=-PRIORITIES, lt=PRIORITIES)] = 0
     trusted: bool = False
 

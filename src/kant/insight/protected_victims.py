@@ -14,9 +14,9 @@ from kant.model.decision import NoFit, OverQuota, Reason
 from kant.model.units import FOREVER
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.preemption.entitlement import Entitlements
-from kant.queueing.preemption.policy import candidate, fits_without
+from kant.queueing.preemption.policy import candidates_of, fits_without
 from kant.queueing.preemption.rules import PreemptionRules
-from kant.queueing.preemption.search import choose
+from kant.queueing.preemption.search import search
 from kant.scheduler.profile import Profile
 
 TRIALS = 200
@@ -104,7 +104,7 @@ class MinRunWaits:
         self._trials -= 1
         rows = entitlements.rows[places].tolist()
         passed = set[int]() if rules.passed is None else set(entitlements.rows[places][rules.passed[places]].tolist())
-        victims = [candidate(self.diagnosis.cycle, one, passed=one in passed) for one in rows]
+        victims = candidates_of(self.diagnosis.cycle, rows, passed=passed)
         admits = rules.quota(level)
         if admits is not None and not admits(victims):
             return False
@@ -112,10 +112,10 @@ class MinRunWaits:
             return False
         policy = self.diagnosis.profile.preemption
         cap = int(policy.most * shape.gpu_milli) if policy is not None else 0
-        if sum(who.capped for who in victims) <= cap:
+        if victims.capped.sum() <= cap:
             return True
         with self.diagnosis.rolled_back():
-            return choose(self.diagnosis.placer, shape, row, victims, cap, admits) is not None
+            return search(self.diagnosis.placer, shape, row, victims, cap, admits)[0] is not None
 
     def _fact(self, last: int, at: int, jobs: int) -> ProtectedVictims:
         entitlements, state = self._entitlements, self.diagnosis.state

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
-from kant.queueing.preemption.policy import NO_VICTIMS, Preemption, allowed_victims, candidate
+from kant.queueing.preemption.policy import NO_VICTIMS, Preemption, allowed_victims, candidates_of
 from kant.queueing.preemption.rules import PreemptionRules
-from kant.queueing.preemption.search import choose
+from kant.queueing.preemption.search import search
 
 UNLIMITED = 1 << 60
 
@@ -52,12 +54,11 @@ def _at_level(
         return None
     admits = rules.quota(level)
     # Lost work and rank do not matter here: the search key is then what the victims hold.
-    whole = [candidate(cycle, victim, passed=victim in own.passed) for victim in own.rows]
-    whole = [replace(who, cost=0, rank=()) for who in whole]
-    if not all(policy.forbids(cycle, rules, row, shape, own, NO_VICTIMS, admits)):
-        chosen = choose(diagnosis.placer, shape, row, whole, int(policy.most * shape.gpu_milli), admits)
-    else:
-        chosen = choose(diagnosis.placer, shape, row, whole, UNLIMITED, admits)
+    whole = candidates_of(cycle, own.rows, passed=own.passed)
+    whole = replace(whole, cost=np.zeros_like(whole.cost), ranks=whole.ranks[:, :0])
+    within = not all(policy.forbids(cycle, rules, row, shape, own, NO_VICTIMS, admits))
+    cap = int(policy.most * shape.gpu_milli) if within else UNLIMITED
+    chosen, _ = search(diagnosis.placer, shape, row, whole, cap, admits)
     if chosen is None or not chosen[0]:
         return None
     rows, until = [who.row for who in chosen[0]], dict(zip(entitlements.rows, rules.protected_until(), strict=True))

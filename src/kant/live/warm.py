@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kant.compiled import compiling_ahead
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.victims_too_large import victims_too_large
 from kant.metrics.live import Occupancy
@@ -23,12 +24,14 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 from kant.placement.cost.slowdown import Slowdowns
-from kant.queueing.preemption.one_node import HeldByNode
+from kant.queueing.preemption.policy import candidates_of
+from kant.queueing.preemption.search import search
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 
 
+@compiling_ahead()
 def warm(profile: Profile, ahead: bool = False) -> None:
     """Let a small cluster make the decisions of a large one: pods, whole nodes, gangs, in one leaf too, partial gangs.
 
@@ -70,9 +73,9 @@ def warm(profile: Profile, ahead: bool = False) -> None:
         from kant.insight.domain_choice import domain_choices  # no scheduler needs it
 
         domain_choices(scheduler, 3)
-    victims_too_large(Diagnosis(scheduler, 4), state.rows["large"])
-    if profile.preemption is not None:  # the victims of a single pod
-        rows, held = np.fromiter(state.running, np.int64, len(state.running)), list(state.running.values())
-        nothing = np.zeros(len(rows), dtype=np.int64)
-        by_node = HeldByNode(rows, held, nothing, nothing)
-        by_node.best(scheduler.placer, state.shapes.of(jobs[0]), nothing == 0, nothing, FOREVER)
+    diagnosis = Diagnosis(scheduler, 4)
+    victims_too_large(diagnosis, state.rows["large"])
+    if profile.preemption is not None:  # the victims of a single pod, however many there are to choose from
+        with diagnosis.rolled_back():
+            pool = candidates_of(diagnosis.cycle, list(state.running))
+            search(diagnosis.placer, state.shapes.of(jobs[0]), state.rows["large"], pool, FOREVER, exact=0)

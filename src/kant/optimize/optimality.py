@@ -81,7 +81,7 @@ def _may_start(scheduler: Scheduler, now: int) -> list[int]:
             charge = diagnosis.state.quota_usage
             queue, user = diagnosis.state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
             if charge.tree is not None and charge.node_of[queue] >= 0:
-                diagnosis.admission.quota_tree.charge(charge.node_of[queue], user, charge.amounts(shape))
+                diagnosis.admission.charge(charge.node_of[queue], user, charge.amounts(shape))
         found.append(row)
     return found
 

@@ -80,7 +80,7 @@ def _is_admitted(diagnosis: Diagnosis, row: int) -> bool:
     usage = diagnosis.state.quota_usage
     queue, user = diagnosis.state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
     if usage.tree is not None and usage.node_of[queue] >= 0:
-        admission.quota_tree.charge(usage.node_of[queue], user, usage.amounts(shape))
+        admission.charge(usage.node_of[queue], user, usage.amounts(shape))
     return True
 
 

@@ -1,7 +1,7 @@
 """Clearing nodes: which jobs must leave a node so that it takes more pods, for many nodes in one compiled call.
 
-`clear` says for each node what it would cost; `cheapest_node` takes the best node for one pod, and of all sets of its
-holders the best. Both ask `lightest_set`.
+`clear` says for each node what it would cost; `on_one_node` finds the best of all sets for a gang of one pod. Both ask
+`lightest_set`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.holders import LIMB, Holders, Weights
+from kant.cluster.holders import LIMB, Candidates, Holders, Weights
 from kant.compiled import compiled, inlined
 from kant.model.placement import MASK, PODS, WIDTH
 from kant.placement.fits import capacity
@@ -268,24 +268,17 @@ def clear(
 
 @compiled
 def cheapest_node(
-    table: Table,
-    demands: Table,
-    d: int,
-    holders: Holders,
-    heavy: Table,
-    rows: Table,
-    weights: Weights,
-    cap: int,
-    leaving: Table,
-) -> int:
-    """Return how many holders leave a node so that it takes a pod of demand `d`, at the least weight of all nodes.
+    table: Table, demands: Table, d: int, candidates: Candidates, weights: Weights, cap: int, best: Table
+) -> int:  # fmt: skip
+    """Return how many candidates leave a node so that it takes a pod of demand `d`, at the least weight of all nodes.
 
-    Their entries come first in `leaving`: of equal weights those whose `rows` (one for each holder) come first. A set
-    holds at most `cap` milli-GPUs. Within a node entries are in the order of their rows, and `heavy` has the same
-    entries, the heaviest first. The table is left unchanged.
+    `best` is then that set: of sets of equal weight the one whose rows come first. A set holds at most `cap`
+    milli-GPUs. The table is left unchanged.
     """
+    holders, heavy, place_of = candidates.holders, candidates.heavy[0], np.empty_like(candidates.by_row)
+    place_of[candidates.by_row] = np.arange(place_of.shape[0])
     width = holders.widest
-    order, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
+    order, whose, twin, leaving = np.zeros((4, width + 1), dtype=np.int64)
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     victims = NO_NODE
     bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
@@ -300,10 +293,13 @@ def cheapest_node(
             if answer != 1:
                 break
             count = 0
-            for place in range(first, end):
-                entry = place if turn == 1 else heavy[place]
+            for entry in heavy[first:end]:
                 if weights.may_leave[holders.who[entry]]:
-                    order[count], whose[count] = entry, holders.who[entry]
+                    at = count
+                    while turn == 1 and at > 0 and place_of[whose[at - 1]] > place_of[holders.who[entry]]:
+                        order[at], whose[at] = order[at - 1], whose[at - 1]
+                        at -= 1
+                    order[at], whose[at] = entry, holders.who[entry]
                     count += 1
             find_twins(holders, weights, order, count, twin)
             view = OnNode(table, demands, holders, node, d, 1)
@@ -320,14 +316,39 @@ def cheapest_node(
         better, place = bound[0] != least[0] or bound[1] != least[1], 0
         for i in range(count):
             if found[i] == 1 and not better:
-                row, other = rows[holders.who[order[i]]], rows[holders.who[leaving[place]]]
-                if row > other:
+                if place_of[whose[i]] > place_of[leaving[place]]:
                     break
-                better, place = row < other, place + 1
+                better, place = place_of[whose[i]] < place_of[leaving[place]], place + 1
         if better:
             victims, least[0], least[1] = 0, bound[0], bound[1]
             for i in range(count):
                 if found[i] == 1:
-                    leaving[victims] = order[i]
+                    leaving[victims] = whose[i]
                     victims += 1
+    best[:] = 0
+    for i in range(max(victims, 0)):
+        best[leaving[i]] = 1
+    return victims
+
+
+@compiled
+def on_one_node(table: Table, demands: Table, d: int, candidates: Candidates, cap: int, best: Table) -> int:
+    """Write to `best` the best set of candidates without which a node takes a pod of demand `d`; none if there is none.
+
+    Only those of the lowest ranks that suffice leave. Returns how many leave, NO_NODE or TOO_MANY.
+    """
+    count, victims, asked = best.shape[0], NO_NODE, -1
+    top = candidates.rank[count - 1] if count > 0 else -1
+    low, high, may_leave = 0, top + 1, candidates.capped <= cap
+    while low < high or asked != high:
+        rank = top if high > top else (low + high) // 2  # first whether all suffice
+        leaves = may_leave & (candidates.rank <= rank)
+        weights = Weights(candidates.upper[0], candidates.lower[0], candidates.capped, leaves)
+        victims, asked = cheapest_node(table, demands, d, candidates, weights, cap, best), rank
+        if victims == 0 or (victims == NO_NODE and rank == top):
+            break
+        if victims == NO_NODE:
+            low = rank + 1
+        else:
+            high = rank
     return victims

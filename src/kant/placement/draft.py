@@ -8,9 +8,8 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.holders import Candidates, Holders, Weights
+from kant.cluster.holders import Candidates
 from kant.cluster.quota_condition import QuotaCondition
-from kant.placement.clearing import TOO_MANY, cheapest_node
 
 if TYPE_CHECKING:  # loaded with the first search for victims
     from kant.placement.victims import Asked, Counted
@@ -47,13 +46,14 @@ class Draft:
             found = search.cheapest_of_many(own, newcomer, candidates, cap, trials, monotone, best)
         return best if found else None
 
-    def clear_one(
-        self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
-    ) -> Table | None:
-        """Return the entries of the holders that leave a node so that it takes one pod, at the least weight.
+    def on_one_node(self, groups: Table, candidates: Candidates, cap: int) -> Table | None:
+        """Return the best set of candidates without which a gang of one pod fits; the empty set if there is none.
 
-        Empty: no such node; None: there are too many sets to find the best (`placement/clearing.py`).
+        None if there are too many sets to tell (`placement/clearing.py`).
         """
-        leaving: Table = np.zeros(holders.widest + 1, dtype=np.int64)
-        count = cheapest_node(self.table, self._demands, demand, holders, heavy, rows, weights, cap, leaving)
-        return None if count == TOO_MANY else leaving[: max(count, 0)]
+        from kant.placement.clearing import TOO_MANY, on_one_node
+
+        best: Table = np.zeros(len(candidates.rank), dtype=np.int64)
+        demand = groups.item(0, 1)
+        found = on_one_node(self.table, self._demands, demand, candidates, cap, best)
+        return None if found == TOO_MANY else best

@@ -17,7 +17,7 @@ from kant.cluster.columns import D_ENTRIES, D_SLICES, Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
 from kant.model.decision import NeverFits, NoFit
-from kant.model.placement import Allocation
+from kant.model.placement import NODE, Allocation
 from kant.model.units import GPU
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from kant.placement.spreading.spread import SpreadPlacer
 
 Scored = TypeVar("Scored", ScoredPlacement, RuledPlacement)
+Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
+"""The versions of the fleet, of node sets and of counters, why a shape never fits then, and where it fits: nodes, with
+their rows on the empty cluster, which change with the node sets of a node too (`REVISION`)."""
 
 
 class Route(Protocol):
@@ -100,8 +103,8 @@ class Placer:
         self._spreadings: dict[str, SpreadPlacer] = {}
         self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self.scores_of)
         self._empty: Placer | None = None
-        self._never: dict[int, NeverFits | None] = {}
-        self._known = 0, 0, 0  # the versions of the fleet, of node sets and of counters for which `_never` is valid
+        self._never: dict[int, Never] = {}
+        self._known = 0, 0, 0  # the versions that the empty cluster has
         self._fleet, self._moves = snapshot.state.fleet_version, snapshot.state.moves
 
     @cached_property
@@ -242,25 +245,29 @@ class Placer:
         """Return why `shape` could not start even on the empty cluster with all nodes in service; None: it could."""
         state = self.snapshot.state
         versions = state.fleet_version, state.shapes.node_sets.version, state.counter_tables.version
-        if versions != self._known:
-            self._known = versions
-            self._never.clear()
-            if self._empty is not None:
-                self._empty.snapshot.refresh(state.now)
-        if shape.index not in self._never:
-            if self._empty is None:
-                snapshot = self.snapshot.of_empty_cluster()
-                self._empty = Placer(snapshot, self.policy, self.seed, self.policies[1:], empty=True)
-                self._empty._orders = self._orders  # the fabric is the same
-            self._empty.trial.begin()
-            found = self._empty.place(self.snapshot.state.shapes.alone(shape) if shape.wide else shape)
-            self._empty.trial.rollback(0)
-            self._never[shape.index] = (
-                NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
-                if isinstance(found, NoFit)
-                else None
-            )
-        return self._never[shape.index]
+        known = self._never.get(shape.index)
+        if known is not None and known[0] == versions:
+            return known[1]
+        if known is not None and known[2] is not None and np.array_equal(state.with_left[known[2][0]], known[2][1]):
+            self._never[shape.index] = versions, None, known[2]
+            return None
+        if self._empty is None:
+            snapshot = self.snapshot.of_empty_cluster()
+            self._empty = Placer(snapshot, self.policy, self.seed, self.policies[1:], empty=True)
+            self._empty._orders = self._orders  # the fabric is the same
+        elif versions != self._known:
+            self._empty.snapshot.refresh(state.now)
+        self._known = versions
+        self._empty.trial.begin()
+        found = self._empty.place(self.snapshot.state.shapes.alone(shape) if shape.wide else shape)
+        self._empty.trial.rollback(0)
+        never, place = None, None
+        if isinstance(found, NoFit):
+            never = NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
+        elif not (shape.order_dependent or shape.cuts):  # for these a place may be there and not be found
+            place = found[:, NODE], state.with_left[found[:, NODE]]
+        self._never[shape.index] = versions, never, place
+        return never
 
     # --- what is chosen once for each shape ---------------------------------------------------------------------
 

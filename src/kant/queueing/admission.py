@@ -10,6 +10,7 @@ from operator import or_
 
 from kant.cluster.budgets import ALL_USERS, first_of
 from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SHAPE, J_SINCE, J_UNWANTED, J_USER
+from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -36,6 +37,7 @@ class Admission:
         if state.quota_usage.tree is not None:
             self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
             """The usage of the quotas as the plan leaves it. Set only if there is a quota tree."""
+        self._short: dict[tuple[int, int, int], OverQuota | None] = {}  # by queue, user and shape, until usage changes
         self._runs: dict[int, bool] = {}  # whether a job runs after the plan; only the jobs that it starts or stops
 
     def closed(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | Booked | None:
@@ -98,8 +100,11 @@ class Admission:
         node, user = self._place_in_tree(row)
         if node < 0:
             return None
-        short = self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape))
-        return None if short is None else over_quota(self.quota_tree, short, ever=False)
+        asked = node, user if self.quota_usage.limits_users else 0, shape.index
+        if asked not in self._short:
+            short = self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape))
+            self._short[asked] = None if short is None else over_quota(self.quota_tree, short, ever=False)
+        return self._short[asked]
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
         """Return why the job can never be admitted: its queue took no new jobs at its arrival, or none with such a long
@@ -136,16 +141,18 @@ class Admission:
     def starts(self, row: int, allocation: Allocation) -> None:
         """Charge a job that the plan starts."""
         self._runs[row] = True
-        node, user = self._place_in_tree(row)
-        if node >= 0:
-            self.quota_tree.charge(node, user, self.quota_usage.amounts(self.state.shape_of(row), allocation))
+        self.resizes(row, allocation, 1)
 
     def resizes(self, row: int, pieces: Allocation, sign: int) -> None:
         """Charge `pieces` that the plan adds to an elastic gang (`sign` 1), or refund those that it takes back (-1)."""
         node, user = self._place_in_tree(row)
         if node >= 0:
-            amounts = self.quota_usage.amounts(self.state.shape_of(row), pieces)
-            (self.quota_tree.charge if sign > 0 else self.quota_tree.refund)(node, user, amounts)
+            self.charge(node, user, self.quota_usage.amounts(self.state.shape_of(row), pieces), sign)
+
+    def charge(self, node: int, user: int, amounts: Amounts, sign: int = 1) -> None:
+        """Charge the queue `node` of the tree for what the plan gives to a job of `user`; with `sign` -1 refund it."""
+        self._short.clear()
+        (self.quota_tree.charge if sign > 0 else self.quota_tree.refund)(node, user, amounts)
 
     def stops(self, row: int) -> None:
         """Refund a running job that the plan stops."""
@@ -154,7 +161,7 @@ class Admission:
             return
         queue, user, _, amounts = self.quota_usage.charged[row]
         if self.quota_usage.node_of[queue] >= 0:
-            self.quota_tree.refund(self.quota_usage.node_of[queue], user, amounts)
+            self.charge(self.quota_usage.node_of[queue], user, amounts, -1)
 
 
 def over_quota(tree: QuotaTree, short: Shortage, ever: bool) -> OverQuota:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from kant.model.decision import Booked, NoFit, Outranked
 from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan, Evictor
+from kant.queueing.priority import PriorityHolds
 
 
 class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
@@ -43,15 +44,26 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     def run(self, cycle: CyclePlan) -> None:
         """Write this cycle's decisions into `cycle.plan`. By default: try the first jobs of the buckets, best first."""
-        pending = cycle.pending
-        if pending.may_try or pending.released:
-            for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
-                result = cycle.nominate(row, shape)
-                if isinstance(result, np.ndarray):
-                    cycle.start(row, result)
-                    pending.took(bucket)
-                else:
-                    cycle.hold(row, result)
-                    pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-        if pending.retry_until > cycle.now:
-            cycle.wake_at(pending.wakes_at())
+        try_in_order(cycle)
+
+
+def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
+    """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds."""
+    pending, free = cycle.pending, None
+    for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
+        holders = holds.holders(row, shape) if holds is not None else ()
+        result = cycle.nominate(row, shape) if holds is None or not holders else holds.beside(row, shape, holders)
+        if isinstance(result, np.ndarray):
+            cycle.start(row, result)
+            pending.took(bucket)
+            continue
+        cycle.hold(row, result)
+        if holders:
+            pending.step_aside(bucket)
+        else:
+            pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
+    if holds is not None:
+        free, until = holds.split(pending.heads())
+        cycle.wake_at(until)
+    if pending.retry_until > cycle.now:
+        cycle.wake_at(pending.wakes_at(free))

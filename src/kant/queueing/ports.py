@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kant.cluster.columns import Table
-from kant.cluster.holders import Candidates, Holders, Weights
+from kant.cluster.holders import Candidates
 from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
@@ -47,9 +47,7 @@ class Draft(Protocol):
         self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
         view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
     ) -> Table | None: ...  # fmt: skip
-    def clear_one(
-        self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
-    ) -> Table | None: ...
+    def on_one_node(self, groups: Table, candidates: Candidates, cap: int) -> Table | None: ...
 
 
 class Placer(Protocol):

@@ -6,7 +6,7 @@ only those that cannot be preempted for it at once. Design note 51 has the reaso
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, POOL, STATUS
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
+from kant.model.decision import Outranked
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
 from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, competes, take_pods
@@ -92,7 +93,12 @@ class PriorityHolds:
         """Return until when a running gang may not grow, µs; -1: it may. Gained pods cannot be preempted alone."""
         return min([holder.until for holder in self.holders(row, shape, self.hold_fixed)], default=-1)
 
-    def place_beside(self, row: int, shape: Shape, holders: Collection[Holder]) -> Allocation | None:
+    def beside(self, row: int, shape: Shape, holders: Sequence[Holder]) -> Allocation | Outranked:
+        """Return a place for a job that none of its holders can ever use, taken on the trial; or which job holds it."""
+        place = self._place_beside(row, shape, holders)
+        return Outranked(self.state.ids[holders[0].row], holders[0].until) if place is None else place
+
+    def _place_beside(self, row: int, shape: Shape, holders: Sequence[Holder]) -> Allocation | None:
         """Place a job, within its quota, on nodes that none of its holders can ever use; None if there is no place.
 
         The placement is taken on the trial.

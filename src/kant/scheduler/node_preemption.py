@@ -29,7 +29,7 @@ from kant.placement.victims import ASKING, as_bits
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.candidate import Admits, Candidate, members
-from kant.queueing.preemption.policy import Preemption, allowed_victims, candidate, evict_victims
+from kant.queueing.preemption.policy import Preemption, allowed_victims, candidates_of, evict_victims
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
 from kant.scheduler.cycle import Scheduler
@@ -72,9 +72,7 @@ def _makes_room(
     rules = PreemptionRules(policy.entitlements(cycle), row, shape, policy.reclaim != "off", policy.priority)
     for level in rules.levels():
         allowed = allowed_victims(rules, level)
-        found = [
-            candidate(cycle, other, other in allowed.reclaimed, other in allowed.passed) for other in allowed.found
-        ]
+        found = list(candidates_of(cycle, allowed.found, allowed.reclaimed, allowed.passed))
         admits = rules.quota(level)
         search = _Search(cycle, row, shape, found, int(policy.most * shape.charged_milli), admits)
         best = search.best(in_the_way, will_do)

@@ -14,19 +14,15 @@ from kant.service.side_process import SideProcess, answer_all
 PROCESS = (sys.executable, "-m", "kant.service.solver_process")
 
 
-class SolverProcess:
+class SolverProcess(SideProcess):
     """A solver in a separate process. Call it with a task; `close` ends it."""
 
     def __init__(self, process: tuple[str, ...] = PROCESS) -> None:
-        self._side = SideProcess(process, "the solver")
+        super().__init__(process, "the solver")
 
     async def __call__(self, task: SolverTask) -> bytes:
         """Return the answer to a task. Raises InputError if the process cannot answer."""
-        return await self._side.ask(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
-
-    async def close(self) -> None:
-        """End the process."""
-        await self._side.close()
+        return await self.ask(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
 
 
 def answer(question: bytes) -> bytes:

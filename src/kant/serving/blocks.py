@@ -3,6 +3,10 @@
 As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is identified by its content and all content before it;
 unused blocks stay in the cache until they are needed, the least recently used first; of blocks with equal contents the
 oldest is found. Without the prefix cache blocks are interchangeable, and only counted.
+
+A model whose layers differ in attention has KV groups (kv_cache_coordinator.py, single_type_kv_cache_manager.py): each
+has blocks of its own for the same tokens, all from one pool. A block beyond a group's sliding window is given back
+while its request runs. A prefix is found as far as each group has what its next token attends to.
 """
 
 from __future__ import annotations
@@ -17,7 +21,11 @@ from kant.serving.columns import (
     COMPUTED,
     CONTENT,
     DONE,
+    DROPPED,
+    FLYING,
     FREE,
+    GONE,
+    GROUPS,
     HASHED,
     HEAD,
     HELD,
@@ -29,19 +37,21 @@ from kant.serving.columns import (
     PROMPT,
     SHARED,
     SHARED_FROM,
+    SLIDING,
     TAIL,
     USABLE,
     USERS,
+    WINDOW,
     Table,
 )
 
 
 @inlined
-def content_of(requests: Table, shared: Table, r: int, k: int) -> int:
-    """Return the content of the `k`-th full block of request `r`."""
+def content_of(requests: Table, shared: Table, limits: Table, r: int, k: int, group: int) -> int:
+    """Return the content of the `k`-th full block of request `r` in a KV group."""
     if k < requests[r, SHARED]:
-        return int(shared[requests[r, SHARED_FROM] + k])
-    return int(requests[r, OWN] - k)
+        return int(shared[requests[r, SHARED_FROM] + k] * limits[GROUPS] + group)
+    return int((requests[r, OWN] - k) * limits[GROUPS] + group)
 
 
 @inlined
@@ -107,37 +117,90 @@ def unlink(blocks: Table, state: Table, b: int) -> None:
 
 
 @inlined
-def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int) -> int:
-    """Return the number of leading blocks of a waiting request in the cache; its last token is always computed."""
-    most = (requests[r, PROMPT] + requests[r, DONE] - 1) // limits[BLOCK]
-    k = 0
-    while k < most and find(blocks, buckets, content_of(requests, shared, r, k)) >= 0:
-        k += 1
-    return int(k)
+def beyond(limits: Table, group: int, tokens: int) -> int:
+    """Return the leading blocks that the token after `tokens` no longer attends to in a KV group."""
+    window = limits[WINDOW + 2 * group]
+    return int((tokens - window + 1) // limits[BLOCK]) if 0 < window <= tokens else 0
 
 
 @inlined
-def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, r: int, hits: int) -> int:
-    """Return how many of a waiting request's `hits` cached blocks no request holds."""
+def cached(
+    requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int, k: int, window: int
+) -> bool:  # fmt: skip
+    """Whether the cache has the `k`-th block of a request in all KV groups with this window."""
+    for group in range(limits[GROUPS]):
+        if limits[WINDOW + 2 * group] != window:
+            continue
+        if find(blocks, buckets, content_of(requests, shared, limits, r, k, group)) < 0:
+            return False
+    return True
+
+
+@inlined
+def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int) -> int:
+    """Return the number of leading blocks of a waiting request in the cache; its last token is always computed.
+
+    Full attention needs all of them, a window only those that it covers at their end, or all if they are fewer. With
+    drafts from hidden states each window is tried one block further, and that block is left out.
+    """
+    known, size, dropped = requests[r, PROMPT] + requests[r, DONE], limits[BLOCK], limits[DROPPED]
+    most = known // size if dropped == 1 and limits[GROUPS] > 1 else (known - 1) // size
+    hits, full = most, False
+    for group in range(limits[GROUPS]):
+        full = full or limits[WINDOW + 2 * group] == 0
+    if full:
+        hits = 0
+        while hits < most and cached(requests, shared, blocks, buckets, limits, r, hits, 0):
+            hits += 1
+        hits = max(hits - dropped, 0)
+    if limits[SLIDING] == 0:
+        return int(hits)
+    before, tried = hits + 1, 0  # a bit for each group whose further block has been tried
+    while hits < before:
+        before = hits
+        for group in range(limits[GROUPS]):
+            window, bit = limits[WINDOW + 2 * group], 1 << group
+            if window == 0 or (group > 0 and limits[WINDOW + 2 * group - 2] == window):
+                continue
+            further = dropped if tried & bit == 0 else 0
+            needed, k, found = (window + size - 2) // size + further, min(hits + further, most), 0
+            while k > 0 and found < needed:
+                k -= 1
+                found = found + 1 if cached(requests, shared, blocks, buckets, limits, r, k, window) else 0
+            if further == 1:
+                tried |= bit
+            elif k + found < hits:
+                tried = 0
+            hits = max(k + found - further, 0)
+    return int(hits)
+
+
+@inlined
+def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int, hits: int) -> int:
+    """Return how many of the cached blocks that a waiting request would hold no request holds."""
     idle = 0
-    for k in range(hits):
-        if blocks[find(blocks, buckets, content_of(requests, shared, r, k)), USERS] == 0:
-            idle += 1
+    for group in range(limits[GROUPS]):
+        for k in range(beyond(limits, group, hits * limits[BLOCK]), hits):
+            if blocks[find(blocks, buckets, content_of(requests, shared, limits, r, k, group)), USERS] == 0:
+                idle += 1
     return idle
 
 
 @inlined
 def take_hits(
-    requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, state: Table, r: int, hits: int
-) -> None:
+    requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int,
+    hits: int,
+) -> None:  # fmt: skip
     """Assign to request `r` the first `hits` blocks of its content from the cache."""
-    row = requests[r, BLOCK_ROW]
-    for k in range(hits):
-        b = find(blocks, buckets, content_of(requests, shared, r, k))
-        if blocks[b, USERS] == 0:
-            unlink(blocks, state, b)
-        blocks[b, USERS] += 1
-        held[row, k] = b
+    for group in range(limits[GROUPS]):
+        row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
+        requests[r, GONE + group] = beyond(limits, group, hits * limits[BLOCK])
+        for k in range(requests[r, GONE + group], hits):
+            b = find(blocks, buckets, content_of(requests, shared, limits, r, k, group))
+            if blocks[b, USERS] == 0:
+                unlink(blocks, state, b)
+            blocks[b, USERS] += 1
+            held[row, k] = b
     requests[r, HELD] = hits
     requests[r, HASHED] = hits
 
@@ -147,10 +210,11 @@ def know(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, r: int, tokens: int
 ) -> None:  # fmt: skip
     """Add the blocks that the first `tokens` tokens of request `r` fill to the prefix cache."""
-    row = requests[r, BLOCK_ROW]
     full = tokens // limits[BLOCK]
-    for k in range(requests[r, HASHED], full):
-        remember(blocks, buckets, held[row, k], content_of(requests, shared, r, k))
+    for group in range(limits[GROUPS]):
+        row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
+        for k in range(max(requests[r, HASHED], requests[r, GONE + group]), full):
+            remember(blocks, buckets, held[row, k], content_of(requests, shared, limits, r, k, group))
     requests[r, HASHED] = max(full, requests[r, HASHED])
 
 
@@ -167,57 +231,80 @@ def grow(
     wanted = (slots + limits[BLOCK] - 1) // limits[BLOCK]
     if limits[CACHING] == 0:
         if wanted > requests[r, HELD]:
-            state[FREE] -= wanted - requests[r, HELD]
+            state[FREE] -= (wanted - requests[r, HELD]) * limits[GROUPS]
             requests[r, HELD] = wanted
     else:
-        row = requests[r, BLOCK_ROW]
-        for k in range(requests[r, HELD], wanted):
-            b = state[HEAD]
-            unlink(blocks, state, b)
-            if blocks[b, CONTENT] != NOTHING:
-                forget(blocks, buckets, b)
-            blocks[b, USERS] = 1
-            held[row, k] = b
+        for group in range(limits[GROUPS]):
+            row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
+            for k in range(requests[r, HELD], wanted):
+                b = state[HEAD]
+                unlink(blocks, state, b)
+                if blocks[b, CONTENT] != NOTHING:
+                    forget(blocks, buckets, b)
+                blocks[b, USERS] = 1
+                held[row, k] = b
         requests[r, HELD] = max(wanted, requests[r, HELD])
         know(requests, shared, blocks, buckets, held, limits, r, min(tokens, requests[r, PROMPT] + requests[r, DONE]))
     state[MOST_HELD] = max(state[MOST_HELD], limits[USABLE] - state[FREE])
 
 
 @inlined
-def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
-    """Free all blocks of request `r`: cached ones go to the end of the free list, others to the front."""
+def release(
+    requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int, group: int, end: int
+) -> None:
+    """Free the blocks of request `r` in a KV group before the `end`-th: cached ones go to the end of the free list,
+    others to the front."""
+    first = requests[r, GONE + group]
+    requests[r, GONE + group] = end
     if limits[CACHING] == 0:
-        state[FREE] += requests[r, HELD]
-    else:
-        row = requests[r, BLOCK_ROW]
-        after, last = state[HEAD], -1  # uncached blocks go before `after`, in their order
-        for k in range(requests[r, HELD] - 1, -1, -1):
-            b = held[row, k]
-            blocks[b, USERS] -= 1
-            if blocks[b, USERS] > 0:
-                continue
-            state[FREE] += 1
-            if blocks[b, CONTENT] == NOTHING:
-                blocks[b, BEFORE], blocks[b, NEXT] = last, after
-                if last >= 0:
-                    blocks[last, NEXT] = b
-                else:
-                    state[HEAD] = b
-                if after >= 0:
-                    blocks[after, BEFORE] = b
-                else:
-                    state[TAIL] = b
-                last = b
+        state[FREE] += end - first
+        return
+    row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
+    after, last = state[HEAD], -1  # uncached blocks go before `after`, in their order
+    for k in range(end - 1, first - 1, -1):
+        b = held[row, k]
+        blocks[b, USERS] -= 1
+        if blocks[b, USERS] > 0:
+            continue
+        state[FREE] += 1
+        if blocks[b, CONTENT] == NOTHING:
+            blocks[b, BEFORE], blocks[b, NEXT] = last, after
+            if last >= 0:
+                blocks[last, NEXT] = b
             else:
-                before = state[TAIL]
-                blocks[b, BEFORE], blocks[b, NEXT] = before, -1
-                if before >= 0:
-                    blocks[before, NEXT] = b
-                else:
-                    state[HEAD] = b
+                state[HEAD] = b
+            if after >= 0:
+                blocks[after, BEFORE] = b
+            else:
                 state[TAIL] = b
-                if after < 0:
-                    after = b  # nothing was free: uncached blocks still go before this one
+            last = b
+        else:
+            before = state[TAIL]
+            blocks[b, BEFORE], blocks[b, NEXT] = before, -1
+            if before >= 0:
+                blocks[before, NEXT] = b
+            else:
+                state[HEAD] = b
+            state[TAIL] = b
+            if after < 0:
+                after = b  # nothing was free: uncached blocks still go before this one
+
+
+@inlined
+def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
+    """Free all blocks of request `r`."""
+    for group in range(limits[GROUPS]):
+        release(requests, blocks, held, limits, state, r, group, requests[r, HELD])
+        requests[r, GONE + group] = 0
     requests[r, HELD] = 0
     requests[r, HASHED] = 0
     requests[r, COMPUTED] = 0
+
+
+@inlined
+def slide(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
+    """Free the blocks of a running request that its windows have left behind, as far as is computed for sure."""
+    for group in range(limits[GROUPS]):
+        end = min(beyond(limits, group, requests[r, COMPUTED] - requests[r, FLYING]), requests[r, HELD])
+        if end > requests[r, GONE + group]:
+            release(requests, blocks, held, limits, state, r, group, end)

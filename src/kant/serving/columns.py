@@ -31,10 +31,15 @@ AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will out
 MOST = 16  # tokens after which it ends even without a stop token: all that a scheduler knows of OUTPUT
 DRAFTS = 17  # tokens drafted for its next step
 SEED = 18  # what its drafts' acceptance is drawn from
-REQUEST_WIDTH = 19
+FLYING = (
+    19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the step under way computes
+)
+REMOTE = 20  # 1: the KV of its prompt is on another engine, or has come but is not counted yet
+GONE = 21  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
+REQUEST_WIDTH = 21  # and a column for each KV group
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
-WAITING, RUNNING, FINISHED, WITHDRAWN = range(4)
+WAITING, RUNNING, FINISHED, WITHDRAWN, LOADING = range(5)
 
 # --- a request, times and its priority ----------------------------------------------------------------------------
 ARRIVAL = 0
@@ -43,7 +48,9 @@ FIRST = 2  # when its first token appeared; NaN before
 LAST = 3  # when its latest token appeared
 GAP = 4  # longest time between two of its tokens
 FINISH = 5  # NaN before
-TIMES_WIDTH = 6
+LOADED = 6  # how long the KV of its prompt takes to come, in seconds; once it is asked for, when it is here
+TIMES_WIDTH = 7
+FOREVER = float("inf")
 
 # --- what an engine may do ----------------------------------------------------------------------------------------
 MAX_SEQS = 0  # requests that run at once
@@ -61,8 +68,13 @@ WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if th
 ASYNC = 12  # 1: a step is planned while the one before it is computed
 SPECULATIVE = 13  # tokens drafted a step; 0: no speculation
 LOOKAHEAD = 14  # KV slots for drafts beyond the tokens of a step
-DROPPED = 15  # cached blocks that a hit leaves out
+DROPPED = 15  # 1: a hit leaves out the last block, as drafts are made from hidden states
 ACCEPTED = 16  # a draft is accepted with a chance of so many 65536ths
+SLIDING = 17  # 1: some KV group has a sliding window
+GROUPS = 18  # KV groups: layers that share blocks; each request holds as many blocks in one as in another
+CONNECTED = 19  # 1: with a KV connector
+WINDOW = 20  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
+CAP = 21  # and so on: blocks that an admission reserves in the group at most
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free
@@ -84,7 +96,8 @@ RAN = 15  # requests in the latest step that was completed: the first rows of th
 NEXT_PLANNED = 16  # requests in the step that follows the current one; 0: none is planned
 LOOKED = 17  # 1: the step that follows the current one has been planned, even if it has no request
 TURN = 18  # the first row of the plan of the current step
-STATE_WIDTH = 19
+LOADS = 19  # requests whose KV is coming or has come: the last rows of the waiting ones, from the end
+STATE_WIDTH = 20
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------
 CLOCK = 0  # when the latest step ended

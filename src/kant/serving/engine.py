@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,11 +11,10 @@ import numpy as np
 
 from kant.model.errors import InputError, StateError
 from kant.serving import columns as c
-from kant.serving import eviction, kernel, waiting
-from kant.serving.columns import Table, Times
+from kant.serving import eviction, kernel, loading, waiting
+from kant.serving.columns import FOREVER, Table, Times
 from kant.serving.latency import LatencyModel
 
-FOREVER = float("inf")
 NO_LIMIT = 1 << 62
 MOST = 1 << 24
 """The maximum of any setting of an engine."""
@@ -26,7 +26,7 @@ SPAN = 1 << 20
 WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
 """Methods whose drafts come from the model's own states: they need KV of their own, and the last cached block anew."""
 
-MOST_DRAFTS = 64
+MOST_DRAFTS, MOST_GROUPS = 64, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class EngineSettings:
     `num_blocks` includes the block that vLLM reserves: one less is usable. `policy` is `fcfs` or `priority`. With
     `preemptive`, waiting requests take seats and blocks from running ones of worse priority; with `swap`, preempted
     requests keep their KV in host memory and move it back, instead of recomputing it. vLLM V1 has neither.
+
+    `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
+    numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
     """
 
     latency: LatencyModel
@@ -55,6 +58,9 @@ class EngineSettings:
     speculative_method: str = "mtp"
     num_speculative_tokens: int = 0
     acceptance: float = 0.7
+    sliding_windows: tuple[int, ...] = (0,)
+    max_model_len: int = MOST
+    kv_connector: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -75,6 +81,28 @@ class EngineSettings:
         if self.policy not in ("fcfs", "priority"):
             raise InputError("policy", "fcfs or priority", self.policy)
 
+        self._check_windows()
+
+    def _check_windows(self) -> None:
+        windows = self.sliding_windows
+        if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
+            expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
+            raise InputError("sliding_windows", expected, windows)
+        if self.kv_connector and (self.swap or windows != (0,)):
+            raise InputError("kv_connector", "no swap, and one KV group of full attention", windows)
+        if any(windows) and self.swap:
+            raise InputError("sliding_windows", "only 0 with swap", windows)
+
+    @property
+    def caps(self) -> tuple[int, ...]:
+        """The most blocks that a request holds at once in each KV group.
+
+        As vLLM counts them for a window: what it covers, and what the steps under way compute.
+        """
+        flying = (1 + self.async_scheduling) * self.max_num_batched_tokens
+        ends = [min(w - 1 + flying, self.max_model_len) if w else 0 for w in self.sliding_windows]
+        return tuple(-(-end // self.block_size) + 1 if end else NO_LIMIT for end in ends)
+
     @property
     def lookahead(self) -> int:
         """The KV slots that drafts take beyond the tokens of a step."""
@@ -82,8 +110,12 @@ class EngineSettings:
 
     @property
     def tokens(self) -> int:
-        """The tokens whose KV fits."""
-        return (self.num_blocks - 1) * self.block_size
+        """The tokens of one request whose KV fits."""
+        if not any(self.sliding_windows):
+            return (self.num_blocks - 1) // len(self.sliding_windows) * self.block_size
+        most, caps = MOST // self.block_size, self.caps
+        fits = bisect_right(range(most + 1), self.num_blocks - 1, key=lambda n: sum(min(n, cap) for cap in caps))
+        return min(fits - 1, most) * self.block_size
 
     def check(self, prompt: int, output: int) -> None:
         """Raise InputError if an engine can never finish a request of these lengths."""
@@ -111,7 +143,9 @@ class Engine:
                 settings.long_prefill_token_threshold, settings.enable_chunked_prefill,
                 int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
                 settings.async_scheduling, settings.num_speculative_tokens, settings.lookahead,
-                settings.speculative_method in WITH_HIDDEN_STATES, math.ceil(settings.acceptance * 65536),
+                settings.lookahead > 0, math.ceil(settings.acceptance * 65536),
+                any(settings.sliding_windows), len(settings.sliding_windows), settings.kv_connector,
+                *(limit for pair in zip(settings.sliding_windows, settings.caps, strict=True) for limit in pair),
             ],
             dtype=np.int64,
         )  # fmt: skip
@@ -121,7 +155,8 @@ class Engine:
         self.state[c.ADMIT] = -1
         self.clock: Times = np.zeros(c.CLOCK_WIDTH)
         self.count = 0
-        self.requests: Table = np.zeros((expected, c.REQUEST_WIDTH), dtype=np.int64)
+        width = c.REQUEST_WIDTH + len(settings.sliding_windows)
+        self.requests: Table = np.zeros((expected, width), dtype=np.int64)
         self.times: Times = np.zeros((expected, c.TIMES_WIDTH))
         self.waiting: Table = np.zeros(expected, dtype=np.int64)
         self.ended: Table = np.zeros(expected, dtype=np.int64)
@@ -133,8 +168,8 @@ class Engine:
         self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
         self.kernel = kernel.run_ahead if settings.async_scheduling else kernel.run
-        if settings.num_speculative_tokens:
-            self.kernel = kernel.run_drafts
+        if settings.num_speculative_tokens or any(settings.sliding_windows) or settings.kv_connector:
+            self.kernel = kernel.run_any
 
     def _kv(self) -> tuple[Table, Table, Table]:
         """Return the blocks, all free in order, their buckets, and the blocks of each seat."""
@@ -149,7 +184,10 @@ class Engine:
         blocks[-1, c.NEXT] = -1
         self.state[c.HEAD], self.state[c.TAIL] = 0, count - 1
         buckets = np.full((1 << max(count - 1, 1).bit_length(), 2), -1, dtype=np.int64)
-        return blocks, buckets, np.zeros((self.settings.max_num_seqs, 64), dtype=np.int64)
+        rows = self.settings.max_num_seqs * len(self.settings.sliding_windows)
+        if self.settings.kv_connector:  # who holds blocks may have no seat
+            rows = len(self.requests)
+        return blocks, buckets, np.zeros((rows, 64), dtype=np.int64)
 
     def add(
         self,
@@ -161,12 +199,14 @@ class Engine:
         tie: int | None = None,
         most: int = NO_LIMIT,
         seed: int | None = None,
+        remote_s: float | None = None,
     ) -> int:
         """Add a waiting request; return its number. The engine must have run until `arrival`.
 
         `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
         equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
         asynchronous scheduling learns a step later. `seed`, its number by default, says which drafts are accepted.
+        `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector.
         Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
@@ -183,8 +223,12 @@ class Engine:
         if self.settings.prefix_cache:
             self._share(row, contents, prompt, output)
         nan = float("nan")
-        self.times[r] = (arrival, priority, nan, nan, 0.0, nan)
-        if self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] == 0 and arrival > self.clock[c.CLOCK]:
+        row[c.REMOTE] = remote_s is not None
+        if self.settings.kv_connector and not self.limits[c.BY_PRIORITY]:
+            priority = 0.0  # the kernel puts those first that it has preempted
+        self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)
+        idle = self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] + self.state[c.LOADS] == 0
+        if idle and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
         waiting.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
         return r
@@ -208,7 +252,11 @@ class Engine:
         """Double the capacity for requests."""
         self.requests = np.concatenate([self.requests, np.zeros_like(self.requests)])
         self.times = np.concatenate([self.times, np.zeros_like(self.times)])
-        self.waiting = np.concatenate([self.waiting, np.zeros_like(self.waiting)])
+        first = len(self.waiting) - self.state[c.LOADS]
+        room = np.zeros_like(self.waiting)
+        self.waiting = np.concatenate([self.waiting[:first], room, self.waiting[first:]])
+        if self.settings.kv_connector and self.settings.prefix_cache:
+            self.held = np.concatenate([self.held, np.zeros_like(self.held)])
         self.ended = np.concatenate([self.ended, np.zeros_like(self.ended)])
 
     def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
@@ -255,7 +303,15 @@ class Engine:
         """The end of the current step; now if one can be planned at once; infinity if there is nothing to do."""
         if self.may_plan:
             return self.now
-        return float(self.clock[c.END]) if self.state[c.PLANNED] else FOREVER
+        return float(self.clock[c.END]) if self.state[c.PLANNED] else self._next_kv()
+
+    def _next_kv(self) -> float:
+        """Return when the next KV is here that is on its way from another engine; infinity if none is."""
+        return loading.first_loaded(self.requests, self.times, self.waiting, self.state, self.now)
+
+    def wait_for_kv(self, until: float) -> None:
+        """Let time pass to the next KV, or to `until`: nothing could be planned now."""
+        self.clock[c.CLOCK] = min(self._next_kv(), until)
 
     def ran(self) -> Table:
         """Return the requests of the latest completed step, without those that had ended before it."""
@@ -273,16 +329,19 @@ class Engine:
         """Return the waiting requests in order of admission."""
         waiting = self.waiting[: self.state[c.WAITS]]
         keys = [self.requests[waiting, c.TIE], self.times[waiting, c.ARRIVAL]]
-        if self.limits[c.BY_PRIORITY]:
+        if self.limits[c.BY_PRIORITY] or self.limits[c.CONNECTED]:
             keys.append(self.times[waiting, c.PRIORITY])
         order: list[int] = waiting[np.lexsort(keys)].tolist()
         return order
 
     def withdraw(self, r: int) -> bool:
-        """Remove a live request whose client has disconnected. Return False while the current step computes it.
+        """Remove a live request whose client has disconnected. Return False while the current step computes it or its
+        KV comes from another engine.
 
         With asynchronous scheduling that is until the next step is planned; what is under way is then in vain.
         """
+        if self.requests[r, c.STATE] == c.LOADING:
+            return False
         if self.requests[r, c.STATE] not in (c.WAITING, c.RUNNING):
             return True
         if r in self.plan[: self.state[c.PLANNED], c.WHO] and not self.may_plan:
@@ -319,7 +378,7 @@ class Engine:
         twin.limits[c.CACHING] = 0
         twin.state, twin.clock = self.state.copy(), self.clock.copy()
         twin.state[c.ENDED], twin.state[c.ADMIT] = 0, -1  # nobody limits its admissions anew
-        room = np.zeros((1, c.REQUEST_WIDTH), dtype=np.int64)
+        room = np.zeros((1, self.requests.shape[1]), dtype=np.int64)
         twin.requests = np.concatenate([self.requests[live], room])
         twin.times = np.concatenate([self.times[live], np.zeros((1, c.TIMES_WIDTH))])
         done = twin.requests[:-1, c.DONE]

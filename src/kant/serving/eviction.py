@@ -10,10 +10,15 @@ from kant.serving.columns import (
     BLOCK,
     BLOCK_ROW,
     BY_PRIORITY,
+    CAP,
     COMPUTED,
+    CONNECTED,
+    COUNT,
     DONE,
     DRAFTS,
     FREE,
+    GONE,
+    GROUPS,
     HELD,
     MAX_SEQS,
     MOVED,
@@ -68,13 +73,42 @@ def preempt(
     requests[r, DRAFTS] = 0
     requests[r, PREEMPTED] += 1
     state[PREEMPTIONS] += 1
+    if limits[CONNECTED] == 1 and limits[BY_PRIORITY] == 0:
+        times[r, PRIORITY] = -state[PREEMPTIONS]  # before all others, who may have come earlier
     wait(requests, times, limits, state, waiting, r)
     return int(r)
 
 
 @inlined
+def unplan(plan: Table, base: int, planned: int, r: int) -> int:
+    """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
+    k = base
+    while k < base + planned and plan[k, WHO] != r:
+        k += 1
+    if k == base + planned:
+        return 0
+    tokens = plan[k, COUNT]
+    for j in range(k + 1, base + planned):
+        plan[j - 1, WHO], plan[j - 1, COUNT] = plan[j, WHO], plan[j, COUNT]
+    return int(tokens)
+
+
+@inlined
 def blocks_for(tokens: int, limits: Table) -> int:
-    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK])
+    """Return the blocks of so many tokens, in all KV groups together."""
+    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK] * limits[GROUPS])
+
+
+@inlined
+def reserved_for(tokens: int, hits: int, limits: Table) -> int:
+    """Return the blocks that the admission of a request with so many tokens reserves, beyond `hits` in each KV group.
+
+    As in vLLM, a group with a sliding window counts only what a request may hold there at once.
+    """
+    wanted, found = (tokens + limits[BLOCK] - 1) // limits[BLOCK], 0
+    for group in range(limits[GROUPS]):
+        found += max(min(wanted, limits[CAP + 2 * group]) - hits, 0)
+    return int(found)
 
 
 @inlined
@@ -91,7 +125,9 @@ def make_room(
         free_left = limits[MAX_SEQS] - state[RUNS] - taken
         for i in range(state[RUNS]):
             if times[running[i], PRIORITY] > times[w, PRIORITY]:
-                could += requests[running[i], HELD]
+                could += requests[running[i], HELD] * limits[GROUPS]
+                for group in range(limits[GROUPS]):
+                    could -= requests[running[i], GONE + group]
                 free_left += 1
         if min(could, limits[USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
             break

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled, compiling_ahead, inlined
 from kant.serving.columns import CONTEXT, EXPERTS, FIXED, FLOOR, KV, MISSED, OVERHEAD, SLOPE, Table, Times
 
 NUMBER, SENT, REQUESTS, TOKENS, PENDING, ROOM, LOADS_WIDTH = range(7)
@@ -112,6 +112,7 @@ def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> N
         own[SOONEST] = min(own[SOONEST], rest)
 
 
+@compiling_ahead()
 def warm_up() -> None:
     """Load or compile the kernels, so that no request waits for that."""
     table, none, times = np.zeros((1, LOADS_WIDTH), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)

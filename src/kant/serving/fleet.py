@@ -12,8 +12,8 @@ import numpy as np
 from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.clients import Patience
-from kant.serving.columns import Table, Times
-from kant.serving.engine import FOREVER, Engine, EngineSettings
+from kant.serving.columns import FOREVER, Table, Times
+from kant.serving.engine import Engine, EngineSettings
 from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
 from kant.serving.prefix_index import block_tokens
@@ -99,7 +99,7 @@ class Fleet:
 
     def over(self) -> int:
         """Return how many requests have ended."""
-        return sum(engine.count - int(engine.state[c.RUNS] + engine.state[c.WAITS]) for engine in self.engines)
+        return sum(engine.count - int(engine.state[[c.RUNS, c.WAITS, c.LOADS]].sum()) for engine in self.engines)
 
     def incoming(self, i: int, now: float) -> Incoming:
         """Return request `i` as a router sees it."""
@@ -141,12 +141,12 @@ class Fleet:
         self.predicted[k][len(self.origin[k]) - 1] = predicted
         self.cached[k][len(self.origin[k]) - 1] = cached
         self.where[i] = k
+        remote_s = None if np.isnan(requests.remote_s[i]) else float(requests.remote_s[i])
         self.number[i] = engine.add(
-            now, prompt, int(requests.output[i]), priority, contents, most=int(requests.most[i])
+            now, prompt, int(requests.output[i]), priority, contents, most=int(requests.most[i]), remote_s=remote_s
         )
-        engine.requests[self.number[i], c.SWAPPED] = requests.brought[i]
         if self.observed:
-            self.observed[k].send(i, prompt, predicted, max(cached, int(requests.brought[i])))
+            self.observed[k].send(i, prompt, predicted, cached if remote_s is None else prompt)
         if self.policy.layers and engine.state[c.PLANNED]:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
@@ -160,6 +160,8 @@ class Fleet:
                 return
             self.policy.before_step(engine)
             engine.run(np.nextafter(engine.now, FOREVER), steps=1)
+            if not engine.state[c.PLANNED] and engine.state[c.LOADS]:
+                engine.wait_for_kv(until)
 
     def end_step(self, engine: Engine, until: float) -> int:
         """End the current step if it ends by `until`, and tell the policy; return STOPPED if another may start."""
@@ -350,7 +352,8 @@ def served_by(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
     rows = np.zeros((count, c.REQUEST_WIDTH), dtype=np.int64)
     for k, engine in enumerate(fleet.engines):
         mine = np.flatnonzero(fleet.where == k)
-        times[mine], rows[mine] = engine.times[fleet.number[mine]], engine.requests[fleet.number[mine]]
+        times[mine], own = engine.times[fleet.number[mine]], engine.requests[fleet.number[mine]]
+        rows[mine] = own[:, : c.REQUEST_WIDTH]
     clocks = np.array([engine.clock for engine in fleet.engines])
     states = np.array([engine.state for engine in fleet.engines])
     usable = fleet.engines[0].settings.num_blocks - 1

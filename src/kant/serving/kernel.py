@@ -12,15 +12,18 @@ engine core's queue of batches; `kant serve verify` checks them against recorded
 - with asynchronous scheduling, vLLM's default, a step is planned when the one before it begins: a request goes on
   before its last token is known, and keeps seat and blocks for a step after its end; one that is preempted meanwhile
   still gets the token that is under way, and may end while it waits;
-- with speculation a request's step also verifies drafts: it outputs those accepted and one more.
+- with speculation a request's step also verifies drafts: it outputs those accepted and one more;
+- in a KV group with a sliding window a running request gives back what the window has left behind (`blocks.slide`).
 
 Features that vLLM lacks are marked: preemption for seats by priority, swapping, and an external limit on admissions.
 """
 
 from __future__ import annotations
 
-from kant.compiled import compiled, inlined, merged
-from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, take_hits
+from collections.abc import Callable
+
+from kant.compiled import compiled_at_once, inlined, merged
+from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
 from kant.serving.columns import (
     ACCEPTED,
     ADMIT,
@@ -34,11 +37,11 @@ from kant.serving.columns import (
     CHUNKED,
     CLOCK,
     COMPUTED,
+    CONNECTED,
     CONTEXT,
     COUNT,
     DONE,
     DRAFTS,
-    DROPPED,
     END,
     ENDED,
     EXPERTS,
@@ -47,8 +50,11 @@ from kant.serving.columns import (
     FIRST,
     FIXED,
     FLOOR,
+    FLYING,
+    FOREVER,
     FREE,
     GAP,
+    GROUPS,
     HASHED,
     HELD,
     HITS,
@@ -56,6 +62,9 @@ from kant.serving.columns import (
     KV,
     KV_SECONDS,
     LAST,
+    LOADED,
+    LOADING,
+    LOADS,
     LONG,
     LOOKAHEAD,
     LOOKED,
@@ -75,10 +84,12 @@ from kant.serving.columns import (
     PROMPT,
     RAN,
     REACHED,
+    REMOTE,
     RUNNING,
     RUNS,
     SAMPLES,
     SEED,
+    SLIDING,
     SLOPE,
     SPECULATIVE,
     STATE,
@@ -98,29 +109,16 @@ from kant.serving.columns import (
     Table,
     Times,
 )
-from kant.serving.eviction import blocks_for, make_room, preempt, victim
+from kant.serving.eviction import blocks_for, make_room, preempt, reserved_for, unplan, victim
+from kant.serving.loading import first_loaded, left_of_prefills, put, take
 from kant.serving.waiting import leave, pop
-
-
-@inlined
-def unplan(plan: Table, base: int, planned: int, r: int) -> int:
-    """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
-    k = base
-    while k < base + planned and plan[k, WHO] != r:
-        k += 1
-    if k == base + planned:
-        return 0
-    tokens = plan[k, COUNT]
-    for j in range(k + 1, base + planned):
-        plan[j - 1, WHO], plan[j - 1, COUNT] = plan[j, WHO], plan[j, COUNT]
-    return int(tokens)
 
 
 @merged
 def schedule(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ahead: bool, drafts: bool,
+    state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
+    ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> int:  # fmt: skip
     """Plan a step: rows of `plan` are requests and their tokens; return how many."""
     budget = limits[TOKENS]
@@ -128,7 +126,8 @@ def schedule(
     state[MOVED] = 0
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
         make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan, base)
-    most = limits[LONG] if state[RUNS] + state[WAITS] > 1 and limits[LONG] > 0 else limits[TOKENS]
+    alone = state[RUNS] + state[WAITS] + (state[LOADS] if connected else 0) == 1
+    most = limits[LONG] if not alone and limits[LONG] > 0 else limits[TOKENS]
     i, preempted, prefills = 0, False, False
     size, caching = limits[BLOCK], limits[CACHING] == 1
     while i < state[RUNS] and budget > 0:
@@ -147,10 +146,15 @@ def schedule(
         slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
         room = requests[r, HELD] * size
         lost = False
+        if windows:
+            slide(requests, blocks, held, limits, state, r)
         if slots > room:  # most steps need no block: skip the division and the call
-            wanted = blocks_for(slots, limits) - requests[r, HELD]
+            wanted = blocks_for(slots, limits) - requests[r, HELD] * limits[GROUPS]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
+                if ahead and connected and requests[running[at], FLYING] > 0:
+                    lost = True  # the step under way writes to its blocks, and so might a transfer
+                    break
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
                 preempted = True
                 if at < i:  # it was already planned, or ends with the step under way
@@ -172,8 +176,39 @@ def schedule(
         budget -= count
         i += 1
 
-    decodes = planned
-    while not preempted and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
+    decodes, blocked = planned, False
+    if connected and not preempted:
+        i = 0
+        while i < state[LOADS] and budget > 0 and state[RUNS] < limits[MAX_SEQS]:
+            r = waiting[len(waiting) - 1 - i]
+            if times[r, LOADED] > clock[CLOCK]:
+                i += 1
+                continue
+            known = requests[r, PROMPT] + requests[r, DONE]
+            if requests[r, REMOTE] == 1:
+                requests[r, REMOTE], requests[r, COMPUTED] = 0, known - 1
+                if limits[CACHING] == 1:
+                    know(requests, shared, blocks, buckets, held, limits, r, known)
+            count, slots = 1, known
+            if drafts:
+                if not prefills:
+                    count += limits[SPECULATIVE]  # padded, as below
+                slots = known - 1 + count + limits[LOOKAHEAD]
+            wanted = max(blocks_for(slots, limits) - requests[r, HELD], 0)
+            if count > budget or wanted > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
+                blocked = True
+                break
+            take(waiting, state, i)
+            running[state[RUNS]] = r
+            state[RUNS] += 1
+            requests[r, STATE] = RUNNING
+            requests[r, CACHED] = known - 1
+            grow(requests, shared, blocks, buckets, held, limits, state, r, known, slots)
+            plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
+            planned += 1
+            budget -= count
+    blocked = blocked or preempted
+    while not blocked and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
         r = waiting[0]
         if ahead and requests[r, AHEAD] < 0:
             break  # a token of it is under way; vLLM, which admits nobody after a preemption, never comes here
@@ -182,9 +217,7 @@ def schedule(
         swapped = requests[r, SWAPPED]
         if limits[CACHING] == 1 and swapped == 0:
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
-            if drafts:
-                hits = max(hits - limits[DROPPED], 0)
-            idle = idle_among(requests, shared, blocks, buckets, r, hits)
+            idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
         computed = min(swapped, known - 1) if swapped > 0 else hits * size
         count = known - computed
         if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
@@ -196,12 +229,26 @@ def schedule(
             break
         count = min(count, budget)
         slots = computed + count + (limits[LOOKAHEAD] if drafts else 0)
-        fits = max(known, slots) if limits[WHOLE] == 1 else slots
-        left = state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0)
-        if blocks_for(fits, limits) - hits + idle > left:
+        wanted = blocks_for(slots, limits) - hits * limits[GROUPS]
+        if limits[WHOLE] == 1:
+            wanted = max(wanted, reserved_for(known, hits, limits))
+        loads = connected and requests[r, REMOTE] == 1
+        if loads:
+            wanted = max(
+                wanted, blocks_for(known, limits) - hits + left_of_prefills(requests, limits, state, running, waiting)
+            )
+        if wanted + idle > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
             break
         pop(requests, times, limits, state, waiting)
-        requests[r, BLOCK_ROW] = free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
+        if loads:
+            requests[r, BLOCK_ROW], requests[r, STATE] = r, LOADING
+            if hits > 0:
+                take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
+            grow(requests, shared, blocks, buckets, held, limits, state, r, 0, known)
+            times[r, LOADED] += clock[CLOCK]
+            put(requests, times, limits, waiting, state, r)
+            continue
+        requests[r, BLOCK_ROW] = r if connected else free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
         running[state[RUNS]] = r
         state[RUNS] += 1
         state[ADMIT] -= 1
@@ -215,7 +262,7 @@ def schedule(
             state[MOVED] += computed
             requests[r, SWAPPED] = 0
         if hits > 0:
-            take_hits(requests, shared, blocks, buckets, held, state, r, hits)
+            take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
         requests[r, COMPUTED] = computed
         grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count, slots)
         plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
@@ -227,7 +274,7 @@ def schedule(
 @merged
 def begin(
     requests: Table, limits: Table, latency: Times, state: Table, plan: Table, base: int, planned: int, ahead: bool,
-    drafts: bool,
+    drafts: bool, windows: bool, connected: bool,
 ) -> float:  # fmt: skip
     """Count the planned tokens as computed; return the step's ms, by the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
@@ -238,6 +285,8 @@ def begin(
         output = requests[r, DONE]
         if ahead:
             output += requests[r, AHEAD]
+            if windows or connected:
+                requests[r, FLYING] += count
         if ahead or drafts:
             samples = max(requests[r, COMPUTED] + 1 - requests[r, PROMPT] - output, 0)
             plan[k, SAMPLES] = samples
@@ -280,7 +329,7 @@ def verified(requests: Table, limits: Table, r: int, samples: int) -> int:
 def complete(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
-    ended: Table, ahead: bool, drafts: bool,
+    ended: Table, ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
@@ -289,10 +338,18 @@ def complete(
     clock[KV_SECONDS] += took * (limits[USABLE] - state[FREE])
     clock[CLOCK] = now
     left = 0
+    if ahead and connected:  # what had ended before this step began frees its blocks now
+        for k in range(base, base + state[PLANNED]):
+            r = plan[k, WHO]
+            if requests[r, STATE] == FINISHED and requests[r, HELD] > 0:
+                requests[r, BLOCK_ROW] = r
+                give_back(requests, blocks, held, limits, state, r)
     for k in range(base, base + state[PLANNED]):
         r = plan[k, WHO]
         state[TOKENS_DONE] += plan[k, COUNT]
         tokens = 1
+        if ahead and (windows or connected):
+            requests[r, FLYING] -= plan[k, COUNT]
         if ahead or drafts:
             if requests[r, STATE] >= FINISHED:
                 plan[k, SAMPLES] = -1
@@ -326,7 +383,8 @@ def complete(
         if requests[r, DONE] == requests[r, OUTPUT]:
             times[r, FINISH] = now
             if requests[r, STATE] == RUNNING:
-                give_back(requests, blocks, held, limits, state, r)
+                if not (ahead and connected and requests[r, FLYING] > 0):
+                    give_back(requests, blocks, held, limits, state, r)
                 left += 1
             else:
                 leave(requests, times, limits, state, waiting, r)
@@ -354,6 +412,7 @@ def drive(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool, ahead: bool, drafts: bool,
+    windows: bool, connected: bool,
 ) -> int:  # fmt: skip
     """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
 
@@ -370,7 +429,7 @@ def drive(
             had = state[ENDED]
             complete(
                 requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows,
-                plan, state[TURN] if ahead else 0, ended, ahead, drafts,
+                plan, state[TURN] if ahead else 0, ended, ahead, drafts, windows, connected,
             )  # fmt: skip
             if ahead:
                 state[LOOKED] = 0
@@ -380,7 +439,7 @@ def drive(
                     clock[END] = clock[CLOCK] + clock[NEXT_MS] / 1e3
             if stop_at_finish and state[ENDED] > had:
                 return STOPPED
-        if state[RUNS] + state[WAITS] == 0 and state[PLANNED] == 0:
+        if state[RUNS] + state[WAITS] == 0 and state[PLANNED] == 0 and (not connected or state[LOADS] == 0):
             return IDLE
         if clock[CLOCK] >= until:
             return REACHED
@@ -391,10 +450,12 @@ def drive(
         if ahead:
             base = state[TURN] if state[PLANNED] == 0 else limits[MAX_SEQS] - state[TURN]
         planned = schedule(
-            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan,
-            base, ahead, drafts,
+            requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows, plan,
+            base, ahead, drafts, windows, connected,
         )  # fmt: skip
-        ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts) if planned > 0 else 0.0
+        ms = 0.0
+        if planned > 0:
+            ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts, windows, connected)
         if ahead and state[PLANNED] > 0:
             state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
             begun += 1
@@ -402,43 +463,32 @@ def drive(
             state[PLANNED], clock[END] = planned, clock[CLOCK] + ms / 1e3
             begun += 1
         elif state[PREEMPTIONS] == preemptions:
-            return STUCK
+            first = first_loaded(requests, times, waiting, state, clock[CLOCK]) if connected else FOREVER
+            if first == FOREVER:
+                return STUCK
+            clock[CLOCK] = min(first, until)
 
 
-@compiled
-def run(
-    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-) -> int:  # fmt: skip
-    """`drive` with synchronous scheduling: a kernel of its own, so that the other costs it nothing."""
-    return drive(
-        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, False, False,
-    )  # fmt: skip
+def _entry(ahead: bool, features: bool) -> Callable[..., int]:
+    """Return `drive` as a kernel of its own: without `features`, speculation, windows and a connector cost nothing.
+
+    With them either scheduling is chosen by the limits.
+    """
+
+    @compiled_at_once
+    def run(
+        requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
+        latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
+        ended: Table, until: float, steps: int, stop_at_finish: bool,
+    ) -> int:  # fmt: skip
+        return drive(
+            requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
+            plan, ended, until, steps, stop_at_finish, ahead or (features and limits[ASYNC] == 1),
+            features and limits[SPECULATIVE] > 0, features and limits[SLIDING] == 1,
+            features and limits[CONNECTED] == 1,
+        )  # fmt: skip
+
+    return run
 
 
-@compiled
-def run_ahead(
-    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-) -> int:  # fmt: skip
-    """`drive` with asynchronous scheduling."""
-    return drive(
-        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, True, False,
-    )  # fmt: skip
-
-
-@compiled
-def run_drafts(
-    requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
-    ended: Table, until: float, steps: int, stop_at_finish: bool,
-) -> int:  # fmt: skip
-    """`drive` with speculation, and either scheduling."""
-    return drive(
-        requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-        plan, ended, until, steps, stop_at_finish, limits[ASYNC] == 1, True,
-    )  # fmt: skip
+run, run_ahead, run_any = _entry(False, False), _entry(True, False), _entry(False, True)

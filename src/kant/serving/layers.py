@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from kant.serving import columns as c
-from kant.serving import eviction, kernel, waiting
+from kant.serving import eviction, waiting
 from kant.serving.blocks import grow
 from kant.serving.engine import Engine
 
@@ -61,7 +61,7 @@ def _leave(engine: Engine, at: int) -> None:
     """Preempt the running request at position `at` in the middle of the step."""
     v = int(engine.running[at])
     if v in engine.plan[: engine.state[c.PLANNED], 0]:
-        engine.requests[v, c.COMPUTED] -= kernel.unplan(engine.plan, 0, int(engine.state[c.PLANNED]), v)
+        engine.requests[v, c.COMPUTED] -= eviction.unplan(engine.plan, 0, int(engine.state[c.PLANNED]), v)
         engine.state[c.PLANNED] -= 1
     eviction.preempt(
         engine.requests, engine.times, engine.blocks, engine.held, engine.limits, engine.state, engine.waiting,

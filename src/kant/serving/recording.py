@@ -18,7 +18,7 @@ from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.columns import Table
-from kant.serving.engine import Engine, EngineSettings
+from kant.serving.engine import MOST, Engine, EngineSettings
 from kant.serving.latency import LatencyModel
 
 VOCABULARY = 997
@@ -33,7 +33,8 @@ class RecordedRequest(msgspec.Struct, frozen=True):
 
     Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
     is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's `max_tokens`,
-    `output` if it is absent; a request with less output ends at a stop token.
+    `output` if it is absent; a request with less output ends at a stop token. The KV of a
+    prompt with `remote_s` comes from another engine, and takes so many seconds.
     """
 
     id: int
@@ -48,6 +49,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     preempted: int
     cached: int | None
     most: int | None = None
+    remote_s: float | None = None
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -71,12 +73,17 @@ class Cell(msgspec.Struct, frozen=True):
     speculative_method: str = "mtp"
     num_speculative_tokens: int = 0
     acceptance: float = 0.0
+    sliding_windows: tuple[int, ...] = (0,)
+    max_model_len: int = MOST
+    kv_connector: bool = False
 
     @property
     def mode(self) -> str:
         """How the scheduler worked: what `kant serve verify` counts by."""
         mode = "asynchronous" if self.async_scheduling else "synchronous"
-        return mode + (f", {self.speculative_method}" if self.num_speculative_tokens else "")
+        mode += f", {self.speculative_method}" if self.num_speculative_tokens else ""
+        mode += ", sliding windows" if any(self.sliding_windows) else ""
+        return mode + (", KV connector" if self.kv_connector else "")
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -177,7 +184,8 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         enable_chunked_prefill=cell.enable_chunked_prefill, watermark=cell.watermark,
         scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
         speculative_method=cell.speculative_method, num_speculative_tokens=cell.num_speculative_tokens,
-        acceptance=cell.acceptance,
+        acceptance=cell.acceptance, sliding_windows=cell.sliding_windows, max_model_len=cell.max_model_len,
+        kv_connector=cell.kv_connector,
     )  # fmt: skip
     engine = Engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
@@ -194,7 +202,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         engine.run(request.arrival)
         numbers[request.id] = engine.add(
             request.arrival, request.prompt, request.output, request.priority, contents, tie.get(str(request.id)),
-            request.output if request.most is None else request.most, request.id,
+            request.output if request.most is None else request.most, request.id, request.remote_s,
         )  # fmt: skip
     engine.run()
     return engine, numbers

@@ -8,7 +8,8 @@ import numpy as np
 
 from kant.model.errors import InputError
 from kant.serving import columns as c
-from kant.serving.engine import FOREVER, Engine
+from kant.serving.columns import FOREVER
+from kant.serving.engine import Engine
 from kant.serving.fleet import new_fleet, served_by
 from kant.serving.policies import policy_named
 from kant.serving.requests import Requests

@@ -129,11 +129,13 @@ def _decoded(requests: Requests, computed: Served, setup: Setup, settings: Engin
     the prompt again and gives the first token. It is the engine with the fewest tokens, since decoding is short of KV.
     """
     moves = requests.prompt * settings.latency.kv_bytes / (setup.kv_gb_s * 1e9)
-    come = replace(requests, arrival=computed.finish + moves, brought=requests.prompt)
+    come = replace(requests, arrival=computed.finish, remote_s=moves)
     order = np.argsort(come.arrival, kind="stable")
     back = np.argsort(order)
-    there = replace(settings, latency=replace(settings.latency, kv_bytes=0))  # it has moved before it is loaded
+    there = replace(settings, kv_connector=True)
     count, policy = setup.engines - setup.prefill, policy_named(setup.policy)
+    if policy.layers:
+        raise InputError("--policy", "one that does not act within a step, with --split", setup.policy)
     served = simulate(come.chosen(order), there, count, policy, router_named("least-tokens"), seed, observed=True)
     return replace(
         served,

@@ -25,8 +25,8 @@ class Requests:
     `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower first; `predicted` is the predicted output;
     `program` is the calling program (-1: none). Shared prefixes are given in one of two ways: requests of a `group`
     (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain` tokens of a prompt.
-    `brought` has the tokens whose KV comes along, as other engines have computed them. `most` is `max_tokens`, more
-    than the output where that ends at a stop token. `where` has the place of each request in its file.
+    `remote_s` has how long the KV of a prompt takes to come from another engine (NaN: it is computed here). `most` is
+    `max_tokens`, more than the output where that ends at a stop token. `where` has the place of each in its file.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Requests:
     program: Table = field(default_factory=_none)
     group: Table = field(default_factory=_none)
     prefix: Table = field(default_factory=_none)
-    brought: Table = field(default_factory=_none)
+    remote_s: Times = field(default_factory=lambda: np.zeros(0))
     most: Table = field(default_factory=_none)
     hashes: tuple[Table, ...] = ()
     grain: int = 0
@@ -52,7 +52,7 @@ class Requests:
             ("program", np.full(count, NO_PROGRAM)),
             ("group", np.full(count, NO_PROGRAM)),
             ("prefix", np.zeros(count, dtype=np.int64)),
-            ("brought", np.zeros(count, dtype=np.int64)),
+            ("remote_s", np.full(count, np.nan)),
             ("most", np.full(count, NO_LIMIT)),
         ):
             if len(getattr(self, name)) != count:
@@ -107,7 +107,7 @@ class Requests:
         """Return the requests of these numbers, in that order."""
         found: dict[str, Any] = {}
         for name in (
-            "arrival", "prompt", "output", "priority", "predicted", "program", "group", "prefix", "brought", "most",
+            "arrival", "prompt", "output", "priority", "predicted", "program", "group", "prefix", "remote_s", "most",
             "hashes", "where",
         ):  # fmt: skip
             column = getattr(self, name)

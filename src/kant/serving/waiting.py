@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kant.compiled import inlined
-from kant.serving.columns import ARRIVAL, BY_PRIORITY, PRIORITY, STATE, TIE, WAITING, WAITS, Table, Times
+from kant.serving.columns import ARRIVAL, BY_PRIORITY, CONNECTED, PRIORITY, STATE, TIE, WAITING, WAITS, Table, Times
 
 
 @inlined
 def before(requests: Table, times: Times, limits: Table, a: int, b: int) -> bool:
     """Whether request `a` is admitted before request `b`."""
-    if limits[BY_PRIORITY] == 1 and times[a, PRIORITY] != times[b, PRIORITY]:
+    if (limits[BY_PRIORITY] == 1 or limits[CONNECTED] == 1) and times[a, PRIORITY] != times[b, PRIORITY]:
         return bool(times[a, PRIORITY] < times[b, PRIORITY])
     if times[a, ARRIVAL] != times[b, ARRIVAL]:
         return bool(times[a, ARRIVAL] < times[b, ARRIVAL])

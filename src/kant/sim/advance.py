@@ -30,7 +30,7 @@ from kant.cluster.quota_columns import (
     refund_all,
 )
 from kant.cluster.snapshot import copy_changed
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 from kant.metrics.recorder import sample
 from kant.model.placement import GROUP
 from kant.model.status import JobStatus
@@ -58,6 +58,7 @@ from kant.sim.blocked import (
     awaits_start,
     borrowing_of,
     holder_of,
+    in_order_of_start,
     running_jobs,
     running_of,
 )
@@ -129,8 +130,8 @@ def changes_of(happened: Table, known: int, said: int) -> int:
 
 @inlined
 def undo(
-    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, jobs: Table, quotas: Quotas,
-    begin: int, end: int,
+    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, jobs: Table,
+    quotas: Quotas | None, begin: int, end: int,
 ) -> None:  # fmt: skip
     """Undo the attempt at an instant: new jobs are removed, and started jobs wait again."""
     for k in range(said - 1, known - 1, -1):
@@ -142,8 +143,9 @@ def undo(
                 entries, places, buckets, row, was[w.E_PRIORITY], was[w.E_KEY], was[w.E_SHAPE], was[w.E_KNOWN],
                 was[w.E_BUCKET],
             )  # fmt: skip
-            home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
-            refund_all(quotas.limits, quotas.used, home, amounts)
+            if quotas is not None:
+                home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
+                refund_all(quotas.limits, quotas.used, home, amounts)
         elif what >= HELD:
             places[row, w.P_RECORDED] = 0
     for row in range(begin, end):
@@ -172,16 +174,20 @@ def advance_kernel(
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
         places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
-        rules: Rules | None, rights: Rights, quotas: Quotas, reservations: Reservations, store: Table,
+        rules: Rules | None, rights: Rights, quotas: Quotas | None, counts: Table, reservations: Reservations,
+        store: Table,
     ) -> Table:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`.
 
+        `quotas` is None where no queue has any and all jobs have one priority: then none holds or evicts another, and
+        nothing is compiled for that. `counts` are the preemptible running jobs by priority.
         `reservations` is None without any, and `store` that of the calendar, which is returned.
         """
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
         stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
-        nobody, nothing = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
-        running = running_of(nobody, nothing, rights, quotas, jobs, shapes)
+        if quotas is not None:
+            nobody, nothing = np.empty(0, dtype=np.int64), np.empty((0, quotas.amounts.shape[1]), dtype=np.bool_)
+            running = running_of(nobody, nothing, rights, quotas, jobs, shapes)
         while code == 0 and wakes < MOST_WAKES:
             due = first_end(heap, ends)
             comes = arrivals[at, A_TIME] if at < arrivals.shape[0] else FOREVER
@@ -201,10 +207,11 @@ def advance_kernel(
                     pieces = held[jobs[row, c.J_PIECE] : jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]]
                     to.stopped(table, log, pools, jobs, pieces, demands, row, now, FINISHED, 0, -1, to.STAYS, True)
                     said = note(happened, said, now, ENDED, row, passed, 0, 0)
-                    home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
-                    refund_all(quotas.limits, quotas.used, home, amounts)
+                    if quotas is not None:
+                        home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
+                        refund_all(quotas.limits, quotas.used, home, quotas.amounts[jobs[row, c.J_SHAPE]])
                     if jobs[row, c.J_PREEMPTIBLE] == 1:
-                        count(quotas.counts, jobs[row, c.J_PRIORITY], -1)
+                        count(counts, jobs[row, c.J_PRIORITY], -1)
             last, pods, idle = at, stands[PODS], stands[WAITING] == 0 and verdicts[0, w.V_ROW] == 0
             while last < arrivals.shape[0] and arrivals[last, A_TIME] == now:
                 s = shape_of[arrivals[last, A_KIND]]
@@ -251,9 +258,10 @@ def advance_kernel(
                     stands[MILLI] += shapes[s, S_MILLI]
                     stands[PODS] += shapes[s, S_PODS]
                     places[row, w.P_RECORDED] = 0
-                    home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
-                    if not could_ever(quotas.limits, home, quotas.amounts[s]):
-                        code = WAITS
+                    if quotas is not None:
+                        home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
+                        if not could_ever(quotas.limits, home, quotas.amounts[s]):
+                            code = WAITS
                     priority = -come[A_PRIORITY] if by_priority else 0
                     if reserves:
                         join(reservations.line, stands[WAITING] - 1, row, priority, come[A_KEY])
@@ -261,7 +269,9 @@ def advance_kernel(
                         stands[MAY_TRY] = 1
                         if outgrown:
                             verdicts[come[A_KNOWN], w.V_STATE] = w.AWAKE
-                least, beyond = lowest(quotas.counts), any_beyond_nominal(quotas.limits, quotas.used)
+                least, beyond = lowest(counts), False
+                if quotas is not None:
+                    beyond = any_beyond_nominal(quotas.limits, quotas.used)
                 started_least, above, above_of, knows_running = FOREVER, 0, FOREVER, False
                 if verdicts[0, w.V_ROW] > 0:
                     changed = changes_of(happened, stands[FOLLOWED], said)
@@ -292,8 +302,9 @@ def advance_kernel(
                     while entry > 0:
                         row, s, end = entries[entry, w.E_ROW], entries[entry, w.E_SHAPE], top
                         priority, what, why, which = jobs[row, c.J_PRIORITY], STARTED, 0, 0
-                        home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
-                        if rights.keeps:
+                        if quotas is not None:
+                            home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
+                        if quotas is not None and rights.keeps:
                             if priority != above_of:
                                 above_of, above = priority, w.best_first(
                                     entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)),
@@ -307,7 +318,7 @@ def advance_kernel(
                                 if beside:
                                     code = WAITS
                                     break
-                        if what == STARTED:
+                        if quotas is not None and what == STARTED:
                             key = first_short(quotas.limits, quotas.used, home, amounts)
                             if key >= 0:
                                 what = SHORT
@@ -327,7 +338,8 @@ def advance_kernel(
                         if what == STARTED:
                             said = note(happened, said, now, STARTED, row, passed, top, end - top)
                             top = end
-                            charge_all(quotas.limits, quotas.used, home, amounts)
+                            if quotas is not None:
+                                charge_all(quotas.limits, quotas.used, home, amounts)
                             if jobs[row, c.J_PREEMPTIBLE] == 1:
                                 started_least = min(started_least, priority)
                             if stands[WAKES_ON] & ANY_START != 0:
@@ -339,14 +351,16 @@ def advance_kernel(
                                 w.pop_ready(entries, buckets, ready)
                                 stands[MAY_TRY] = 1
                             else:
-                                may = shapes[s, S_PREEMPTS] == 1 and may_evict(
-                                    priority, least if rights.by_priority or rights.keeps else FOREVER, rights.reclaims,
-                                    quotas.limits, quotas.used, home, amounts, beyond,
-                                )  # fmt: skip
-                                victims, retry, wakes_on = NONE_PROVEN, -1, rights.wakes_on
-                                if may:
+                                may, victims, retry, wakes_on = False, NONE_PROVEN, -1, rights.wakes_on
+                                if quotas is not None:
+                                    may = shapes[s, S_PREEMPTS] == 1 and may_evict(
+                                        priority, least if rights.by_priority or rights.keeps else FOREVER,
+                                        rights.reclaims, quotas.limits, quotas.used, home, amounts, beyond,
+                                    )  # fmt: skip
+                                if quotas is not None and may:
                                     if not knows_running:
-                                        rows, knows_running = running_jobs(jobs, heap, ends, True), True
+                                        rows, knows_running = running_jobs(jobs, heap, ends), True
+                                        rows = in_order_of_start(rows, jobs)
                                         borrows = borrowing_of(rows, quotas, jobs)
                                         running = running_of(rows, borrows, rights, quotas, jobs, shapes)
                                     claim = Claim(
@@ -402,7 +416,7 @@ def advance_kernel(
                         domains, entries, places, buckets, verdicts, stirred,
                     )  # fmt: skip
                     code = WAITS if review == PYTHON_DECIDES else 0
-                    if code == 0 and rights.reclaims and started_least < FOREVER:
+                    if quotas is not None and code == 0 and rights.reclaims and started_least < FOREVER:
                         soon = awaits_start(
                             now, least, started_least, rights, quotas, shapes, jobs, entries, buckets, verdicts, stirred
                         )
@@ -433,7 +447,7 @@ def advance_kernel(
                     runs += 1
                     row, first = happened[k, H_ROW], happened[k, H_PIECE]
                     if jobs[row, c.J_PREEMPTIBLE] == 1:
-                        count(quotas.counts, jobs[row, c.J_PRIORITY], 1)
+                        count(counts, jobs[row, c.J_PRIORITY], 1)
                     pieces = held[first : first + happened[k, H_COUNT]]
                     to.started(table, log, pools, jobs, pieces, demands, row, now, held, first)
                     stands[STAMP] += 1
@@ -463,4 +477,4 @@ def advance_kernel(
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
         return store
 
-    return compiled(named(advance, one, other, place, serve, cycle))
+    return compiled_at_once(named(advance, one, other, place, serve, cycle))

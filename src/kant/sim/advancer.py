@@ -137,7 +137,7 @@ class Advancer:
         """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
         cycle = scheduler.begin(state.now)
-        pending, rows = scheduler.pending, list(state.pending)
+        pending, rows = scheduler.pending, np.fromiter(state.pending, np.int64, len(state.pending))
         if pending.arrived and not any(never_starts(cycle, row) for row in pending.arrived):  # they were evicted
             pending.arrived.clear()
         if pending.arrived or pending.released or pending.back_offs.ends:
@@ -145,14 +145,14 @@ class Advancer:
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
         shapes = state.jobs[rows, c.J_SHAPE]
-        for shape in {*asked, *shapes.tolist()}:
+        for shape in {*asked, *np.unique(shapes).tolist()}:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
         stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1)
         if self._line is None:
             stop |= pending.places[rows, P_ENTRY] == 0
         if stop.any():
-            self._in_the_way = rows[int(stop.argmax())]
+            self._in_the_way = rows.item(int(stop.argmax()))
             return False
         return not (self._shapes[asked, S_FIRST] == a.PYTHON).any()
 
@@ -236,7 +236,8 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
         if first + len(arrivals) < len(self._table):
             until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
-        most, waiting, runs = begin + len(arrivals), list(state.pending), len(state.running)
+        waiting = np.fromiter(state.pending, np.int64, len(state.pending))
+        most, runs = begin + len(arrivals), len(state.running)
         more = len(arrivals) + len(waiting)
         if most > len(state.jobs):
             state.jobs = c.longer(state.jobs, most)
@@ -249,7 +250,7 @@ class Advancer:
             recorder.samples = c.longer(recorder.samples, samples)
         speed.reserve(most, more)
         pending.reserve(most, max(self._room, ENTRIES))
-        self._work[waiting] = [speed.left(row) for row in waiting]
+        self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)
         stands[[a.TAKEN, a.SEEN, a.TRIED]] = state.pieces_used, snapshot.seen, snapshot.tried
@@ -275,6 +276,7 @@ class Advancer:
                 FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
+        assert state.preemptible is not None
         reservations, store = None, NO_STORE
         if self._line is not None:
             reservations, store = self._line.tables(
@@ -288,7 +290,8 @@ class Advancer:
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
             kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, reservations, store,
+            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, state.preemptible.table,
+            reservations, store,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
@@ -374,12 +377,14 @@ class Advancer:
 
     # --- quotas and rights -----------------------------------------------------------------------------------
 
-    def _quotas_in_columns(self) -> Quotas:
-        """Return the quotas as the compiled call needs them."""
+    def _quotas_in_columns(self) -> Quotas | None:
+        """Return the quotas as the compiled call needs them; None without any in a run of one priority."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         state.lowest_preemptible()
         assert state.preemptible is not None
         state.preemptible.reserve(self._priorities)
+        if tree is None and self._priorities == 1:
+            return None
         shapes, names = state.shapes.shapes, self.coming.workload.queues
         known, width = len(self._amounts), len(tree.keys) if tree is not None else 0
         if known < len(shapes):
@@ -392,11 +397,11 @@ class Advancer:
         homes = np.full((len(state.queues) + len(new) + 1, HOME_WIDTH), -1, dtype=np.int64)
         homes[:, HOME_MIN_RUN] = 0
         if tree is None:
-            return Quotas(NO_QUOTAS, NO_QUOTAS, homes, self._amounts, state.preemptible.table)
+            return Quotas(NO_QUOTAS, NO_QUOTAS, homes, self._amounts)
         for number, node in enumerate([*usage.node_of, *(tree.index[name] for name in new)]):
             homes[number] = node * width, tree.own_min_runs.get(node, 0)
         homes[-1] = homes[0]
-        return Quotas(tree.limits, tree.used, homes, self._amounts, state.preemptible.table)
+        return Quotas(tree.limits, tree.used, homes, self._amounts)
 
     def _rights(self) -> Rights:
         """Return what the jobs of the run may do that do not fit."""

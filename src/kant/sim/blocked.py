@@ -41,15 +41,12 @@ HOME_WIDTH = 2
 
 
 class Quotas(NamedTuple):
-    """The quotas in columns: limits and usage by slot, queues, what a job of each shape asks for, by key; and the
-    preemptible running jobs by priority (`cluster/preemptible.py`).
-    """
+    """The quotas in columns: limits and usage by slot, queues, and what a job of each shape asks for, by key."""
 
     limits: Table
     used: Table
     homes: Table
     amounts: Table
-    counts: Table
 
 
 class Rights(NamedTuple):
@@ -128,8 +125,8 @@ def holder_of(
 
 
 @compiled
-def running_jobs(jobs: Table, heap: Table, ends: Table, in_order: bool) -> Table:
-    """Return the rows of the running jobs; `in_order`: in the order in which they started."""
+def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
+    """Return the rows of the running jobs."""
     found, count = np.empty(heap[0, ENDS], dtype=np.int64), 0
     for k in range(1, heap[0, ENDS] + 1):
         row = heap[k, JOB]
@@ -137,11 +134,18 @@ def running_jobs(jobs: Table, heap: Table, ends: Table, in_order: bool) -> Table
             found[count] = row
             count += 1
             jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # the heap may have it twice
-    places = np.empty(count, dtype=np.int64)
     for i in range(count):
         jobs[found[i], c.J_PIECES] = -jobs[found[i], c.J_PIECES]
-        places[i] = jobs[found[i], c.J_PIECE]  # pieces are laid out as jobs start
-    return found[:count][np.argsort(places)] if in_order else found[:count]
+    return found[:count]
+
+
+@compiled
+def in_order_of_start(rows: Table, jobs: Table) -> Table:
+    """Return the rows of running jobs in the order in which they started, in which their pieces are laid out."""
+    places = np.empty(rows.shape[0], dtype=np.int64)
+    for i in range(rows.shape[0]):
+        places[i] = jobs[rows[i], c.J_PIECE]
+    return rows[np.argsort(places)]
 
 
 @compiled

@@ -211,7 +211,7 @@ def _by_name(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _none(length: int) -> np.ndarray:
-    return np.full(length, -1)
+    return np.broadcast_to(np.int64(-1), length)  # stored once
 
 
 def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:

@@ -36,6 +36,7 @@ from kant.sim.blocked import (
     borrowing_of,
     charge_running,
     holder_of,
+    in_order_of_start,
     running_jobs,
 )
 
@@ -66,7 +67,7 @@ Serve = Callable[..., int]
 
 @compiled
 def serve_none(
-    now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas, retry: int, begun: int,
+    now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
     said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
     view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
     domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
@@ -83,7 +84,7 @@ def serve_kernel(place: Kernel) -> Serve:
     """Return the kernel for a profile whose groups are placed by `place`."""
 
     def serve(
-        now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas, retry: int, begun: int,
+        now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
         said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
         view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
         domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
@@ -95,14 +96,17 @@ def serve_kernel(place: Kernel) -> Serve:
         `retry`. `said` are the jobs of this instant, of which those start that have left the queue; they hold the
         pieces [begun, top) of `held`.
         """
-        review, above, limited = FOREVER, rules.above, quotas.homes[0, HOME_SLOT] >= 0
+        review, above, limited, queues = FOREVER, rules.above, False, 1
+        if quotas is not None:
+            limited = quotas.homes[0, HOME_SLOT] >= 0
+            queues = quotas.homes.shape[0] if limited else 1
         count = 0
         is_held = np.zeros(buckets[0, w.B_REACH] + 1, dtype=np.bool_)
         if rights.keeps or retry > now:
             count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), above)
         for i in range(count):
             entry, holder, soonest = rights.heads[i, 0], -1, FOREVER
-            if rights.keeps:
+            if quotas is not None and rights.keeps:
                 holder, _, soonest, _ = holder_of(
                     now, rights.heads[i, 1], i, rights, quotas, jobs, shapes, groups, demands
                 )  # fmt: skip
@@ -115,7 +119,7 @@ def serve_kernel(place: Kernel) -> Serve:
                 review = min(review, known[w.V_UNTIL])
         count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, not limited, rules.large, above)
         served = np.zeros(2 * (buckets[0, w.B_REACH] + 1), dtype=np.bool_)
-        without = np.zeros((quotas.homes.shape[0] if limited else 1, served.shape[0]), dtype=np.bool_)
+        without = np.zeros((queues, served.shape[0]), dtype=np.bool_)
         knows_running = False
         for i in range(count):
             row, s = rights.heads[i, 1], rights.heads[i, 2]
@@ -123,9 +127,10 @@ def serve_kernel(place: Kernel) -> Serve:
             lane = 2 * buckets[rights.heads[i, 3], w.B_REACH] + large
             if served[lane] or without[queue, lane] or (limited and rights.heads[i, 4] == 1):
                 continue
-            home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
-            if first_short(quotas.limits, quotas.used, home, amounts) >= 0:
-                continue
+            if quotas is not None:
+                home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
+                if first_short(quotas.limits, quotas.used, home, amounts) >= 0:
+                    continue
             until = jobs[row, c.J_SINCE] + (rules.timeout if large else rules.small_timeout)
             if until > now:
                 served[lane] = True
@@ -146,9 +151,11 @@ def serve_kernel(place: Kernel) -> Serve:
             if shapes[s, S_GROUPS] > 1:
                 return PYTHON_DECIDES
             if not knows_running:
-                running, knows_running = running_jobs(jobs, heap, ends, limited), True
+                running, knows_running = running_jobs(jobs, heap, ends), True
+                if quotas is not None and limited:
+                    running = in_order_of_start(running, jobs)
                 borrowing = np.ones(running.shape[0], dtype=np.bool_)
-                if limited and rights.reclaims:
+                if quotas is not None and limited and rights.reclaims:
                     by_key = borrowing_of(running, quotas, jobs)
                     for k in range(running.shape[0]):
                         borrowing[k] = by_key[k].any() or not quotas.amounts[jobs[running[k], c.J_SHAPE]].any()
@@ -157,8 +164,10 @@ def serve_kernel(place: Kernel) -> Serve:
             fitting = -1 - place(
                 view, view_log, demands, group, typical, scores, others, domains, np.int64(COUNT_ALL), held, top
             )  # fmt: skip
-            everyone = not limited or not rights.reclaims or not would_borrow(quotas.limits, quotas.used, home, amounts)
-            asks = not everyone and amounts.any()
+            everyone, asks = True, False
+            if quotas is not None and limited and rights.reclaims:
+                everyone = not would_borrow(quotas.limits, quotas.used, home, amounts)
+                asks = not everyone and amounts.any()
             # By place in `running`: is it of the head's queue, and past its minimum run time; when it is; may it stop?
             own, ready = np.zeros(running.shape[0], dtype=np.bool_), np.empty(running.shape[0], dtype=np.int64)
             may, behind = np.empty(running.shape[0], dtype=np.bool_), np.empty(running.shape[0], dtype=np.int64)
@@ -168,17 +177,18 @@ def serve_kernel(place: Kernel) -> Serve:
                 near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
                 if near and jobs[other, c.J_PREEMPTIBLE] == 1 and is_behind(jobs, row, other):
                     same = asks and jobs[other, c.J_QUEUE] == queue
-                    least = quotas.homes[jobs[other, c.J_QUEUE], HOME_MIN_RUN]
-                    ready[k], may[k] = (
-                        jobs[other, c.J_STARTED] + max(rights.min_run, least),
-                        everyone or same or borrowing[k],
-                    )
+                    least = rights.min_run
+                    if quotas is not None:
+                        least = max(least, quotas.homes[jobs[other, c.J_QUEUE], HOME_MIN_RUN])
+                    ready[k], may[k] = jobs[other, c.J_STARTED] + least, everyone or same or borrowing[k]
                     own[k] = same and ready[k] <= now
                     behind[jobs_behind] = k
                     jobs_behind += 1
                     pieces += jobs[other, c.J_PIECES]
             in_quota = everyone
-            if asks and own.any():  # those that do not borrow may stop if the head is in quota without its queue's jobs
+            if (
+                quotas is not None and asks and own.any()
+            ):  # those that do not borrow may stop if the head is in quota without its queue's jobs
                 charge_running(running, own, quotas, jobs, False)
                 in_quota = not would_borrow(quotas.limits, quotas.used, home, amounts)
                 charge_running(running, own, quotas, jobs, True)

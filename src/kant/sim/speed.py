@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -173,6 +174,10 @@ class Steady:
 
     def left(self, row: int) -> int:
         return -(-self._left[row] // self._ceiling.get(row, 1))
+
+    def left_of_all(self, rows: Iterable[int]) -> list[int]:
+        """Return the remaining work of waiting jobs none of which is elastic."""
+        return [*map(self._left.__getitem__, rows)]
 
     def take_ended(self, now: int) -> list[int]:
         due = self._due

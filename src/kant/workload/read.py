@@ -12,7 +12,7 @@ from kant.model.errors import InputError
 from kant.model.units import show_duration
 from kant.workload.formats import detect, format_named
 from kant.workload.trace import Trace
-from kant.workload.workload import Workload
+from kant.workload.workload import Workload, only_value
 
 _SHOWN = 20
 
@@ -91,7 +91,9 @@ def _cut(path: Path, trace: Trace, slice: str | None, window: tuple[int, int] | 
     rows = np.flatnonzero(keep)
     jobs = trace.jobs.take(rows[np.argsort(trace.jobs.submit[rows], kind="stable")])
     name = path.name if slice is None else f"{path.name}:{slice}"
-    due = np.where(jobs.due >= 0, np.maximum(jobs.due - origin, 0), -1)
+    due = jobs.due
+    if only_value(due) != -1:
+        due = np.where(due >= 0, np.maximum(due - origin, 0), -1)
     return replace(jobs, name=name, submit=jobs.submit - origin, due=due, origin=origin)
 
 

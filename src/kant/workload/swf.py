@@ -68,18 +68,17 @@ def read_log(path: Path, names: tuple[str, ...] = NAMES) -> SwfLog:
     """The columns `names` of the log at `path`. Raises InputError naming the line and field that is wrong."""
     at = [NAMES.index(name) for name in names]
     header: list[tuple[str, str]] = []
-    parts: list[Floats] = []
+    parts: dict[str, list[Floats]] = {name: [] for name in names}
     line = 1
     for chunk in _chunks(path):
         data = _strip_comments(chunk, header)
         rows = _numbers(data)
         if rows is None:
             raise _blame(path, chunk, line)
-        parts.append(np.ascontiguousarray(rows[:, at].T))
+        for name, field in zip(names, at, strict=True):
+            parts[name].append(rows[:, field].copy())
         line += chunk.count(b"\n")
-    columns = {
-        name: np.concatenate([part[i] for part in parts]) if parts else np.zeros(0) for i, name in enumerate(names)
-    }
+    columns = {name: np.concatenate([np.zeros(0), *parts.pop(name)]) for name in names}
     return SwfLog(tuple(header), columns)
 
 
@@ -185,18 +184,17 @@ def parse(path: Path) -> Trace:
         notes.append(f"{dropped} jobs dropped: no submission, run time or processor count")
     if parts := int(np.count_nonzero(part)):
         notes.append(f"{parts} lines dropped: parts of jobs that have a line of their own")
-    kept = {name: column[keep] for name, column in columns.items()}
-    del columns
+    kept = {name: columns.pop(name)[keep] for name in list(columns)}  # no column is there twice: logs are large
     n = len(kept["job"])
-    limit = _microseconds(kept["requested_time"])
-    queue, queues = _numbered(kept["queue"], "default")
-    user, users = _numbered(kept["user"], "")
+    limit = _microseconds(kept.pop("requested_time"))
+    queue, queues = _numbered(kept.pop("queue"), "default")
+    user, users = _numbered(kept.pop("user"), "")
     jobs = make_workload(
         path.name,
-        _microseconds(kept["submit"]),
-        _microseconds(kept["run"]),
+        _microseconds(kept.pop("submit")),
+        _microseconds(kept.pop("run")),
         np.ones(n, dtype=np.int64),
-        ids=_ids(kept["job"].astype(np.int64)),
+        ids=_ids(kept.pop("job").astype(np.int64)),
         pods=processors[keep].astype(np.int64),
         limit=np.where(limit > 0, limit, -1),
         queue=queue,

@@ -7,7 +7,7 @@ jobs (`PodsCounted`): pods that count as more than the others of their group, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
@@ -31,6 +31,7 @@ class RuleChanges:
         self.members = members
         self._touched: dict[str, None] = {}
         self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counted outside the jobs, by node
+        self._counted: set[str] = set()  # pods of which something is
 
     def touch(self, pods: Iterable[str]) -> None:
         """Note that these pods exist, and may have new labels or be ending."""
@@ -50,8 +51,8 @@ class RuleChanges:
                 continue
             if workload.job and not self._rule(workload):
                 again[key] = None
-            pods = (self.mirror.pods.get(uid) for uid in self.members.pods_of.get(key, ()))
-            self.transitions.crowded.update((pod.spec.node_name, None) for pod in pods if pod and pod.spec.node_name)
+            pods = ((uid, self.mirror.pods.get(uid)) for uid in self.members.pods_of.get(key, ()))
+            self.transitions.changed.update((uid, p.spec.node_name) for uid, p in pods if p and p.spec.node_name)
         self.translation.eligible.topologies.tell(self.core)
         return again
 
@@ -93,9 +94,17 @@ class RuleChanges:
         except InputError:
             return self.translation.rules_there(pod, foreign=True)
 
-    def count_beside(self, nodes: Iterable[str]) -> None:
-        """Emit what pods on these nodes count as beyond what jobs state."""
-        for node in nodes:
+    def count_beside(self, nodes: Iterable[str], changed: Mapping[str, str] | None = None) -> None:
+        """Emit what pods on these nodes count as beyond what jobs state, and on the nodes of those `changed` (by uid).
+
+        A node may have hundreds of pods: they are not counted for one that counts for nothing, and did before.
+        """
+        pods, counted, again = self.mirror.pods, self._counted, dict.fromkeys(nodes)
+        for uid, node in (changed or {}).items():
+            if uid in counted or (uid in pods and self._counts(pods[uid])):
+                again[node] = None
+        counted.difference_update(changed or ())
+        for node in again:
             if node not in self.core.state.node_index:
                 self._beside.pop(node, None)
                 continue
@@ -105,10 +114,18 @@ class RuleChanges:
                 if said is None:
                     amounts.update(dict(amounts_of(pod)))
                 own = self.translation.rule_book.classes(pod)
-                classes.update(name for name in own if said is None or name not in said.classes)
+                beyond = [name for name in own if said is None or name not in said.classes]
+                classes.update(beyond)
+                if said is None or beyond:
+                    counted.add(pod.metadata.uid)
             if (dict(classes), dict(amounts)) != self._beside.get(node, ({}, {})):
                 self._beside[node] = dict(classes), dict(amounts)
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
+
+    def _counts(self, pod: Pod) -> bool:
+        """Whether a pod counts for something beyond what its job states."""
+        said = self._said(pod)
+        return said is None or not {*self.translation.rule_book.classes(pod)} <= {*said.classes}
 
     def _said(self, pod: Pod) -> PodRules | None:
         """Return what the job of a pod states that it counts as; None where it is in none."""

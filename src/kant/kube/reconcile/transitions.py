@@ -56,6 +56,7 @@ class Transitions:
         self.vacated: dict[Workload, None] = {}  # have lost pods since they were bound
         self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
         self.crowded: dict[str, None] = {}  # nodes whose pods have to be counted again
+        self.changed: dict[str, str] = {}  # pods that may count for more or less than before, with their nodes
         self.closed: set[str] = set()  # nodes that take no pod now
         self.refused: dict[Workload, None] = {}  # whose start filters have forbidden
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes now, by uid
@@ -182,7 +183,7 @@ class Transitions:
         for slot in slots:
             if not slot.bound:
                 self.filters.promises.promise(slot.node, slot.pod)
-                self.crowded[slot.node] = None
+                self.changed[slot.pod] = slot.node
                 if workload.group is not None and slot.pod in pods:
                     slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
         self._plan_devices(workload, slots)

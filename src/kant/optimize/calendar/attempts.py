@@ -12,13 +12,13 @@ from itertools import count, cycle, product
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.compiled import compiled
+from kant.compiled import compiled_at_once
 from kant.optimize.calendar.booking import LineBooking
 from kant.optimize.calendar.kernels import FEWEST, LOWEST, OPEN, TIGHTEST, search
 from kant.optimize.calendar.sections import Numbers, Sections, sections_of
 
 
-@compiled
+@compiled_at_once
 def first_fit(s: Sections, order: Numbers, offsets: Numbers) -> int:
     """Fill `offsets`, the pinned bookings first and then in `order`; returns the GPUs that the plan needs.
 

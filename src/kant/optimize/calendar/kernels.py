@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 from kant.optimize.calendar.sections import Numbers, Sections
 from kant.placement.fits import mixed
 
@@ -276,7 +276,7 @@ def place(
     return used
 
 
-@compiled
+@compiled_at_once
 def search(
     s: Sections, rank: Numbers, capacity: int, rule: int, limit: int, failed: Numbers, offsets: Numbers, count: Numbers
 ) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 from kant.optimize.capacity.arrays import Numbers, TaskArrays
 from kant.placement.fits import mixed
 
@@ -111,7 +111,7 @@ def insert(
     return total
 
 
-@compiled
+@compiled_at_once
 def insert_all(s: TaskArrays, order: Numbers, starts: Numbers, usage: Numbers, target: Numbers) -> None:
     """Insert the processes in `order`. `target` grows to the peaks; `starts` and `usage` are filled."""
     prices = np.zeros(usage.shape[1] + 1, np.float64)
@@ -140,7 +140,7 @@ def choose(
     return chosen
 
 
-@compiled
+@compiled_at_once
 def insert_chosen(
     s: TaskArrays, movable: Numbers, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
     starts: Numbers, usage: Numbers, target: Numbers,
@@ -224,7 +224,7 @@ def take_back(s: TaskArrays, p: int, starts: Numbers, usage: Numbers, kept: Numb
             put(s, j, starts[j], 1, usage)
 
 
-@compiled
+@compiled_at_once
 def repair(
     s: TaskArrays, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
     steps: int, seed: int, heat: float, work: Numbers,

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kant.compiled import compiled
+from kant.compiled import compiled_at_once
 from kant.model.errors import InputError
 from kant.optimize.capacity.arrays import Numbers, TaskArrays, tasks_of
 from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, peaks
 
 
-@compiled
+@compiled_at_once
 def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
     """Fill `bounds` by resource: the maximum over all spans of the work that must be done inside, over their length.
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 from kant.model import choice
 
 Ints = NDArray[np.int64]
@@ -139,7 +139,7 @@ def from_pool(pool: Ints, size: int, now: int, seen: int) -> tuple[int, int]:
     return taken, kept - 1
 
 
-@compiled
+@compiled_at_once
 def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints, picks: Ints, settings: Ints,
               alpha: float, ends: Ints, places: Ints) -> Ints:  # fmt: skip
     """Run all tasks; fills their `ends` and `places`, and returns the counts of messages.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 
 Numbers = NDArray[np.int64]
 
@@ -84,7 +84,7 @@ def move(
     return True
 
 
-@compiled
+@compiled_at_once
 def attempt(
     uses: Numbers, u: int, action: int, done: Numbers, starts: Numbers, free: Numbers, supply: Numbers, reads: Numbers
 ) -> bool:
@@ -92,7 +92,7 @@ def attempt(
     return move(uses, u, action, done, starts, free, supply, reads)
 
 
-@compiled
+@compiled_at_once
 def play(
     uses: Numbers,
     first: int,

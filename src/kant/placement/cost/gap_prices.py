@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled
+from kant.compiled import compiled_at_once
 from kant.model.units import GPU
 from kant.placement.cost.fragmentation import M_GPUS, M_MILLI, M_WEIGHT
 
@@ -56,7 +56,7 @@ def _worth(supply: tuple[tuple[int, int], ...]) -> Table:
     return worth
 
 
-@compiled
+@compiled_at_once
 def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
     """Return for each gap the worth of its best filling, and the index of a size in it (-1: as for a smaller gap)."""
     worth = np.zeros(1001, dtype=np.int64)
@@ -70,7 +70,7 @@ def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
     return worth, takes
 
 
-@compiled
+@compiled_at_once
 def _prices(sizes: Table, supply: Table) -> Table:
     """Return the price of each size, where a whole GPU costs about _ONE."""
     kinds = sizes.shape[0]

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled
+from kant.compiled import compiled_at_once
 from kant.placement.perf.streams import Floats
 
 
-@compiled
+@compiled_at_once
 def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table) -> None:
     """Find for each number of buckets the least seconds of a layer summing them, and the experts' half of them."""
     for k in range(len(total)):
@@ -28,7 +28,7 @@ def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table
                 total[k], first[k] = seconds, here
 
 
-@compiled
+@compiled_at_once
 def _spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats, value: Floats, choice: Table) -> None:
     steps, most = len(kinds), len(tail)
     for ready in range(most):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Floats, Run, Task, play, run
 
 DEGREES = (1, 2, 4, 8)
@@ -147,14 +147,14 @@ def lay_out(
     return count
 
 
-@compiled
+@compiled_at_once
 def _write_half(
     half: Floats, degree: int, gradient: float, apart: bool, work: Floats, stream: Table, after: Table, kind: Table
 ) -> int:
     return lay_out(half, degree, gradient, apart, work, stream, after, kind)
 
 
-@compiled
+@compiled_at_once
 def seconds_by(half: Floats, degrees: Table, gradients: Floats, apart: bool, contention: float, found: Floats) -> None:
     """Write the seconds of a half of a layer for each degree (rows) and each time to sum gradients (columns)."""
     work, start, end = np.zeros(48), np.zeros(48), np.zeros(48)

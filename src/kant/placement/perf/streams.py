@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 
 Floats = NDArray[np.float64]
 
@@ -102,7 +102,7 @@ def play(work: Floats, stream: Table, after: Table, count: int, contention: floa
     return now
 
 
-@compiled
+@compiled_at_once
 def _play(work: Floats, stream: Table, after: Table, contention: float, start: Floats, end: Floats) -> float:
     return play(work, stream, after, len(work), contention, start, end)
 

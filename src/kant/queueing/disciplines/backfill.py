@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import numpy as np
 from msgspec import Meta
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.cluster.shapes import Shape
-from kant.model.decision import Booked, NoFit, Outranked
+from kant.model.decision import Outranked
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.discipline import Discipline
+from kant.queueing.discipline import Discipline, try_in_order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.policy import Preemption
 
@@ -66,16 +65,15 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         shape, holds = cycle.state.shape_of(row), self._holds(cycle)
         holders = holds.holders(row, shape)
         mark = cycle.placer.trial.checkpoint()
-        kept = bool(holders) and holds.place_beside(row, shape, holders) is None
+        result = holds.beside(row, shape, holders) if holders else None
         cycle.placer.trial.rollback(mark)
-        return Outranked(cycle.state.ids[holders[0].row], holders[0].until) if kept else None
+        return result if isinstance(result, Outranked) else None
 
     def run(self, cycle: CyclePlan) -> None:
-        holds: PriorityHolds | None = None
-        if cycle.pending.mixed:
-            holds = self._try_by_priority(cycle)
-        else:
-            super().run(cycle)
+        holds = self._holds(cycle) if cycle.pending.mixed else None
+        if holds is not None:
+            cycle.growth_held_until = holds.growth_until
+        try_in_order(cycle, holds)
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
         served = set[HeadKey]()  # of heads that were served
         unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
@@ -137,34 +135,6 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         from kant.queueing.priority import PriorityHolds  # with the first queue of several priorities
 
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
-
-    def _try_by_priority(self, cycle: CyclePlan) -> PriorityHolds:
-        """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds."""
-        pending, holds = cycle.pending, self._holds(cycle)
-        cycle.growth_held_until = holds.growth_until
-        for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
-            holders = holds.holders(row, shape)
-            if holders:
-                place = holds.place_beside(row, shape, holders)
-                if place is not None:
-                    cycle.start(row, place)
-                    pending.took(bucket)
-                    continue
-                cycle.hold(row, Outranked(cycle.state.ids[holders[0].row], holders[0].until))
-                pending.step_aside(bucket)
-                continue
-            result = cycle.nominate(row, shape)
-            if isinstance(result, np.ndarray):
-                cycle.start(row, result)
-                pending.took(bucket)
-            else:
-                cycle.hold(row, result)
-                pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-        free, until = holds.split(pending.heads())
-        cycle.wake_at(until)
-        if pending.retry_until > cycle.now:
-            cycle.wake_at(pending.wakes_at(free))
-        return holds
 
 
 def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled
+from kant.compiled import compiled_at_once
 from kant.queueing.due_dates.rules import sorted_by
 
 
-@compiled
+@compiled_at_once
 def eddc(p: Table, d: Table, start: int) -> Table:
     """EDD Challenger: starting from the shortest first, a job passes longer jobs that are due later and in time.
 
@@ -33,7 +33,7 @@ def eddc(p: Table, d: Table, start: int) -> Table:
     return sequence
 
 
-@compiled
+@compiled_at_once
 def choose_mddc(p: Table, d: Table, waiting: Table, time: int) -> int:
     """Return the place in `waiting` of the job that MDDC takes at `time`."""
     longest, total = 0, 0
@@ -54,7 +54,7 @@ def choose_mddc(p: Table, d: Table, waiting: Table, time: int) -> int:
     return best
 
 
-@compiled
+@compiled_at_once
 def append_all(p: Table, d: Table, start: int, augmented: bool) -> Table:
     """Return MDDC's sequence. `augmented`: after each append, make the best move of one earlier job to the end."""
     n = p.shape[0]
@@ -72,7 +72,7 @@ def append_all(p: Table, d: Table, start: int, augmented: bool) -> Table:
     return sequence
 
 
-@compiled
+@compiled_at_once
 def move_one_to_end(p: Table, d: Table, sequence: Table, end: int) -> None:
     """Move the job that lowers ΣT most to the end of `sequence`, which ends at `end`; no job if none lowers it."""
     best, least = -1, 0
@@ -94,7 +94,7 @@ def move_one_to_end(p: Table, d: Table, sequence: Table, end: int) -> None:
         sequence[-1] = job
 
 
-@compiled
+@compiled_at_once
 def mddc(p: Table, d: Table, start: int) -> Table:
     """MDD Challenger: at time t the smallest u (1 + r^2 / (1 + r^2)) + p / (t + mean), u = max(1.1 p + t, d), first.
 
@@ -104,7 +104,7 @@ def mddc(p: Table, d: Table, start: int) -> Table:
     return append_all(p, d, start, False)
 
 
-@compiled
+@compiled_at_once
 def augmented_mddc(p: Table, d: Table, start: int) -> Table:
     """MDDC that after every append moves one job to the end of the partial sequence, if that lowers ΣT. O(n^3)."""
     return append_all(p, d, start, True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled_at_once, inlined
 from kant.queueing.due_dates.challengers import augmented_mddc, mddc
 from kant.queueing.due_dates.rules import mdd_sequence, total_tardiness
 
@@ -34,7 +34,7 @@ def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time:
     return time, total
 
 
-@compiled
+@compiled_at_once
 def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int, int]:
     """Return (gain, i, j) of the best swap of the jobs at places i < j; gain 0 if none is better."""
     n = sequence.shape[0]
@@ -59,7 +59,7 @@ def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int
     return best
 
 
-@compiled
+@compiled_at_once
 def best_block_move(
     p: Table, d: Table, sequence: Table, start: int, shortest: int, longest: int
 ) -> tuple[int, int, int, int]:
@@ -90,7 +90,7 @@ def best_block_move(
     return best
 
 
-@compiled
+@compiled_at_once
 def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Table:
     """Improve `sequence` with at most `steps` moves; with fewer, no swap, insertion or block move would help."""
     sequence = sequence.copy()
@@ -108,7 +108,7 @@ def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Tabl
     return sequence
 
 
-@compiled
+@compiled_at_once
 def best_of_the_rules(p: Table, d: Table, start: int) -> Table:
     """Return the sequence of MDD, MDDC or augmented MDDC with the smallest ΣT; the first of them on a tie."""
     best = mdd_sequence(p, d, start)
@@ -118,7 +118,7 @@ def best_of_the_rules(p: Table, d: Table, start: int) -> Table:
     return best
 
 
-@compiled
+@compiled_at_once
 def mdd_vnd(p: Table, d: Table, start: int) -> Table:
     """Return the best rule's sequence after the descent: O(n^3) for each of at most `STEPS` moves."""
     return descend(p, d, best_of_the_rules(p, d, start), start, STEPS)

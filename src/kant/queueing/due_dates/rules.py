@@ -7,10 +7,10 @@ from heapq import heappop, heappush
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled
+from kant.compiled import compiled_at_once
 
 
-@compiled
+@compiled_at_once
 def total_tardiness(p: Table, d: Table, sequence: Table, start: int) -> int:
     """Return ΣT of the jobs of `sequence`, run without a gap from `start`; in the unit of `p` and `d`."""
     time, total = start, 0
@@ -20,20 +20,20 @@ def total_tardiness(p: Table, d: Table, sequence: Table, start: int) -> int:
     return total
 
 
-@compiled
+@compiled_at_once
 def sorted_by(first: Table, second: Table) -> Table:
     """Return the indices sorted by `first`, then `second`, then index."""
     inner = np.argsort(second, kind="mergesort")
     return inner[np.argsort(first[inner], kind="mergesort")]
 
 
-@compiled
+@compiled_at_once
 def edd(p: Table, d: Table, start: int) -> Table:
     """Earliest due date first: J. R. Jackson, Scheduling a production line to minimize maximum tardiness, 1955."""
     return sorted_by(d, p)
 
 
-@compiled
+@compiled_at_once
 def mdd_sequence(p: Table, d: Table, start: int) -> Table:
     """The smallest modified due date max(d, t + p) first, at the time t at which the machine is free again.
 

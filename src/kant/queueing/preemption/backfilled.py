@@ -18,7 +18,7 @@ from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Admits
 from kant.queueing.preemption.entitlement import Entitlements, Mask
-from kant.queueing.preemption.policy import candidate, evict_victims, missing_without
+from kant.queueing.preemption.policy import candidates_of, evict_victims, missing_without
 from kant.queueing.preemption.room_bound import comes_after
 from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.shrinking import choose_shrinking_first, surplus_candidate
@@ -158,9 +158,9 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
                 least, counted = min(least, missing), counted.union(allowed) if counted else set(allowed)
                 continue
             steady = False
-            whole = [candidate(cycle, victim) for victim in allowed]
+            whole = candidates_of(cycle, allowed)
             surplus = [surplus_candidate(cycle, victim, option) for victim in surplus_rows]
-            chosen = choose_shrinking_first(cycle, row, option, whole, surplus, UNLIMITED, admits)
+            chosen, _ = choose_shrinking_first(cycle, row, option, whole, surplus, UNLIMITED, admits)
             if chosen is not None:
                 victims, allocation = chosen
                 evict_victims(cycle, victims, row, "backfill")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
 from kant.model.placement import Allocation
 
 
@@ -26,7 +30,59 @@ class Candidate:
         return 0 if self.passed else self.milli
 
 
-Admits = Callable[[Collection[Candidate]], bool]
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """Candidates in columns, as the search takes them: a `Candidate` is made only of those that are asked for.
+
+    `ranks` has a row for each of them, with as many numbers as their ranks have.
+    """
+
+    rows: Table
+    held: Sequence[Allocation]
+    milli: Table
+    cost: Table
+    ranks: Table
+    passed: NDArray[np.bool_]
+    made: Sequence[Candidate] = ()  # all of them, if it was made of these
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> Pool:
+        """Create it from candidates."""
+        columns = np.array([(who.row, who.milli, who.cost, who.passed) for who in candidates], dtype=np.int64)
+        rows, milli, cost, passed = columns.reshape(-1, 4).T
+        width = len(candidates[0].rank) if candidates else 0
+        ranks = np.array([who.rank for who in candidates], dtype=np.int64).reshape(len(candidates), width)
+        return cls(rows, [who.allocation for who in candidates], milli, cost, ranks, passed == 1, candidates)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, place: int) -> Candidate:
+        if self.made:
+            return self.made[place]
+        row, milli, cost = self.rows.item(place), self.milli.item(place), self.cost.item(place)
+        rank, passed = tuple(self.ranks[place].tolist()), self.passed.item(place)
+        return Candidate(row, self.held[place], milli, cost, rank, passed=passed)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return map(self.__getitem__, range(len(self)))
+
+    def take(self, places: Table) -> Pool:
+        """Return those at these places, in this order."""
+        at = places.tolist()
+        return Pool(
+            self.rows[places], [self.held[i] for i in at], self.milli[places], self.cost[places], self.ranks[places],
+            self.passed[places], [self.made[i] for i in at] if self.made else (),
+        )  # fmt: skip
+
+    @property
+    def capped(self) -> Table:
+        """The milli-GPUs that count towards the most that victims may hold."""
+        counted: Table = np.where(self.passed, 0, self.milli)
+        return counted
+
+
+Admits = Callable[[Iterable[Candidate]], bool]
 """Whether the quota admits the newcomer once these have left. More victims never make it false."""
 
 

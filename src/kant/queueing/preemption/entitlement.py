@@ -25,7 +25,6 @@ from kant.cluster.shapes import S_POOLS
 from kant.cluster.state import ClusterState
 from kant.queueing.evictable import Running
 from kant.queueing.ports import PlanSoFar
-from kant.queueing.preemption.one_node import HeldByNode
 from kant.queueing.preemption.room_bound import PreemptibleRoom
 
 Mask = NDArray[np.bool_]
@@ -65,7 +64,6 @@ class Entitlements:
             least = [quota_usage.tree.own_min_runs.get(home, 0) for home in quota_usage.node_of]
             self.protected_until = self.started + np.maximum(np.array(least, dtype=np.int64), min_run)[self.queue]
             self.guaranteed = (np.array(least, dtype=np.int64) > 0)[self.queue]
-        self.by_node: HeldByNode | None = None  # of the preemptible jobs; made for the first gang of one pod
         self._followed = -1
         self._table: Table | None = None  # made when a job asks whom it may evict
         if self.tree is not None:

@@ -20,15 +20,14 @@ from kant.cluster.snapshot import Move
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.claims import may_evict, may_evict_later
-from kant.queueing.cycle_plan import NOTHING, CyclePlan
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.evictable import BORROWING
 from kant.queueing.ports import NO_CANDIDATES, NotNow
-from kant.queueing.preemption.candidate import Admits, Candidate
-from kant.queueing.preemption.entitlement import Entitlements, Mask, Reclaim
-from kant.queueing.preemption.one_node import HeldByNode
+from kant.queueing.preemption.candidate import Admits, Candidate, Pool
+from kant.queueing.preemption.entitlement import Entitlements, Reclaim
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
-from kant.queueing.preemption.search import EXACT, TRIALS, choose
+from kant.queueing.preemption.search import EXACT, TRIALS, Chosen
 from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, lost_works, surplus_candidate
 from kant.queueing.resizing import shrink
 from kant.queueing.room_given import UNBOUNDED, room_given
@@ -38,21 +37,17 @@ class Allowed(NamedTuple):
     """The jobs that a waiting job may stop or shrink at one level."""
 
     rows: list[int]
-    mask: Mask  # the same, of the rows of the entitlements
     found: list[int]  # those of them that have reached their minimum run time
     reclaimed: set[int]  # jobs from which the queue reclaims its entitlement
     age: int  # when the next of them reaches its minimum run time; -1 where all have
-    may_leave: Mask  # `found`, as a mask of the rows of the entitlements
-    reclaims: Mask  # `reclaimed`, as a mask of the rows of the entitlements
     passed: frozenset[int]  # those of `found` that passed the job
 
     def later(self) -> Allowed:
         """Return these jobs as if all had reached their minimum run time."""
-        return self._replace(found=self.rows, age=-1, may_leave=self.mask)
+        return self._replace(found=self.rows, age=-1)
 
 
-NO_ONE = np.zeros(0, dtype=np.bool_)
-NO_VICTIMS = Allowed([], NO_ONE, [], set(), -1, NO_ONE, NO_ONE, frozenset())
+NO_VICTIMS = Allowed([], [], set(), -1, frozenset())
 
 
 class LevelResult(NamedTuple):
@@ -148,7 +143,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             if not own.found and not wide.found:
                 continue
             mark = cycle.placer.trial.checkpoint()
-            chosen, exact = choose_victims(cycle, rules, row, shape, own, wide, cap, admits)
+            chosen, exact = choose_victims(cycle, row, shape, own, wide, cap, admits)
             if chosen is None:
                 # Costs grow with time, so a later search may find a set, unless this one was exact or all are too few.
                 definitive &= exact or (surely and not fits_without(entitlements, own.found, row, shape, wide.found))
@@ -203,7 +198,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if len(light) > self.exact and (rules.node >= 0 or not plain):
             return False, True
         mark = cycle.placer.trial.checkpoint()
-        found, exact = choose_victims(cycle, rules, row, shape, own.later(), wide, cap, admits)
+        found, exact = choose_victims(cycle, row, shape, own.later(), wide, cap, admits)
         cycle.placer.trial.rollback(mark)
         return found is None, exact or found is not None
 
@@ -243,67 +238,30 @@ def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
     passed = frozenset[int]() if rules.passed is None else frozenset(entitlements.rows[allowed & rules.passed].tolist())
     return Allowed(
         rows.tolist(),
-        allowed,
         rows[~protected].tolist(),
         set(entitlements.rows[reclaims].tolist()),
         int(until[protected].min()) if protected.any() else -1,
-        allowed & (of_all <= now),
-        reclaims,
         passed,
     )
 
 
 def choose_victims(
     cycle: CyclePlan,
-    rules: PreemptionRules,
     row: int,
     shape: Shape,
     own: Allowed,
     wide: Allowed,
     cap_milli: int,
     admits: Admits | None,
-) -> tuple[tuple[list[Candidate], Allocation] | None, bool]:
+) -> tuple[Chosen | None, bool]:
     """Return the best victims found among the jobs `own` and the surplus of the gangs `wide`, with the placement.
 
     Also returns whether the search was exact, so that None proves that there is no set. On success the placement is
     taken on the trial; otherwise nothing changes.
     """
-    if shape.pods == 1 and not rules.short and len(own.found) > cycle.exact and not wide.found:
-        alone = on_one_node(cycle, rules, shape, own, cap_milli, admits)
-        if alone is not None:
-            whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in alone]
-            return choose(cycle.placer, shape, row, whole, cap_milli), True
-    whole = [candidate(cycle, one, one in own.reclaimed, one in own.passed) for one in own.found]
     surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
-    exact = len(whole) + len(surplus) <= cycle.exact
-    return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits), exact
-
-
-def on_one_node(
-    cycle: CyclePlan, rules: PreemptionRules, shape: Shape, own: Allowed, cap_milli: int, admits: Admits | None
-) -> list[int] | None:
-    """Return the rows of the best victims for a gang of one pod; an empty list if no eviction helps.
-
-    None if only the search among all candidates can tell, because more matters than the free capacity of one node.
-    """
-    if shape.has_affinity or cycle.state.books or cycle.state.burst_replicas or (admits and not admits(())):
-        return None
-    entitlements = rules.entitlements
-    if entitlements.by_node is None:
-        entitlements.by_node = _held_by_node(cycle, entitlements)
-    rank = np.where(own.reclaims, 0, 1 << 40) + entitlements.priority
-    places = entitlements.by_node.best(cycle.placer, shape, own.may_leave, rank, cap_milli, rules.passed)
-    return None if places is None else entitlements.rows[places].tolist()
-
-
-def _held_by_node(cycle: CyclePlan, entitlements: Entitlements) -> HeldByNode:
-    """Return what the preemptible jobs hold by node. Other jobs hold nothing in it."""
-    rows, running = entitlements.rows, cycle.state.running
-    held = [
-        running[row] if stops else NOTHING
-        for row, stops in zip(rows.tolist(), entitlements.preemptible.tolist(), strict=True)
-    ]
-    return HeldByNode(rows, held, lost_works(cycle, rows), cycle.state.jobs[rows, J_MILLI])
+    whole = candidates_of(cycle, own.found, own.reclaimed, own.passed)
+    return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits)
 
 
 def _sooner(time: int, other: int) -> int:
@@ -341,19 +299,23 @@ def missing_without(
     return missing
 
 
-def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False, passed: bool = False) -> Candidate:
-    """Return a running job as a possible victim. Its cost is the GPU time since its last checkpoint.
+def candidates_of(
+    cycle: CyclePlan, rows: Sequence[int], reclaimed: Collection[int] = (), passed: Collection[int] = ()
+) -> Pool:
+    """Return running jobs as possible victims. The cost of one is the GPU time since its last checkpoint.
 
     Replicas are evicted first, since a base job stops with its replicas (their cost is part of its own, but not what
     they give back); then `reclaimed` jobs; then low priority.
     """
-    state = cycle.state
-    cost = lost_work(cycle, row)
+    state, own = cycle.state, np.array(rows, dtype=np.int64)
+    cost, jobs = lost_works(cycle, own), state.jobs.take(own, axis=0)
     if state.burst_replicas:
-        cost += sum([lost_work(cycle, replica) for replica in _running_replicas(cycle, row)])
-    milli, priority, base = state.jobs[row, [J_MILLI, J_PRIORITY, J_BASE]].tolist()
-    rank = (int(base < 0), int(not reclaimed), priority)
-    return Candidate(row, state.running[row], milli, cost, rank, passed=passed)
+        cost += [sum([lost_work(cycle, replica) for replica in _running_replicas(cycle, row)]) for row in rows]
+    kept = np.array([row not in reclaimed for row in rows], dtype=np.int64)
+    ranks = np.empty((len(own), 3), dtype=np.int64)
+    ranks[:, 0], ranks[:, 1], ranks[:, 2] = jobs[:, J_BASE] < 0, kept, jobs[:, J_PRIORITY]
+    exempt = np.array([row in passed for row in rows], dtype=np.bool_)
+    return Pool(own, [state.running[row] for row in rows], jobs[:, J_MILLI], cost, ranks, exempt)
 
 
 def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:

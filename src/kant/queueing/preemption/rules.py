@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,16 +16,22 @@ from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.queueing import evictable as e
 from kant.queueing.ports import NotNow
-from kant.queueing.preemption.candidate import Candidate
+from kant.queueing.preemption.candidate import Candidate, Pool
 from kant.queueing.preemption.entitlement import Entitlements, Mask
 
 
-def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
-    """Return the queue and the user of a victim, and the quota amounts that it gives back."""
-    queue, user, _, amounts = state.quota_usage.charged[who.row]
-    if who.surplus:
-        amounts = state.quota_usage.amounts(state.shape_of(who.row), who.allocation)
-    return queue, user, amounts
+def given_back(state: ClusterState, victims: Iterable[Candidate]) -> list[tuple[int, int, Amounts]]:
+    """Return for each victim its queue, its user, and the quota amounts that it gives back."""
+    usage = state.quota_usage
+    if isinstance(victims, Pool) and not victims.made:
+        return [
+            (queue, user, amounts) for queue, user, _, amounts in map(usage.charged.__getitem__, victims.rows.tolist())
+        ]
+    return [
+        (*usage.charged[who.row][:2], usage.amounts(state.shape_of(who.row), who.allocation))
+        if who.surplus else (*usage.charged[who.row][:2], usage.charged[who.row][3])
+        for who in victims
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +48,10 @@ class QuotaRule:
     level: int
     limited: bool = True
 
-    def __call__(self, victims: Collection[Candidate]) -> bool:
+    def __call__(self, victims: Iterable[Candidate]) -> bool:
         cycle, quota_usage = self.entitlements.cycle, self.entitlements.state.quota_usage
         tree = cycle.admission.quota_tree
-        given = [given_back(self.entitlements.state, who) for who in victims]
+        given = given_back(self.entitlements.state, victims)
         known = [(quota_usage.node_of[queue], user, amounts) for queue, user, amounts in given]
         if self.limited:
             for node, user, amounts in known:
@@ -67,13 +73,13 @@ class QuotaRule:
         part, entitled = self.entitlements.own_part, self.entitlements.entitled
         return bool(reach(tree.limits, gone.used, first, asked, part, entitled) >= self.level)
 
-    def condition(self, candidates: Collection[Candidate]) -> QuotaCondition | None:
+    def condition(self, candidates: Iterable[Candidate]) -> QuotaCondition | None:
         """Return this in columns, for sets of these candidates; None where users have limits of their own."""
         entitlements, quota_usage = self.entitlements, self.entitlements.state.quota_usage
         if quota_usage.limits_users:
             return None
         tree, width = entitlements.cycle.admission.quota_tree, len(self.amounts)
-        given = [given_back(entitlements.state, who) for who in candidates]
+        given = given_back(entitlements.state, candidates)
         home = np.array([quota_usage.node_of[queue] for queue, _, _ in given], dtype=np.int64)
         amounts = np.array([amounts for _, _, amounts in given], dtype=np.int64).reshape(-1, width)
         return QuotaCondition(

@@ -20,7 +20,7 @@ from kant.model.decision import NoFit
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 from kant.queueing.ports import Placer
-from kant.queueing.preemption.candidate import Admits, Candidate, members
+from kant.queueing.preemption.candidate import Admits, Candidate, Pool, members
 from kant.queueing.preemption.rules import QuotaRule
 
 TRIALS = 64
@@ -30,6 +30,10 @@ EXACT = 10
 """Up to this many candidates every set that could be better is tried: at most 2**EXACT trial placements."""
 
 
+Chosen = tuple[list[Candidate], Allocation]
+"""Victims, and the placement of the newcomer."""
+
+
 class _Asked:
     """Asks the placer, on the trial, whether a set of candidates suffices. It remembers the answers, and counts them.
 
@@ -37,20 +41,18 @@ class _Asked:
     after the other, so for several groups it is not quite monotone.
     """
 
-    def __init__(
-        self, placer: Placer, shape: Shape, job_row: int, ordered: Sequence[Candidate], admits: Admits | None
-    ) -> None:
+    def __init__(self, placer: Placer, shape: Shape, job_row: int, pool: Pool, admits: Admits | None) -> None:
         self.placer, self.shape, self.job_row = placer, shape, job_row
-        self.ordered, self.admits = ordered, admits
+        self.pool, self.admits = pool, admits
         self.counts: Table = np.zeros(2, dtype=np.int64)  # first the trial placements
-        self.which: Table = np.zeros(len(ordered), dtype=np.int64)
+        self.which: Table = np.zeros(len(pool.held), dtype=np.int64)
         self.answers: dict[int, bool] = {}
         self._out = 0  # the candidates that are evicted on the trial at the moment
         self._mark = placer.trial.checkpoint()
 
     def chosen(self, which: int) -> list[Candidate]:
         """Return the candidates of a set, in order."""
-        return [self.ordered[i] for i in members(which)]
+        return [self.pool[i] for i in members(which)]
 
     def suffices(self, which: int) -> bool:
         """Return whether the gang fits, and the quota admits it, once the candidates of a set have left."""
@@ -66,9 +68,9 @@ class _Asked:
     def _fits(self, which: int) -> bool:
         trial = self.placer.trial
         for i in members(self._out & ~which):
-            trial.restore(self.ordered[i].allocation)
+            trial.restore(self.pool.held[i])
         for i in members(which & ~self._out):
-            trial.evict(self.ordered[i].allocation)
+            trial.evict(self.pool.held[i])
         self._out = which
         self.counts[0] += 1
         return self.placer.missing(self.shape, self.job_row) == 0
@@ -78,7 +80,7 @@ class _Asked:
         self.placer.trial.rollback(self._mark)
         self._out = 0
 
-    def carry_out(self, which: int) -> tuple[list[Candidate], Allocation]:
+    def carry_out(self, which: int) -> Chosen:
         """Evict a set that suffices, and place the gang. The trial, which was rolled back, then has these changes."""
         victims = self.chosen(which)
         for victim in victims:
@@ -98,61 +100,84 @@ def choose(
     *,
     exact: int = EXACT,
     trials: int = TRIALS,
-) -> tuple[list[Candidate], Allocation] | None:
-    """Return the candidates that must stop so that the whole gang fits, and the placement that proves it, or None.
+) -> Chosen | None:
+    """Return what `search` finds."""
+    return search(placer, shape, job_row, Pool.of(candidates), cap_milli, admits, exact=exact, trials=trials)[0]
+
+
+def search(
+    placer: Placer,
+    shape: Shape,
+    job_row: int,
+    pool: Pool,
+    cap_milli: int,
+    admits: Admits | None = None,
+    *,
+    exact: int = EXACT,
+    trials: int = TRIALS,
+) -> tuple[Chosen | None, bool]:
+    """Return the candidates that must stop so that the whole gang fits, and the placement that proves it, or None; and
+    whether the search was exact, so that None proves that there is no such set.
 
     Of the sets found, the first by (worst rank, cost, milli-GPUs, number, rows) is taken that holds at most
     `cap_milli`, not counting jobs that passed the newcomer. Every member is needed: without it the gang would not fit,
     or `admits` would be false. With at most `exact` candidates it is the first of all sets within the cap. The same
-    holds, except for the rows, for a gang of one pod without `admits` if no node has more than `FEW` candidates
-    (`placement/clearing.py`). Otherwise refining ends after `trials` placements.
+    holds for a gang of one pod without `admits` if no node has too many candidates (`on_one_node`). Otherwise refining
+    ends after `trials` placements.
 
     On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
     the order in which they are to be stopped.
     """
     if admits is not None and admits(()):  # more victims never make it false
         admits = None
-    if admits is not None and not admits(candidates):
-        return None
+    if admits is not None and not admits(pool):
+        return None, True
     table = placer.trial.table
     own = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL] & 1 == 1)
     if shape.ask.node_sets:
         own &= placer.trial.state.shapes.admitting(shape, table[:, c.POOL])
     admitted = np.flatnonzero(own)
     lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
-    if lacking > cap_milli + sum([who.milli for who in candidates if who.passed]):
-        return None
-    ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
-    if (
-        admits is None and not shape.has_affinity and not shape.wide
-    ):  # jobs that hold nothing on these nodes free nothing
-        ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
-    few = len(ordered) <= exact
-    monotone = len(shape.parts) == 1 and not shape.wide
-    if few and len(shape.parts) == 1:  # a job over the cap is in no set, and one group needs no other
-        ordered = [who for who in ordered if who.capped <= cap_milli]
-    asked = _Asked(placer, shape, job_row, ordered, admits)
-    quota = admits.condition(ordered) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
+    if lacking > cap_milli + int(pool.milli[pool.passed].sum()):
+        return None, True
+    order, monotone = np.lexsort((pool.rows, pool.milli, pool.cost, *pool.ranks.T[::-1])), len(shape.parts) == 1
+    if admits is None and not shape.has_affinity and not shape.wide and pool.held:
+        begin = np.array([0, *map(len, pool.held)], dtype=np.int64).cumsum()  # who holds nothing there frees nothing
+        near = np.logical_or.reduceat(own[np.concatenate(pool.held)[:, NODE]], begin[:-1])
+        order = order[near[order]]
+    few = len(order) <= exact
+    if few and monotone:  # a job over the cap is in no set, and one group needs no other
+        order = order[pool.capped[order] <= cap_milli]
+    pool, monotone = pool.take(order), monotone and not shape.wide
+    asked = _Asked(placer, shape, job_row, pool, admits)
+    quota = admits.condition(pool) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
     domains = None if quota is None else placer.counted_domains(shape)
-    columns, view = (
-        _columns(ordered, admitted, few and monotone),
-        asked if domains is None or quota is None else (domains, quota),
-    )
-    found = placer.draft().victims(_groups(shape), columns, cap_milli, trials, few and monotone, view, monotone)
-    best = None if found is None else sum([1 << i for i in found.nonzero()[0].tolist()])
+    view = asked if domains is None or quota is None else (domains, quota)
+    draft, columns = placer.draft(), _columns(pool, admitted, few and monotone)
+    if shape.pods == 1 and not few and admits is None and not shape.has_affinity:
+        alone = draft.on_one_node(_groups(shape), columns, cap_milli)
+        best = None if alone is None else _as_bits(alone)
+        if best is not None and (best == 0 or asked.suffices(best)):
+            proven = best > 0 or asked.suffices(0)
+            asked.rollback()
+            return asked.carry_out(best) if proven else None, True
+    found = draft.victims(_groups(shape), columns, cap_milli, trials, few and monotone, view, monotone)
+    best = None if found is None else _as_bits(found)
     if few and not monotone:
         best = _of_all_sets(asked, best, lacking, cap_milli)
     asked.rollback()
-    return None if best is None else asked.carry_out(best)
+    return None if best is None else asked.carry_out(best), few
 
 
-def _columns(ordered: Sequence[Candidate], nodes: Table, few: bool) -> Candidates:
-    """Return the candidates in columns."""
-    table = np.array([(who.cost, who.milli, who.capped, who.row) for who in ordered], dtype=np.int64).reshape(-1, 4)
-    ranks = {rank: i for i, rank in enumerate(dict.fromkeys([who.rank for who in ordered]))}
-    rank = np.array([ranks[who.rank] for who in ordered], dtype=np.int64)
-    cost, milli, capped, row = table.T.copy()
-    return Candidates.of([who.allocation for who in ordered], rank, cost, milli, capped, row, nodes, few)
+def _as_bits(which: Table) -> int:
+    return sum([1 << i for i in which.nonzero()[0].tolist()])
+
+
+def _columns(pool: Pool, nodes: Table, few: bool) -> Candidates:
+    """Return candidates in order in the columns of the kernels."""
+    rank = np.zeros(len(pool.held), dtype=np.int64)
+    rank[1:] = (pool.ranks[1:] != pool.ranks[:-1]).any(axis=1).cumsum()
+    return Candidates.of(pool.held, rank, pool.cost, pool.milli, pool.capped, pool.rows, nodes, few)
 
 
 def _groups(shape: Shape) -> Table:
@@ -175,7 +200,7 @@ def _of_all_sets(asked: _Asked, best: int | None, lacking: int, cap: int) -> int
         cost, milli = sum([one.cost for one in who]), sum([one.milli for one in who])
         return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted([one.row for one in who]))
 
-    limit, everyone = None if best is None else key(best), range(1, 1 << len(asked.ordered))
+    limit, everyone = None if best is None else key(best), range(1, 1 << len(asked.pool))
     within = [
         which for which, who in zip(everyone, map(asked.chosen, everyone), strict=True)
         if sum([one.milli for one in who]) >= lacking and sum([one.capped for one in who]) <= cap

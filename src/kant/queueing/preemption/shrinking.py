@@ -16,11 +16,10 @@ import numpy as np
 from kant.cluster.columns import J_BASE, J_CHECKPOINT, J_MILLI, J_PRIORITY, J_STARTED, Table
 from kant.cluster.elastic import above_floor, held_by, pod_by_pod, without
 from kant.cluster.shapes import Shape
-from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.preemption.candidate import Admits, Candidate
-from kant.queueing.preemption.search import choose
+from kant.queueing.preemption.candidate import Admits, Candidate, Pool
+from kant.queueing.preemption.search import Chosen, choose, search
 
 
 def lost_work(cycle: CyclePlan, row: int) -> int:
@@ -66,50 +65,54 @@ def choose_shrinking_first(
     cycle: CyclePlan,
     row: int,
     shape: Shape,
-    whole: Sequence[Candidate],
+    pool: Pool,
     surplus: Sequence[Candidate],
     cap_milli: int,
     admits: Admits | None,
-) -> tuple[list[Candidate], Allocation] | None:
-    """Return the best victims among jobs that may be stopped (`whole`) and gangs that may be shrunk (`surplus`).
+) -> tuple[Chosen | None, bool]:
+    """Return the best victims among jobs that may be stopped (`pool`) and gangs that may be shrunk (`surplus`), and
+    whether the search was exact, so that None proves that there are none.
 
     First no gang that may be shrunk is stopped. If that does not suffice they may be stopped, and those whose floor is
     still free and admitted run on with it. No gang gives back a pod that is not in the way.
     """
     if cycle.state.books:  # space booked for others gives it no room
-        whole = [who for who in whole if cycle.booked.gives_room(row, who.allocation)]
+        pool = pool.take(
+            np.array([cycle.booked.gives_room(row, held) for held in pool.held], dtype=np.bool_).nonzero()[0]
+        )
         surplus = [who for who in surplus if cycle.booked.gives_room(row, who.allocation)]
     placer, wide = cycle.placer, {who.row: who for who in surplus}
-    search = partial(choose, exact=cycle.exact, trials=cycle.trials)
+    exact, trials = cycle.exact, cycle.trials
     if not wide:
-        return search(placer, shape, row, whole, cap_milli, admits) if whole else None
+        if not pool.held:
+            return None, True
+        return search(placer, shape, row, pool, cap_milli, admits, exact=exact, trials=trials)
+    whole, find = list(pool), partial(choose, exact=exact, trials=trials)
     gentle = [who for who in whole if who.row not in wide] + list(surplus)
     mark = placer.trial.checkpoint()
-    chosen = search(placer, shape, row, gentle, cap_milli, admits)
+    chosen = find(placer, shape, row, gentle, cap_milli, admits)
     if chosen is not None:
 
-        def with_these(victims: Sequence[Candidate]) -> tuple[list[Candidate], Allocation] | None:
+        def with_these(victims: Sequence[Candidate]) -> Chosen | None:
             placer.trial.rollback(mark)
-            return search(placer, shape, row, victims, cap_milli, admits)
+            return find(placer, shape, row, victims, cap_milli, admits)
 
         chosen = _with_fewer_pods(chosen, with_these)
     elif any(who.row in wide for who in whole):
         stopping = {who.row for who in whole}
         all_victims = [*whole, *(who for who in surplus if who.row not in stopping)]
-        chosen = search(placer, shape, row, all_victims, cap_milli, admits)
+        chosen = find(placer, shape, row, all_victims, cap_milli, admits)
+    few = len(whole) + len(surplus) <= exact
     if chosen is None:
-        return None
+        return None, few
     victims, allocation = chosen
     victims = _with_floors(cycle, victims, wide, admits)
     for who in [who for who in victims if who.surplus]:
         victims = _with_more(cycle, victims, who, admits)
-    return victims, allocation
+    return (victims, allocation), few
 
 
-def _with_fewer_pods(
-    chosen: tuple[list[Candidate], Allocation],
-    with_these: Callable[[Sequence[Candidate]], tuple[list[Candidate], Allocation] | None],
-) -> tuple[list[Candidate], Allocation]:
+def _with_fewer_pods(chosen: Chosen, with_these: Callable[[Sequence[Candidate]], Chosen | None]) -> Chosen:
     """Return the chosen victims with as few pods of each gang as suffice; the pods that it got last go first.
 
     `with_these` repeats the search among these victims alone.
