@@ -1,7 +1,7 @@
 """How many examples a property is tried with: `@settings(max_examples=examples(40))`.
 
-A quarter of them is what a change needs: other ones are drawn in each run. KANT_EXAMPLES says which part or multiple
-is tried: `KANT_EXAMPLES=1 make test` tries all of them, and `KANT_EXAMPLES=20` is the long hunt.
+A quarter of them is what a change needs: outside CI other ones are drawn in each run. KANT_EXAMPLES says which part or
+multiple is tried: `KANT_EXAMPLES=1 make test` tries all of them, and `KANT_EXAMPLES=20` is the long hunt.
 """
 
 from __future__ import annotations

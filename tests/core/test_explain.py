@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from tests.core.naive_quota import NaiveQuotas
 from tests.core.tenant_runs import USERS, could_start, draw_queues, draw_tenants_jobs, naive_quotas, ways
-from tests.examples import part
 from tests.profiles import few
 
 from kant.cluster.state import ClusterState
@@ -106,7 +105,7 @@ def is_true(harness: Harness, row: int, reason: Reason | None, naive: NaiveQuota
 @pytest.mark.parametrize("discipline", ["strict", "best-effort", "easy", "conservative"])
 def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipline: str) -> None:
     met: Counter[str] = Counter()
-    for seed in part(range(8), ["strict", "best-effort", "easy", "conservative"].index(discipline), 1):
+    for seed in range(["strict", "best-effort", "easy", "conservative"].index(discipline) % 2, 8, 2):
         draw = generator(seed)
         spec = draw_cluster(draw, 4)
         queues = draw_queues(draw, spec)

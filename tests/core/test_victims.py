@@ -253,6 +253,8 @@ def test_of_sets_that_weigh_the_same_on_two_nodes_the_one_with_the_first_row_lea
     run(harness, *(make_job(f"j{i}", 0, cpu=cpu) for i, cpu in enumerate((1_500, 1_000, 1_000, 500))))
     case = stage(harness, make_job("new", 0, cpu=2_000), prices=[1] * 4)
     assert names(case, case.choose(exact=0)) == ["j0", "j3"]
+    case.candidates, case.cap = [replace(who, milli=1_000) for who in case.candidates], 1_000
+    assert case.search(exact=0) == (None, True), "two must go, and one may"
 
 
 @pytest.mark.parametrize("large", [2, 3])

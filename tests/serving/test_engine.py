@@ -185,6 +185,28 @@ def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> Non
     assert engine.times[r, c.FIRST] == pytest.approx(10.0 + LATENCY.step_ms(1, 0, 99.5) / 1e3)
 
 
+def test_of_kv_that_is_here_the_best_priority_is_served_first() -> None:
+    """One seat, and two prompts whose KV is here at once: the better one, which came later, gets it."""
+    engine = Engine(EngineSettings(LATENCY, 60, 16, 1, policy="priority", kv_connector=True))
+    worse = engine.add(0.0, 20, 2, 2.0, remote_s=1.0)
+    engine.run(0.25)
+    better = engine.add(0.25, 20, 2, 1.0, remote_s=0.75)
+    engine.run()
+    assert engine.times[better, c.FINISH] < engine.times[worse, c.FIRST]
+
+
+@pytest.mark.parametrize(("windows", "cached"), [((0,), 4), ((0, 0), 8), ((0, 3), 8)])
+def test_a_whole_prompt_in_the_cache_lacks_the_block_that_drafts_need(windows: tuple[int, ...], cached: int) -> None:
+    """vLLM leaves out the block of the last token, and one more for drafts; with several groups they are the same."""
+    engine = Engine(
+        EngineSettings(LATENCY, 60, 4, prefix_cache=True, num_speculative_tokens=1, sliding_windows=windows)
+    )
+    for _ in range(2):
+        r = engine.add(engine.now, 12, 1, contents=[1, 2, 3])
+        engine.run()
+    assert engine.requests[r, c.CACHED] == cached
+
+
 @given(cases(async_scheduling=True), st.data())
 def test_whoever_leaves_takes_nothing_along(case: Case, data: st.DataObject) -> None:
     """Clients disconnect between two steps, while one is computed: the others are served, and all blocks come back."""

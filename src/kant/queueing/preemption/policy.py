@@ -309,7 +309,7 @@ def candidates_of(
     """
     state, own = cycle.state, np.array(rows, dtype=np.int64)
     cost, jobs = lost_works(cycle, own), state.jobs.take(own, axis=0)
-    if state.burst_replicas:
+    if state.burst_replicas and len(rows):
         cost += [sum([lost_work(cycle, replica) for replica in _running_replicas(cycle, row)]) for row in rows]
     kept = np.array([row not in reclaimed for row in rows], dtype=np.int64)
     ranks = np.empty((len(own), 3), dtype=np.int64)
