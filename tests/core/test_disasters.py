@@ -237,6 +237,6 @@ def test_where_nobody_can_be_stopped_no_running_job_is_looked_at(monkeypatch: py
     harness.cycle()
     assert len(harness.running()) == 2000
     harness.submit(*(make_job(f"h{i}", 1 + i // 10, queue=f"q{i % 10}") for i in range(100)))
-    calls = counted(monkeypatch, "Entitlements", "PreemptionRules", "candidate", "choose_shrinking_first")
+    calls = counted(monkeypatch, "Entitlements", "PreemptionRules", "candidates_of", "choose_shrinking_first")
     assert not stopped(harness.cycle())
     assert not calls

@@ -15,7 +15,6 @@ from tests.experiments.ray_nodes import STORE, family, meanwhile, ray_cluster, s
 from tests.experiments.sweeps import table, without_machine, write
 
 from kant.experiments import ray_cluster as runner
-from kant.experiments import store
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("ray")]
 
@@ -145,7 +144,7 @@ def test_a_full_disk_ends_the_sweep_and_the_cluster_goes_on_from_there(
         fsync(file)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         found = on_ray(cluster, here, tmp_path / "out")
     assert found.code == 2 and "No space left on device" in found.err and "3 of 8 runs are kept" in found.err
     before = kept(tmp_path / "out")
