@@ -227,7 +227,7 @@ class NodeFilters:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
                 del asked[uid]
-            elif name in self._names(pod):  # else its claim has devices by now, or is about to
+            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # else its claim is about to have some
                 return pod
         return None
 
