@@ -1,4 +1,4 @@
-"""What parting replicas must cost other jobs at least: small clusters, solved exactly.
+"""What spreading replicas over nodes must cost other jobs at least: small clusters, solved exactly.
 
 `python -m benchmarks.preferences_bound [--nodes N,…] [--replicas R]`. Jobs of 1, 2 and 4 GPUs come at random to nodes
 of 4 GPUs, as many of each size, and run for 1 on average; so does a service of so many replicas of 1 GPU, if there is
@@ -167,7 +167,7 @@ def _stationary(
 
 
 def bounds(nodes: list[int], replicas: int) -> Iterator[tuple[int, float, Means, Means]]:
-    """For each cluster and load the best where replicas are parted, and where they lie as is best for others."""
+    """For each cluster and load: the best where replicas are spread over nodes, and the best for others without it."""
     for many in nodes:
         for load in LOADS:
             yield many, load, solve(many, replicas, load, True), solve(many, replicas, load, False)

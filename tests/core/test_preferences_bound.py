@@ -1,4 +1,4 @@
-"""What parting replicas costs at least, against closed forms and by hand."""
+"""The least cost of spreading replicas over nodes, against closed forms and by hand."""
 
 from __future__ import annotations
 
