@@ -317,6 +317,7 @@ def test_a_preemptor_of_one_pod_makes_candidates_of_its_victims_alone(
     monkeypatch.setattr(Pool, "__getitem__", remember)
     for among_all in (False, True):
         if among_all:
+            monkeypatch.setattr(Placer, "counted_domains", lambda *_: None)
             monkeypatch.setattr(Draft, "on_one_node", lambda *_: None)
         profile = make_profile("fifo", "backfill", preemption=Preemption(min_run_s=0))
         harness = Harness(make_cluster(*[0] * 30, cpu=4_000), profile, check=False)
