@@ -26,6 +26,7 @@ from math import ceil
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.decoding import decoded
 from kant.kube.objects.views import LeaseObject, LeaseRecord
 from kant.model.errors import InputError
 
@@ -177,7 +178,7 @@ class Lease:
 
     async def _read(self) -> None:
         try:
-            found = await self.client.call("GET", self._path, view=LeaseObject, timeout=self._patience())
+            found = await self.client.get(self._path, LeaseObject, timeout=self._patience())
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -223,9 +224,8 @@ class Lease:
         meta = self._meta | {"annotations": notes} | ({"resourceVersion": version} if version else {})
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": record}
         method, path = ("PUT", self._path) if version else ("POST", self._collection)
-        self._seen = await self.client.call(
-            method, path, msgspec.json.encode(lease), view=LeaseObject, timeout=self._patience()
-        )
+        raw = await self.client.call(method, path, msgspec.json.encode(lease), timeout=self._patience())
+        self._seen = decoded(raw, LeaseObject, f"{method} {path}")
         self._seen_at = self._clock()
 
     def _patience(self) -> float:
