@@ -76,7 +76,7 @@ class KubeDriver:
         self.translation.groups = self.informers.groups
         self.effects = effects = Effects(client, self._awake.set, holds, token)
         self.steps = Steps(effects, self.mirror, self.translation)
-        recorder.busy = self.steps.is_binding
+        recorder.busy, recorder.on_dropped = self.steps.is_binding, self.telemetry.dropped
         self.notifier = Notifier(effects, recorder, self.mirror)
         self.on_core: Callable[[Core], None] = lambda core: None  # called when the build of a state begins
         self.state: LiveState | None = None
@@ -85,7 +85,7 @@ class KubeDriver:
         self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
         self.statuses = Statuses(effects, self.translation, lambda: self.state, self.proposals.statuses)
         self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
-        self.reports = Reports(settings, self.translation, self.notifier, self.telemetry)
+        self.reports = Reports(settings, self.translation, recorder, self.telemetry)
         self._early: list[bytes] | None = None  # lines of the journal while not leading yet
 
     def take_profile(self, profile: Profile) -> None:
@@ -257,7 +257,7 @@ class KubeDriver:
             self.on_core(core)
         self.state = state = LiveState(
             core, self.settings, self.translation, self.steps, self.informers, self.notifier, self.rebuilding,
-            self.telemetry, self.counts,
+            self.telemetry, self.counts, self.reports,
         )  # fmt: skip
         self.trials.look(mirror.pods)
         state.settle_everything()

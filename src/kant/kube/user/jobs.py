@@ -128,7 +128,7 @@ class UserJobs:
                 return False
             raise self._sentence(error, name) from None
         fits = pods in (0, job.spec.completions or job.spec.parallelism)
-        return fits and self._ours(job) and not any(one.controller for one in job.metadata.owner_references)
+        return fits and self._ours(job) and not job.metadata.controller.name
 
     async def cancel(self, name: str) -> bool:
         """Delete a job with its pods. Returns False where it has ended."""
