@@ -49,7 +49,7 @@ settings.load_profile("ci" if CI else "default")
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
-WAITING_PART = 0.7
+WAITING_PART = 0.5
 """Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
 PLANES = 2
 """How many workers start a control plane for the tests that share one. With one of them these tests, which mostly wait,

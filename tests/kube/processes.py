@@ -108,9 +108,7 @@ def _become(run: Callable[[], object], log: Path) -> NoReturn:
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def fork_server(
-    address: Path, be: Callable[[socket.socket], NoReturn], first: Callable[[], None] | None = None
-) -> int:
+def fork_server(address: Path, be: Callable[[socket.socket], NoReturn], first: Callable[[], None] | None = None) -> int:
     """The pid of a process that forks another one for each connection to `address`, to `be` what that asks for.
 
     It has what this process has in memory, and what `first` makes there, and ends with this process.
