@@ -15,7 +15,6 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kant.kube.act.device_locks import DeviceLocks
 from kant.kube.act.effects import Effects, RefusedError, Step
 from kant.kube.act.gates import open_gate, our_gate
 from kant.kube.act.volume_binder import VolumeBinder
@@ -27,6 +26,7 @@ from kant.kube.reconcile.workload import Phase, Workload
 
 if TYPE_CHECKING:
     from kant.kube.act.claim_binder import ClaimBinder
+    from kant.kube.act.device_locks import DeviceLocks
 
 WORKERS = 48  # concurrent bindings
 PATIENCE = 30.0  # seconds for which a transient failure of a binding is retried
@@ -70,7 +70,7 @@ class Binder:
 
     def __init__(
         self, effects: Effects, mirror: Mirror, volumes: VolumeBinder, claims: Callable[[], ClaimBinder | None],
-        locks: DeviceLocks,
+        locks: Callable[[str], DeviceLocks | None],
     ) -> None:  # fmt: skip
         self.effects = effects
         self.step: Step[str] = effects.step(WORKERS)  # by the uid of a pod
@@ -106,7 +106,8 @@ class Binder:
             for slot in slots:
                 if slot.pod in self.step.in_flight:
                     continue
-                if self.locks.is_held_for(slot, self.step.in_flight):
+                locks = self.locks(slot.node)
+                if locks is None or locks.is_held_for(slot, self.step.in_flight):
                     self._places[slot.pod] = workload, slot
                     self.step.begin(slot.pod, partial(self._bind, workload, slot, slot.pod))
                 else:
@@ -153,7 +154,8 @@ class Binder:
                 del self.leaving[node]
 
     async def _bind(self, workload: Workload, slot: Slot, uid: str) -> None:
-        began, notes = self.effects.clock(), self.locks.notes(slot)
+        locks, began = self.locks(slot.node), self.effects.clock()
+        notes = locks.notes(slot) if locks is not None else {}
         outcome, pod, why, code = await self._judged(workload, slot, uid, notes)
         seconds = self.effects.clock() - began
         self._note(BindResult(workload, slot, uid, outcome, seconds, pod, why, code, notes))
