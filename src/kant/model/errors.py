@@ -53,6 +53,6 @@ class StateError(AssertionError):
 
 
 def shown(value: object, width: int = 60) -> str:
-    """Return `value` for use in a sentence: on one line and at most `width` characters."""
-    text = repr(value)
+    """Return `value` for use in a sentence: on one line and at most `width` characters; 9.0 as 9."""
+    text = repr(value).removesuffix(".0") if isinstance(value, float) else repr(value)
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -191,7 +191,7 @@ class DeviceRequests:
     def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
         """Return the nodes on which a shared claim is to get devices; None where these are not tied to nodes.
 
-        The homes with the most free devices come first, and each has its turn.
+        The homes with the most devices that are free and not sought by other claims come first; each has its turn.
         """
         key = key_of(claim)
         if len(self.devices.users.get(key, ())) < 2:
@@ -201,11 +201,20 @@ class DeviceRequests:
             for one in self._candidates(claim):
                 if one.reach.term is not None:
                     free[one.reach] += one.id not in self.devices.holders
+            for other, reach in self.homes.items():
+                free[reach] -= self._sought_by(other) if reach in free else 0
             homes = sorted(free, key=lambda reach: (-free[reach], repr(reach)))
             self.homes[key] = homes[self._turns.get(key, 0) % len(homes)] if homes else Reach()
             self.has_other_homes = self.has_other_homes or len(homes) > 1
         term = self.homes[key].term
         return (term,) if term is not None else None
+
+    def _sought_by(self, key: ClaimName) -> int:
+        """Return how many devices a claim that has none yet asks for at least."""
+        claim = self.devices.claims.get(key)
+        if claim is None or claim.status.allocation is not None:
+            return 0
+        return sum(min((want.number for want, _ in wants), default=0) for wants in self._requests(claim))
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
         """Return the devices that some request of a claim can match; none where that cannot be determined."""
