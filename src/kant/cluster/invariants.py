@@ -79,8 +79,10 @@ def check(state: StateData) -> None:
     booked = [one for one in state.bookings.values() if one.end > state.now]
     _say(not any(overlap(one, two) for one, two in combinations(booked, 2)), "no GPU is booked twice at a time")
     state.health.check(state.table, state.nodes, state.live.keys(), state.pending.keys())
-    queues = state.jobs[:, c.J_QUEUE].tolist()
-    held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
+    held = {
+        row: (state.jobs.item(row, c.J_QUEUE), state.shape_of(row), allocation)
+        for row, allocation in state.running.items()
+    }
     state.quota_usage.check(held)
 
 
