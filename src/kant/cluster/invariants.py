@@ -73,7 +73,8 @@ def check(state: StateData) -> None:
     _say(state.prices.keys() <= state.live.keys(), "only live jobs have a price")
     _say(state.elastic.keys() == {row for row in state.live if state.shape_of(row).ceiling},
          "the progress of elastic gangs is known while they live")  # fmt: skip
-    _say(len(state.rows) == len(state.ids), "a job has one row")
+    named = list(map(state.ids.__getitem__, state.rows.values())) == [*state.rows]
+    _say(named and state.live.keys() <= {*state.rows.values()}, "a live job is known by its name, and has one row")
     _check_rows(state)
     _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
     booked = [one for one in state.bookings.values() if one.end > state.now]

@@ -5,6 +5,7 @@ The compiled call returns its events as an array. A job that arrives and ends wi
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 MOST = 1 << 14
 """Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
+STALE = 1 << 16
+"""Pieces of stopped jobs that may be kept beside twice those of running ones."""
+
 PIECES = 1 << 10
 """Room for this many more pieces of reservations when a call begins."""
 
@@ -54,6 +58,9 @@ class Advancer:
         self.run = run
         self.state = run.state
         self.coming = coming
+        ids = coming.workload.ids
+        if len(set(ids)) < len(ids):
+            raise StateError(f"job {Counter(ids).most_common(1)[0][0]!r} was submitted twice")
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
@@ -69,7 +76,7 @@ class Advancer:
         self._priorities = len(np.unique(coming.workload.priority))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
-        self._room = 0
+        self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
         self._in_the_way = -1  # a waiting job that Python decides
         named = coming.workload.queues
         codes, first = np.unique(coming.workload.queue, return_index=True)
@@ -239,6 +246,8 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
         if first + len(arrivals) < len(self._kind_of):
             until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
+        if state.pieces_used > 2 * self._held + STALE:  # else the whole table would be written, and be in memory
+            self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
         most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
         samples = recorder.used + runs + 4 * more + 1
@@ -320,12 +329,7 @@ class Advancer:
         for name in self._queues.new(state.queues):
             state.quota_usage.queue_added(name)
         self._users.new(state.users)
-        ids = workload.ids[first : first + came]
-        state.ids += ids
-        state.rows.update(zip(ids, range(begin, begin + came), strict=True))
-        if len(state.rows) != len(state.ids):
-            twice = next(name for row, name in enumerate(state.ids) if state.rows[name] != row)
-            raise StateError(f"job {twice!r} was submitted twice")
+        state.ids += workload.ids[first : first + came]
         what, rows = happened[:, h.H_WHAT], happened[:, h.H_ROW]
         write_events(run, happened, lambda row: self.coming.event(first + row - begin), self._lack, broken_off)
         ended = rows[what == h.ENDED]
@@ -339,7 +343,7 @@ class Advancer:
         status = state.jobs[begin : begin + came, c.J_STATUS]
         for row in (begin + np.flatnonzero((status == to.PENDING) | (status == to.RUNNING))).tolist():
             event = self.coming.event(first + row - begin)
-            state.live[row] = event.job
+            state.live[row], state.rows[event.job.id] = event.job, row
             self._speed.submitted(row, event.runtime, event.overhead)
             if state.jobs.item(row, c.J_STATUS) == to.PENDING:
                 state.pending[row] = None
@@ -352,6 +356,8 @@ class Advancer:
             shape, now = state.shapes.shapes[job[c.J_SHAPE]], job[c.J_STARTED]
             state.quota_usage.started(row, job[c.J_QUEUE], job[c.J_USER], shape, pieces, now, charges=False)
             self._speed.follow(row, now)
+        if len(state.rows) > 2 * len(state.live) + MOST:
+            state.rows = {state.ids[row]: row for row in state.live}
         state.capacity_version += len(ended)
         if state.quota_usage.tree is not None:
             state.quota_usage.quota_version += len(ended)

@@ -184,6 +184,7 @@ class Run:
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
+        del coming  # its columns are large
         self.journal.write(Footer(end, self.interrupted or end == self.until, self.interrupted))
         self.state.check()
         for row, allocation in self.state.running.items():
