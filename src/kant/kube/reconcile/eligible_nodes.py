@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -69,7 +70,7 @@ class EligibleNodes:
         """Report the nodes of the sets that a job names. Raises NoMatchingNodeError where one of them has none."""
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
-            raise NoMatchingNodeError(self.why_no_node(pods), frozenset(names_in(job)))
+            raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 
     def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
         """Return those of these nodes that a pod accepts by its spec, whatever is short there."""
