@@ -50,7 +50,7 @@ async def test_what_pods_count_as_beyond_their_jobs_follows_each_of_them() -> No
         kept = rig.driver.workloads.rule_changes
         anew = RuleChanges(kept.transitions, kept.members)
         with patch.object(anew.core, "happen"):
-            anew.count_beside(rig.driver.mirror.nodes)
+            anew.count_beside([(uid, node) for node in rig.driver.mirror.nodes for uid in rig.driver.mirror.pods])
         assert {node: one for node, one in kept._beside.items() if any(one)} == anew._beside
         assert kept._counted == anew._counted
         return {node: [one for one in both if one] for node, both in anew._beside.items()}

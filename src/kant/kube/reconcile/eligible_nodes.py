@@ -86,15 +86,14 @@ class EligibleNodes:
         view = self.mirror.nodes.get(node)
         try:
             is_model = view is not None and model_asked(pod) in ("", model_of(view))
-            return view is not None and is_model and self._admits(self._selection(pod), view)
+            return (
+                view is not None and is_model and self._admits(selection(pod, self.storage, self.requirements_of), view)
+            )
         except InputError:
             return False
 
     def _admits(self, selection: Selection, view: View) -> bool:
         return selection.admits(*self.node_sets.said(view))
-
-    def _selection(self, pod: Pod) -> Selection:
-        return selection(pod, self.storage, self.requirements_of)
 
     def requirements_of(self, pod: Pod) -> tuple[Requirement, ...]:
         return (*self.filters.requirements(pod), *self.shares.requirements(pod))
