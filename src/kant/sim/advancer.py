@@ -5,6 +5,7 @@ The compiled call returns its events as an array. A job that arrives and ends wi
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,8 +45,11 @@ if TYPE_CHECKING:
 MOST = 1 << 14
 """Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
-ENTRIES = 1 << 10
-"""Room for this many more waiting jobs when a call begins."""
+STALE = 1 << 16
+"""Pieces of stopped jobs that may be kept beside twice those of running ones."""
+
+PIECES = 1 << 10
+"""Room for this many more pieces of reservations, and twice as many ends of jobs, when a call begins."""
 
 
 class Advancer:
@@ -55,7 +59,10 @@ class Advancer:
         self.run = run
         self.state = run.state
         self.coming = coming
-        self._table, self._simple = coming.columns()
+        ids = coming.workload.ids
+        if len(set(ids)) < len(ids):
+            raise StateError(f"job {Counter(ids).most_common(1)[0][0]!r} was submitted twice")
+        self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
@@ -67,22 +74,24 @@ class Advancer:
         )
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
-        self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
+        self._priorities = len(np.unique(coming.workload.priority))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
-        self._work = np.zeros(0, dtype=np.int64)
-        self._room = 0
+        self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
         self._in_the_way = -1  # a waiting job that Python decides
-        _, first = np.unique(self._table[:, a.A_QUEUE], return_index=True)
-        self._queues_in_order = self._table[np.sort(first), a.A_QUEUE].tolist()
+        named = coming.workload.queues
+        codes, first = np.unique(coming.workload.queue, return_index=True)
+        met = [named[code] for code in codes[first.argsort()].tolist()]
+        self._queues_in_order = [named.index(name) for name in dict.fromkeys(met)]
         self._ready_for: tuple[object, ...] = ()
         assert isinstance(run.execution.speed, Steady)
         self._speed = run.execution.speed
         self._happened = np.zeros((0, h.EVENT_WIDTH), dtype=np.int64)
-        kinds, first = np.unique(self._table[:, a.A_KIND], return_index=True)
+        kinds, first = np.unique(self._kind_of, return_index=True)
         self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
+        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all that come
 
     @staticmethod
     def may_advance(run: Run) -> bool:
@@ -171,8 +180,9 @@ class Advancer:
         while self._may_now():
             self._meet_kinds()
             at = self.coming.at
-            comes = at < len(self._table) and self._table.item(at, a.A_TIME) <= self._speed.next_end
-            if comes and self._shape_of.item(self._table.item(at, a.A_KIND)) == a.PYTHON:
+            submit = self.coming.workload.submit
+            comes = at < len(submit) and submit.item(at) <= self._speed.next_end
+            if comes and self._shape_of.item(self._kind_of.item(at)) == a.PYTHON:
                 break
             if not self._meet_waiting():
                 break
@@ -198,7 +208,7 @@ class Advancer:
         made_for = begin, self._shape_of.tobytes(), pending.numbered, numbers.tobytes()
         if made_for != self._ready_for:
             self._ready_for = made_for
-            part = self._table[begin : begin + MOST]
+            part = self.coming.columns(slice(begin, begin + MOST), self._kind_of)
             self._arrivals = np.zeros((len(part), a.ARRIVAL_WIDTH), dtype=np.int64)
             self._arrivals[:, : part.shape[1]] = part
             jobs, shapes = np.zeros((len(part), c.JOB_WIDTH), dtype=np.int64), self._shape_of[part[:, a.A_KIND]]
@@ -237,22 +247,17 @@ class Advancer:
             arrivals = arrivals[: state.typical.steady_for(begin)]
         if pending.keeps_priority and not pending.mixed:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
-        if first + len(arrivals) < len(self._table):
-            until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
+        if first + len(arrivals) < len(self._kind_of):
+            until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
+        if state.pieces_used > 2 * self._held + STALE:  # else the whole table would be written, and be in memory
+            self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
-        most, runs = begin + len(arrivals), len(state.running)
-        more = len(arrivals) + len(waiting)
-        if most > len(state.jobs):
-            state.jobs = c.longer(state.jobs, most)
-        if most > len(self._work):
-            self._work = c.longer(self._work, most)
-        if most > len(recorder.spans):
-            recorder.spans = c.longer(recorder.spans, most)
+        most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
         samples = recorder.used + runs + 4 * more + 1
         if samples > len(recorder.samples):
             recorder.samples = c.longer(recorder.samples, samples)
-        speed.reserve(most, more + 2 * max(self._room, ENTRIES))
-        pending.reserve(most, max(self._room, ENTRIES))
+        speed.reserve(most, more + 2 * max(self._room, PIECES))
+        pending.reserve(most, max(self._room, MOST))
         self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)
@@ -286,7 +291,7 @@ class Advancer:
         reservations, store = None, NO_STORE
         if self._line is not None:
             reservations, store = self._line.tables(
-                most, more + max(self._room, ENTRIES), self._shapes, self._groups, (kept(one), kept(other)), domains
+                most, more + max(self._room, PIECES), self._shapes, self._groups, (kept(one), kept(other)), domains
             )
         by_policy = type(one.policy), type(other.policy), capacity is not None
         advance = a.advance_kernel(*by_policy, rules is not None, reservations is not None)
@@ -334,12 +339,7 @@ class Advancer:
         for name in self._queues.new(state.queues):
             state.quota_usage.queue_added(name)
         self._users.new(state.users)
-        ids = workload.ids[first : first + came]
-        state.ids += ids
-        state.rows.update(zip(ids, range(begin, begin + came), strict=True))
-        if len(state.rows) != len(state.ids):
-            twice = next(name for row, name in enumerate(state.ids) if state.rows[name] != row)
-            raise StateError(f"job {twice!r} was submitted twice")
+        state.ids += workload.ids[first : first + came]
         what, rows = happened[:, h.H_WHAT], happened[:, h.H_ROW]
         write_events(run, happened, lambda row: self.coming.event(first + row - begin), self._lack, broken_off)
         ended = rows[what == h.ENDED]
@@ -353,7 +353,7 @@ class Advancer:
         status, evicted = state.jobs[begin : begin + came, c.J_STATUS], rows[:0]
         for row in (begin + np.flatnonzero((status == to.PENDING) | (status == to.RUNNING))).tolist():
             event = self.coming.event(first + row - begin)
-            state.live[row] = event.job
+            state.live[row], state.rows[event.job.id] = event.job, row
             self._speed.submitted(row, event.runtime, event.overhead)
         started, waits = rows[what == h.STARTED], rows[what == h.CAME]
         if self._evictions is not None and len(evicted := rows[what == h.EVICTED]):
@@ -370,6 +370,8 @@ class Advancer:
             shape, now = state.shapes.shapes[job[c.J_SHAPE]], job[c.J_STARTED]
             state.quota_usage.started(row, job[c.J_QUEUE], job[c.J_USER], shape, pieces, now, charges=False)
             self._speed.follow(row, now)
+        if len(state.rows) > 2 * len(state.live) + MOST:
+            state.rows = {state.ids[row]: row for row in state.live}
         state.capacity_version += len(ended) + len(evicted)
         if state.quota_usage.tree is not None:
             state.quota_usage.quota_version += len(ended) + len(evicted)
