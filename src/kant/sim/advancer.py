@@ -29,9 +29,10 @@ from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim import happened as h
-from kant.sim.advance_columns import Names, kept, node_policies
+from kant.sim.advance_columns import Names, kept, last_of, node_policies
 from kant.sim.advance_journal import pieces_of, write_events
 from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
+from kant.sim.eviction_columns import EvictionColumns, may_evict
 from kant.sim.jobs import Arrivals
 from kant.sim.reserve import NO_ROOM, NO_SLOTS
 from kant.sim.reserve_columns import NO_STORE, Line, is_simple, may_reserve
@@ -48,7 +49,7 @@ STALE = 1 << 16
 """Pieces of stopped jobs that may be kept beside twice those of running ones."""
 
 PIECES = 1 << 10
-"""Room for this many more pieces of reservations when a call begins."""
+"""Room for this many more pieces of reservations, and twice as many ends of jobs, when a call begins."""
 
 
 class Advancer:
@@ -87,6 +88,7 @@ class Advancer:
         self._speed = run.execution.speed
         self._happened = np.zeros((0, h.EVENT_WIDTH), dtype=np.int64)
         kinds, first = np.unique(self._kind_of, return_index=True)
+        self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
         self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all that come
@@ -154,7 +156,8 @@ class Advancer:
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
         shapes = state.jobs[rows, c.J_SHAPE]
-        for shape in {*asked, *np.unique(shapes).tolist()}:
+        running = self._evictions.shapes_of_running() if self._evictions is not None else ()
+        for shape in {*asked, *np.unique(shapes).tolist(), *running}:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
         stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1)
@@ -253,8 +256,8 @@ class Advancer:
         samples = recorder.used + runs + 4 * more + 1
         if samples > len(recorder.samples):
             recorder.samples = c.longer(recorder.samples, samples)
-        speed.reserve(most, more)
-        pending.reserve(most, MOST)
+        speed.reserve(most, more + 2 * max(self._room, PIECES))
+        pending.reserve(most, max(self._room, MOST))
         self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)
@@ -267,7 +270,7 @@ class Advancer:
         stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
         stands[[a.WAKE, a.RETRY]] = run.wake, pending.retry_until
         stands[[a.LOWEST, a.BEYOND]] = pending.watch.bounds()
-        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1
+        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1 + 4 * speed.heap.item(0, 0)
         if events > len(self._happened):
             self._happened = np.zeros((events, h.EVENT_WIDTH), dtype=np.int64)
         domains, capacity = None, self._capacity
@@ -281,6 +284,9 @@ class Advancer:
                 FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
+        evictions = None
+        if quotas is not None and self._evictions is not None:
+            evictions = self._evictions.of_call(most, self._work)
         assert state.preemptible is not None
         reservations, store = None, NO_STORE
         if self._line is not None:
@@ -295,8 +301,8 @@ class Advancer:
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
             kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, state.preemptible.table,
-            reservations, store,
+            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, evictions,
+            state.preemptible.table, reservations, store,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
@@ -313,7 +319,7 @@ class Advancer:
         now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
         retry = stands.item(a.RETRY)
         pending.advanced(now, may_try, doubts, wakes_on, retry, state.quota_usage.tree is not None)
-        quota = state.quota_usage.quota_version - int((what == h.ENDED).sum())
+        quota = state.quota_usage.quota_version - int(((what == h.ENDED) | (what == h.EVICTED)).sum())
         pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
         coming.at += came
         return int(stands[a.CODE]), int(stands[a.ROOM]), int(stands[a.INSTANTS])
@@ -340,14 +346,18 @@ class Advancer:
             else:
                 state.quota_usage.stopped(row, state.now, refunds=False)
             self._speed.forget(row)
-        status = state.jobs[begin : begin + came, c.J_STATUS]
+        status, evicted = state.jobs[begin : begin + came, c.J_STATUS], rows[:0]
         for row in (begin + np.flatnonzero((status == to.PENDING) | (status == to.RUNNING))).tolist():
             event = self.coming.event(first + row - begin)
             state.live[row], state.rows[event.job.id] = event.job, row
             self._speed.submitted(row, event.runtime, event.overhead)
-            if state.jobs.item(row, c.J_STATUS) == to.PENDING:
-                state.pending[row] = None
-        started = rows[what == h.STARTED]
+        started, waits = rows[what == h.STARTED], rows[what == h.CAME]
+        if self._evictions is not None and len(evicted := rows[what == h.EVICTED]):
+            self._evictions.follow(happened[what == h.EVICTED], self._work)
+            started, waits = last_of(started), last_of(rows[(what == h.CAME) | (what == h.EVICTED)])
+        for row in waits[state.jobs[waits, c.J_STATUS] == to.PENDING].tolist():
+            state.pending.pop(row, None)
+            state.pending[row] = None
         started = started[state.jobs[started, c.J_STATUS] == to.RUNNING]
         for row, pieces in zip(started.tolist(), pieces_of(state, started), strict=True):
             state.pending.pop(row, None)
@@ -358,9 +368,9 @@ class Advancer:
             self._speed.follow(row, now)
         if len(state.rows) > 2 * len(state.live) + MOST:
             state.rows = {state.ids[row]: row for row in state.live}
-        state.capacity_version += len(ended)
+        state.capacity_version += len(ended) + len(evicted)
         if state.quota_usage.tree is not None:
-            state.quota_usage.quota_version += len(ended)
+            state.quota_usage.quota_version += len(ended) + len(evicted)
         state.job_changes.frombytes(rows[what <= h.STARTED].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
@@ -438,6 +448,8 @@ class Advancer:
         self._shape_of[:] = a.PYTHON
         self._met, self._met_shapes = 0, set[int]()
         self._shapes = np.full((1, SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
+        if self._evictions is not None:
+            self._evictions.forget_shapes()
         self._groups = np.zeros((0, GROUP_WIDTH), dtype=np.int64)
         self._made_with = self._token()
         self._scores, self._capacity = self.run.scheduler.placer.kept(self._policies)
@@ -466,6 +478,8 @@ class Advancer:
         if index >= len(self._shapes):
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
             self._shapes[known:, S_FIRST] = a.PYTHON
+        facts = shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent, shape.ask.preempts
+        self._shapes[index] = a.PYTHON, 0, *facts, -1
         pending = self.run.scheduler.pending
         if (
             (self._line is not None and not is_simple(shape))
@@ -477,8 +491,6 @@ class Advancer:
         rows = placer.kernel_groups(shape, self._scores)
         if rows is None:
             return
-        self._shapes[index] = (
-            len(self._groups), len(rows), shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent,
-            shape.ask.preempts,
-        )  # fmt: skip
+        counted = self._evictions.domains_of(shape) if self._evictions is not None else -1
+        self._shapes[index] = len(self._groups), len(rows), *facts, counted
         self._groups = np.concatenate([self._groups, np.array(rows, dtype=np.int64)])
