@@ -108,7 +108,7 @@ class LiveState:
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
-        workloads.rule_changes.count_beside(mirror.nodes)
+        workloads.rule_changes.count_beside([(uid, node) for node, own in mirror.on_node.items() for uid in own])
         workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
         self.saved_work.follow(mirror.pods)
@@ -207,7 +207,7 @@ class LiveState:
             if uid not in self.mirror.pods or is_over(pod):
                 self.steps.binder.left(uid)
             if pod.spec.node_name:
-                self.workloads.transitions.changed[uid] = pod.spec.node_name
+                self.workloads.transitions.changed[uid, pod.spec.node_name] = None
             self.notifier.again(uid)
             key = self.workloads.members.note(uid, pod)
             if key is not None:
@@ -250,11 +250,10 @@ class LiveState:
     def _count_pods(self) -> None:
         """Count what no job states on nodes where pods came or went."""
         transitions = self.workloads.transitions
-        crowded, transitions.crowded = transitions.crowded, {}
         changed, transitions.changed = transitions.changed, {}
-        if crowded or changed:
+        if changed:
             transitions.count_promised()
-        self.workloads.rule_changes.count_beside(crowded, changed)
+        self.workloads.rule_changes.count_beside(changed)
 
     def look_up(self) -> None:
         """Have the objects read of groups that workloads wait for."""

@@ -73,7 +73,8 @@ class DeviceAllocations:
         homes = self.requests.homes
         planned = {key: homes.pop(key) for key, plan in self.plans.items() if key in homes and self._is_valid(plan)}
         self.requests.begin()
-        homes.update(planned)
+        for key, home in planned.items():
+            self.requests.seek_at(key, home)
 
     def check(self, pod: Pod) -> None:
         """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
