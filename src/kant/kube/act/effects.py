@@ -28,6 +28,10 @@ Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
+ELSEWHERE = "volume-elsewhere"
+"""What a pod lacks whose volume cannot be reached from its node: it may be bound to another one."""
+
+
 class RefusedError(Exception):
     """The pod of a slot cannot have what it needs before it is bound, in one sentence; `word` names what it lacks."""
 

@@ -228,7 +228,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """Return what other claims than those decided here and those of leaving pods (`going`) leave free."""
+        """Return what is free beside the claims that are not decided here, without those of leaving pods (`going`)."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()

@@ -186,7 +186,7 @@ class Transitions:
                 if workload.group is not None and slot.pod in pods:
                     slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
         self._plan_devices(workload, slots)
-        self.filters.chosen_volumes.promise(self._to_bind(slots))
+        self.filters.promise_volumes(self._to_bind(slots))
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.to_bind.append(workload)
