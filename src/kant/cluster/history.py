@@ -178,7 +178,7 @@ class RunTimes:
         return -1
 
     def _level(self, size: int, permille: int) -> int:
-        """Return the level (millionths) at which to read off a promise of probability `permille`."""
+        """Return the quantile (millionths) of run times that a job does not exceed with the probability `permille`."""
         levels, low = self._levels[size], 0
         for at, high in enumerate((*STATED, 1000)):
             if permille <= high:

@@ -129,10 +129,10 @@ class Candidates(NamedTuple):
     entry `e` is on the node of place `place_of[e]`. `capped` are the milli-GPUs that count towards the cap. `by_row`
     has the candidates in the order of their rows.
 
-    There are four weights: cost first, the same divided among the nodes of each; `capped` first, the same divided.
-    `heavy` has for each the entries of each node, the heaviest first. For each of the two undivided ones there are the
-    candidates with the lightest first (`light`) and with the most weight per milli-GPU first (`dense`), and whether
-    dividing makes a difference (`shared`).
+    There are four weights: by cost first or by `capped` first, each of them whole or divided among the nodes of a
+    candidate. `heavy` has, for each weight, the entries of each node, the heaviest first. The others have two entries,
+    one for each whole weight: `light` is the order of candidates with the lightest first, `dense` that with the most
+    weight per milli-GPU first, and `shared` says whether the divided weight differs from the whole one.
     """
 
     holders: Holders

@@ -23,6 +23,14 @@ class InputError(Exception):
         super().__init__(f"{where}: expected {expected}{found}")
 
 
+class SentenceError(InputError):
+    """Invalid input that a rule or another program has described in a sentence of its own: it is shown unchanged."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", "")
+        self.args = (sentence,)
+
+
 def together(faults: Sequence[InputError], where: str = "") -> InputError:
     """Return one error that says all `faults`, in their order; the part of their places that is `where` only once."""
     first, *others = faults

@@ -12,6 +12,8 @@ from functools import reduce
 from operator import and_, or_
 from typing import NamedTuple
 
+import numpy as np
+
 from kant.kube.objects import views as k
 from kant.kube.translate.node_facts import SoftTaint, facts_of, lasting, soft_taints_of, taints_of
 from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
@@ -241,11 +243,8 @@ class NodeSets:
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
-        names = []
-        while nodes:
-            names.append(self._names[(nodes & -nodes).bit_length() - 1])
-            nodes &= nodes - 1
-        return tuple(names)
+        bits = np.frombuffer(nodes.to_bytes(-(-nodes.bit_length() // 8), "little"), dtype=np.uint8)
+        return tuple(map(self._names.__getitem__, np.unpackbits(bits, bitorder="little").nonzero()[0].tolist()))
 
     @property
     def are_many(self) -> bool:
