@@ -11,10 +11,12 @@ from typing import Any
 from unittest.mock import patch
 from weakref import ref
 
+from benchmarks.kubernetes_churn import WAITING
 from benchmarks.kubernetes_load import pod
 from benchmarks.kubernetes_turns import KINDS, Cost, Rig, run
 
 from kant.kube.connect.client import ApiError
+from kant.kube.reconcile.eligible_nodes import EligibleNodes
 from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.translate.groups import GROUP, MIN_AVAILABLE
 
@@ -48,7 +50,7 @@ async def test_what_pods_count_as_beyond_their_jobs_follows_each_of_them() -> No
         kept = rig.driver.workloads.rule_changes
         anew = RuleChanges(kept.transitions, kept.members)
         with patch.object(anew.core, "happen"):
-            anew.count_beside(rig.driver.mirror.nodes)
+            anew.count_beside([(uid, node) for node in rig.driver.mirror.nodes for uid in rig.driver.mirror.pods])
         assert {node: one for node, one in kept._beside.items() if any(one)} == anew._beside
         assert kept._counted == anew._counted
         return {node: [one for one in both if one] for node, both in anew._beside.items()}
@@ -124,6 +126,15 @@ def test_pods_that_no_node_takes_cost_one_look_at_the_nodes_together_where_one_l
     asyncio.run(calls(50))
     few, many = asyncio.run(calls(50)), asyncio.run(calls(250))
     assert 0 < many - few < 10 * 200, "it was 140 for each further node when each pod looked at all of them"
+
+
+async def test_why_no_node_fits_a_pod_is_found_out_for_people_alone() -> None:
+    """The sentence looks at all nodes, and a search for victims tries such a pod every 10 s."""
+    state = Rig(3, 3, counting=False).driver.state
+    assert state is not None and len(state.workloads.transitions.nowhere) == WAITING
+    with patch.object(EligibleNodes, "why_no_node") as why:
+        assert state.node_preemption.turn() is None
+    assert len(state.node_preemption._next) == 1 and not why.called
 
 
 async def test_the_collector_leaves_out_the_state_that_there_is_and_takes_the_one_before() -> None:

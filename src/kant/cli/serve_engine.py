@@ -52,6 +52,9 @@ class EngineOptions:
     sliding_windows: Annotated[
         str, Parameter(help="The window of each KV group in tokens, 0 for full attention: 128,0 for gpt-oss.")
     ] = "0"
+    kv_offloading_size: Annotated[
+        float, Parameter(help="GiB of host memory to which an engine offloads KV blocks, as vLLM does.")
+    ] = 0.0
     swap: Annotated[
         bool,
         Parameter(help="Swap the KV of preempted requests to host memory, instead of computing it again.", negative=""),
@@ -69,6 +72,7 @@ OPTIONS = {
     "num_speculative_tokens": "--speculative-tokens",
     "acceptance": "--acceptance",
     "sliding_windows": "--sliding-windows",
+    "host_blocks": "--kv-offloading-size",
 }
 """The options by vLLM's names of the settings, for messages."""
 
@@ -94,6 +98,8 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
     for option, given in (("--speculative-method", method), ("--acceptance", acceptance)):
         if given is not None and not options.speculative_tokens:
             raise InputError(option, "--speculative-tokens as well", given)
+    if not 0 <= options.kv_offloading_size < 1e6:
+        raise InputError("--kv-offloading-size", "a number of GiB from 0 on", options.kv_offloading_size)
     windows = tuple(numbers(options.sliding_windows, "--sliding-windows", "128,0"))
     try:
         return EngineSettings(
@@ -109,6 +115,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
             num_speculative_tokens=options.speculative_tokens,
             acceptance=acceptance if acceptance is not None else 0.7,
             sliding_windows=windows,
+            host_blocks=int(options.kv_offloading_size * 2**30 / (latency.kv_bytes * options.block_size)),
         )
     except InputError as error:
         raise InputError(OPTIONS[error.where], error.expected, error.got) from None

@@ -160,8 +160,6 @@ class Fleet:
                 return
             self.policy.before_step(engine)
             engine.run(np.nextafter(engine.now, FOREVER), steps=1)
-            if not engine.state[c.PLANNED] and engine.state[c.LOADS]:
-                engine.wait_for_kv(until)
 
     def end_step(self, engine: Engine, until: float) -> int:
         """End the current step if it ends by `until`, and tell the policy; return STOPPED if another may start."""
@@ -371,5 +369,6 @@ def served_by(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
         float(states[:, c.MOST_HELD].max() / usable),
         int(states[:, c.LOOKED_UP].sum()),
         int(states[:, c.HITS].sum()),
+        int(states[:, c.HOST_HITS].sum()),
         np.array(series).reshape(-1, 5),
     )

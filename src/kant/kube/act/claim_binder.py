@@ -23,7 +23,7 @@ from kant.kube.act.effects import Effects, RefusedError, Step, Work
 from kant.kube.connect.client import ApiError
 from kant.kube.follow.informers import DEVICES
 from kant.kube.follow.mirror import Mirror
-from kant.kube.objects.device_views import Consumer, ResourceClaim
+from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.names import ALLOCATED
 from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
@@ -228,7 +228,7 @@ class ClaimBinder:
         known = {one.uid for one in reserved}
         users = [pod for pod in self._with_others(pods, key_of(claim)) if pod.metadata.uid not in known]
         reserved += map(consumer, users[: max(MOST_CONSUMERS - len(known), len(pods))])
-        status["reservedFor"] = [_plain(one) for one in reserved]
+        status["reservedFor"] = msgspec.to_builtins(reserved)
         claim = await self._patch(claim, {"status": status}, "/status")
         if plan is not None and plan.made is not None:
             await self._note(claim, plan, pods[0])
@@ -370,9 +370,3 @@ def _is_as(claim: ResourceClaim, plan: ClaimPlan) -> bool:
         return False
     written = [(one.driver, one.pool, one.device) for one in claim.status.allocation.devices.results]
     return identity(claim) == plan.uid and written == [one.device.id for one in plan.grants]
-
-
-def _plain(one: Consumer) -> dict[str, str]:
-    return {"resource": one.resource, "name": one.name, "uid": one.uid} | (
-        {"apiGroup": one.api_group} if one.api_group else {}
-    )

@@ -108,7 +108,7 @@ class LiveState:
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
-        workloads.rule_changes.count_beside(mirror.nodes)
+        workloads.rule_changes.count_beside([(uid, node) for node, own in mirror.on_node.items() for uid in own])
         workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
         self.saved_work.follow(mirror.pods)
@@ -253,7 +253,7 @@ class LiveState:
         changed, transitions.changed = transitions.changed, {}
         if changed:
             transitions.count_promised()
-        self.workloads.rule_changes.count_beside((), changed)
+        self.workloads.rule_changes.count_beside(changed)
 
     def look_up(self) -> None:
         """Have the objects read of groups that workloads wait for."""

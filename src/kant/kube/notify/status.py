@@ -86,7 +86,6 @@ class Statuses:
         translation, core = self.translation, state.core
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
-        labels = [view.metadata.labels or {} for view in self.translation.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.nodes.reserved}
         booked = {one.name: one for one in translation.booked}
         for plural, kind in (("queues", "Queue"), ("topologies", "Topology"), ("reservations", "Reservation")):
@@ -102,6 +101,7 @@ class Statuses:
                         wrong = wrong or state.bookings.troubles.get(name, "")
                         status |= booking_status(booked[name], state.bookings.places.get(name, ()), core.now)
                     else:
+                        labels = (view.metadata.labels or {} for view in translation.mirror.nodes.values())
                         status |= reservation_status(reserved.get(name), labels, core.now)
                         good = good if status.get("nodes") else "no node has these labels"
                 yield f"{API}/{plural}/{name}", item, status | {"conditions": [_ready(item, wrong, good)]}

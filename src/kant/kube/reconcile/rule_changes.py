@@ -95,12 +95,12 @@ class RuleChanges:
         except InputError:
             return self.translation.rules_there(pod, foreign=True)
 
-    def count_beside(self, nodes: Iterable[str], changed: Collection[tuple[str, str]] = ()) -> None:
-        """Emit what pods on these nodes count as beyond what jobs state, and on the nodes of those `changed` (by uid).
+    def count_beside(self, changed: Collection[tuple[str, str]]) -> None:
+        """Emit what pods count as beyond what jobs state, where that of these may have changed: uids with their nodes.
 
         A node may have hundreds of pods: they are not counted for one that counts for nothing, and did before.
         """
-        pods, counted, again = self.mirror.pods, self._counted, dict.fromkeys(nodes)
+        pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
             if uid in counted or (uid in pods and self._counts(pods[uid])):
                 again[node] = None

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import reduce
+from itertools import compress
 from operator import and_, or_
 from typing import NamedTuple
-
-import numpy as np
 
 from kant.kube.objects import views as k
 from kant.kube.translate.node_facts import SoftTaint, facts_of, lasting, soft_taints_of, taints_of
@@ -27,6 +26,9 @@ NEW_TAINT = "taints"
 
 LEAST_SETS = 64
 """Number of sets up to which none are forgotten."""
+
+BITS = bytes.maketrans(b"01", b"\0\1")
+"""Digits as false and true."""
 
 
 class SetChange(NamedTuple):
@@ -243,8 +245,11 @@ class NodeSets:
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
-        bits = np.frombuffer(nodes.to_bytes(-(-nodes.bit_length() // 8), "little"), dtype=np.uint8)
-        return tuple(map(self._names.__getitem__, np.unpackbits(bits, bitorder="little").nonzero()[0].tolist()))
+        if not nodes:
+            return ()
+        first = (nodes & -nodes).bit_length() - 1
+        bits = f"{nodes >> first:b}"[::-1].encode().translate(BITS)
+        return tuple(compress(self._names[first : first + len(bits)], bits))
 
     @property
     def are_many(self) -> bool:
