@@ -7,8 +7,8 @@ VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # Whoever asked Python for no bytecode would have every process that the tests start compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two workers for each of two cores: those that have a control plane or a service mostly wait for it.
-WORKERS := -n 4 --dist loadgroup
+# More workers than cores: those that have a control plane, a browser or a service mostly wait for it.
+WORKERS := -n 5 --dist loadgroup
 
 .PHONY: help setup web run test test-fast lint types contracts bench check clean
 
@@ -28,9 +28,13 @@ setup: .venv/ready .venv/kernels
 # The stamps are newer than what decides the installation, so a second `make setup` does nothing. `make run` needs Kant alone.
 # uv installs exactly what uv.lock says; without uv, pip installs the versions that the lock names.
 LOCKED := pyproject.toml $(wildcard packages/*/pyproject.toml) uv.lock .ci/pip-arguments.py
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check
-SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
+INSTALL := install --quiet --disable-pip-version-check
+PIP := $(PY) -m pip $(INSTALL)
+SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never \
   .venv/bin/uv sync --frozen --inexact --quiet --python $(PY)
+# ensurepip takes as long as uv takes for everything: it compiles the byte code of all of pip.
+HAVE_PIP := { $(PY) -c 'import pip' 2>/dev/null || .venv/bin/uv pip install --quiet --python $(PY) pip 2>/dev/null \
+  || $(PY) -m ensurepip --default-pip >/dev/null; }
 
 .venv/kant: $(LOCKED)
 	@if ! $(PY) -c '$(VERSION_OK)' 2>/dev/null; then \
@@ -42,12 +46,13 @@ SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=neve
 	    echo "make setup: expected Python 3.11 or newer with its venv module on the path (or PYTHON=/path/to/python3)" >&2; \
 	    exit 1; \
 	  fi; \
-	  "$$found" -m venv --clear .venv; \
+	  "$$found" -m venv --clear --without-pip .venv \
+	  && { "$$found" -m pip --python $(PY) $(INSTALL) uv 2>/dev/null || :; }; \
 	fi
 	@echo "installing Kant into .venv"
-	@if $(PIP) uv && $(SYNC) --no-dev; then :; else \
+	@if { test -x .venv/bin/uv || { $(HAVE_PIP) && $(PIP) uv; }; } && $(SYNC) --no-dev && $(HAVE_PIP); then :; else \
 	  echo "make setup: uv could not install; using pip with the versions of uv.lock" >&2; \
-	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
+	  $(HAVE_PIP) && $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
 	  && $(PIP) --constraint .venv/constraints.txt --editable .; \
 	fi
 	@test -x $(KANT)

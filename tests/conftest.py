@@ -49,7 +49,7 @@ settings.load_profile("ci" if CI else "default")
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
-WAITING_PART = 0.7
+WAITING_PART = 0.5
 """Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
 PLANES = 2
 """How many workers start a control plane for the tests that share one. With one of them these tests, which mostly wait,
@@ -115,9 +115,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Before workers start for all tests: each of them would rewrite all their modules, where these are new."""
-    everything = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if everything and session.config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
-        rewrite_new(session.config, [*Path(__file__).parent.rglob("test_*.py")])
+    if everything(session.config) and not sys.dont_write_bytecode:
+        rewrite_new(session.config, modules())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    if everything(config):
+        from tests.workers import fork_workers
+
+        fork_workers(config, specs, modules())
+
+
+def everything(config: pytest.Config) -> bool:
+    """Whether workers run all tests, not those of some files."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and bool(config.getoption("numprocesses", None))
+
+
+def modules() -> list[Path]:
+    return sorted(Path(__file__).parent.rglob("test_*.py"))
 
 
 def pytest_collection_finish() -> None:

@@ -104,14 +104,14 @@ def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Pa
         (tmp_path / "two.py").write_text("\n" * lines_above + TWO_KERNELS.format(limit=limit, sign=sign))
         return imported(tmp_path)[0], len(list(tmp_path.rglob("*.code")))
 
-    assert run(3, "+") == ("9 10", 2)
-    assert run(3, "+", lines_above=2) == ("9 10", 2)
-    assert run(3, "-") == ("3 10", 3)
-    assert run(4, "-") == ("2 10", 4)
-    assert run(3, "+") == ("9 10", 4)
+    assert run(3, "+") == ("9 10", 4), "two kernels, and the entries by which Python calls them"
+    assert run(3, "+", lines_above=2) == ("9 10", 4)
+    assert run(3, "-") == ("3 10", 6)
+    assert run(4, "-") == ("2 10", 8)
+    assert run(3, "+") == ("9 10", 8)
     environment = {**os.environ, "KANT_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", "import two"], cwd=tmp_path, check=True, env=environment)
-    assert len(list(tmp_path.rglob("*.code"))) == 4, "a process with other addresses finds them too"
+    assert len(list(tmp_path.rglob("*.code"))) == 8, "a process with other addresses finds them too"
     assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
 
 
@@ -156,7 +156,8 @@ except ValueError as error:
 
 def test_a_kernel_is_compiled_once_and_not_into_those_that_call_it(tmp_path: Path) -> None:
     def kept() -> dict[str, list[Path]]:
-        return {name: [*tmp_path.rglob(f"*{name}-*.code")] for name in ("callee", "caller")}
+        files = {name: tmp_path.rglob(f"*{name}-*.code") for name in ("callee", "caller")}
+        return {name: [file for file in own if ".entry" not in file.name] for name, own in files.items()}
 
     two = tmp_path / "two.py"
     two.write_text(CALLED.format(most=99))
@@ -178,13 +179,36 @@ def test_a_kernel_is_compiled_once_and_not_into_those_that_call_it(tmp_path: Pat
     assert b"too much" in callee.read_bytes() and b"too much" not in caller.read_bytes()
 
 
+CALLED_BY_PYTHON = """
+import numpy as np
+from kant.compiled import compiled_at_once as compiled
+@compiled
+def row(n):
+    return np.full(n, 7)
+@compiled
+def total(n):
+    return row(n).sum()
+print(total(2), {also})
+"""
+
+
+def test_only_a_kernel_that_python_calls_has_an_entry(tmp_path: Path) -> None:
+    def run(also: str) -> tuple[list[str], list[str]]:
+        (tmp_path / "two.py").write_text(CALLED_BY_PYTHON.format(also=also))
+        return imported(tmp_path), sorted(file.name.split("-")[0] for file in tmp_path.rglob("*.entry.code"))
+
+    assert run("0") == (["14 0", "2 0"], ["two.total"])
+    assert run("row(2)") == (["14 [7 7]", "0 2"], ["two.row", "two.total"]), "the kernel itself is there"
+    assert run("row(2)") == (["14 [7 7]", "0 2"], ["two.row", "two.total"]), "each comes with its own constants"
+
+
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
     said = imported(tmp_path, 3)
     results, counted = said[::2], said[1::2]
     assert set(results) == {"9 10"}
     assert sorted(counted) in (["0 2", "0 2", "2 0"], ["0 2", "1 1", "1 1"])
-    assert len(list(tmp_path.rglob("*.code"))) == 2 and not list(tmp_path.rglob("*.turn"))
+    assert len(list(tmp_path.rglob("*.code"))) == 4 and not list(tmp_path.rglob("*.turn"))
 
 
 SATURATED = """

@@ -10,10 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite.ir import Instruction
 from numba.core.types.functions import BaseFunction
 from tests.patience import PATIENCE_S
 
 from kant.compiled import as_written, compiled, compiled_at_once, compiler, compiling_ahead, inlined
+
+MOST_LEFT = 7
+"""Instructions of LLVM that objects of Numba still know when a small kernel is compiled. May only fall."""
 
 
 @inlined
@@ -59,6 +63,26 @@ def test_an_error_of_types_is_said_again_and_not_remembered(tmp_path: Any, monke
         with pytest.raises(Exception, match="unicode_type"):
             kernel(1)
     assert BaseFunction.get_call_type is compiler._get_call_type
+
+
+def test_what_was_compiled_leaves_no_instructions_to_the_collector(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KANT_CACHE_DIR", str(tmp_path))
+
+    def twice_for_the_collector(x: int) -> int:
+        return collects(x) + x
+
+    kernel = compiled_at_once(twice_for_the_collector)
+    gc.disable()
+    try:
+        assert kernel(1) == 3
+        left = [each for each in gc.get_objects() if isinstance(each, Instruction)]
+    finally:
+        gc.enable()
+    own = [each for each in left if "twice_for" in each.function.name or "collects" in each.function.name]
+    assert len(own) <= MOST_LEFT, own
+    assert {unit.type_annotation for unit in kernel.overloads.values()} == {None}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -27,14 +27,29 @@ _signatures: dict[Any, Any] = {}
 _get_call_type = BaseFunction.get_call_type
 
 
+class KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """Numba's library, which takes apart what it has parsed: a collector would visit each instruction."""
+
+    def add_ir_module(self, module: Any) -> None:
+        super().add_ir_module(module)
+        for function in module.functions:
+            for block in function.blocks:
+                block.instructions.clear()
+                block.terminator = None
+            function.args = ()
+            function.blocks.clear()
+
+
 class KernelCompiler(CompilerBase):  # type: ignore[misc]
     """Numba's usual pipeline."""
 
-    library_class = JITCodeLibrary
+    library_class = KernelLibrary
 
     def compile_extra(self, func: Any) -> Any:
         with _remembered_types(), _no_collection():
-            return super().compile_extra(func)
+            result = super().compile_extra(func)
+            result.fndesc.typemap = result.fndesc.calltypes = None
+            return result._replace(type_annotation=None)
 
     def _compile_bytecode(self) -> Any:
         state = self.state

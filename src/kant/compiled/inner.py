@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core.codegen import JITCodeLibrary
 from numba.core.types import Dispatcher, unliteral
 from numba.extending import models, register_model
 
-from kant.compiled.compiler import KernelCompiler
+from kant.compiled.compiler import KernelCompiler, KernelLibrary
 
 
 class InnerType(Dispatcher):  # type: ignore[misc]
@@ -31,7 +30,7 @@ class _NoEnvironment:
         """Do nothing: a function that is never called from Python needs no environment."""
 
 
-class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
+class InnerLibrary(KernelLibrary):
     """LLVM code that is linked into kernels, and neither optimised nor compiled to machine code on its own."""
 
     codegen = _NoEnvironment()

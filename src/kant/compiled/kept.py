@@ -31,14 +31,16 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from kant.compiled.borrowed import MACHINE_CODE
+from kant.compiled.compiler import KernelCompiler
 from kant.compiled.folders import folders
 from kant.compiled.turn import Turn
+from kant.compiled.unit import UnitLibrary, entry_of
 from kant.compiled.work import work
 
 KEPT = 128
 """The most files per kernel name, the last used ones: there is one for each policy and version of Kant."""
 
-FORMAT = 2
+FORMAT = 3
 """Of a file: a change makes older ones unknown."""
 
 CPU_S_PER_BYTE = 5e-5
@@ -62,7 +64,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
     def __init__(self, kernel: Callable[..., object]) -> None:
         self._kernel = kernel
         self._turn: Turn | None = None
-        kept_of[kernel] = self
+        _kept_of[kernel] = self
 
     @cached_property
     def _depends_on(self) -> bytes | None:
@@ -105,26 +107,43 @@ class KeptCode(NullCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return the cached kernel; None if there is none: then this process must compile it."""
         context.refresh()
-        name = self._name(signature, context)
-        kept = _load(name, context) if name else None
-        if name and kept is None:
-            self._turn = _turn_for(name)
-            kept = _load(name, context)  # another process may have compiled it meanwhile
+        kept = self._find(self._name(signature, context), context)
         if kept is None:
             work.compiled += 1
         else:
             work.found += 1
         return kept
 
+    def entry(self, kernel: CompileResult) -> Any:
+        """Return what Python calls for a compiled `kernel`; it is cached as kernels are."""
+        name = self._name(kernel.signature, kernel.target_context)
+        name = name and f"{name.removesuffix('.code')}.entry.code"
+        kept = self._find(name, kernel.target_context)
+        if kept is None:
+            kept = entry_of(kernel)
+            self._save(name, kept)
+        return kept.entry_point
+
+    def _find(self, name: str | None, context: Any) -> CompileResult | None:
+        if name is None:
+            return None
+        kept = _load(name, context)
+        if kept is None:
+            self._turn = _turn_for(name)
+            kept = _load(name, context)  # another process may have compiled it meanwhile
+        return kept
+
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save a compiled kernel in the first writable folder."""
-        module, symbol = result.library._final_module, result.fndesc.mangled_name
+        _files[result.fndesc.mangled_name] = self._save(self._name(signature, result.target_context), result) or ""
+
+    def _save(self, name: str | None, result: CompileResult) -> str | None:
+        """Save what was compiled in the first writable folder. Returns its name, None if it cannot be kept."""
+        module = result.library._final_module
         calls = {function.name for function in module.functions if function.is_declaration} & _files.keys()
         needs = {symbol: _files[symbol] for symbol in calls}
-        name = self._name(signature, result.target_context)
         if result.library.has_dynamic_globals or not all(needs.values()):
             name = None
-        _files[symbol] = name or ""
         if name is not None:
             _units[name] = result._replace(metadata=None)  # else Numba would write it twice
             # Its annotated source serves only to debug Numba, and contains addresses of this process.
@@ -136,6 +155,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
                     continue
                 break
         self.end_turn()
+        return name
 
     def _write(self, folder: Path, name: str, data: bytes) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -153,8 +173,21 @@ class KeptCode(NullCache):  # type: ignore[misc]
             self._turn = None
 
 
-kept_of: WeakKeyDictionary[Callable[..., object], KeptCode] = WeakKeyDictionary()
+_kept_of: WeakKeyDictionary[Callable[..., object], KeptCode] = WeakKeyDictionary()
 """The caches of kernels by their functions."""
+
+
+class UnitCompiler(KernelCompiler):
+    """Numba's usual pipeline, but it emits a unit, under a symbol that tells what it depends on in any process."""
+
+    library_class = UnitLibrary
+
+    def _compile_bytecode(self) -> Any:
+        state = self.state
+        digest = _kept_of[state.func_id.func].digest(state.args, state.targetctx)
+        if digest is not None:
+            state.func_id.unique_id = digest
+        return super()._compile_bytecode()
 
 
 def _load(name: str, context: Any) -> CompileResult | None:
@@ -168,9 +201,12 @@ def _load(name: str, context: Any) -> CompileResult | None:
         if code is None:
             return None
         fndesc = code[1]
-        context.codegen()._engine._defined_symbols |= {fndesc.mangled_name, fndesc.llvm_cpython_wrapper_name}
+        is_entry = fndesc.mangled_name in needs
+        symbol = fndesc.llvm_cpython_wrapper_name if is_entry else fndesc.mangled_name
+        context.codegen()._engine._defined_symbols.add(symbol)
         _units[name] = CompileResult._rebuild(context, *code)
-        _files[fndesc.mangled_name] = name
+        if not is_entry:
+            _files[symbol] = name
     return _units[name]
 
 

@@ -14,8 +14,7 @@ from numba.core.registry import cpu_target
 from numba.core.types import unliteral
 
 from kant.compiled.inner import InnerCompiler, InnerType
-from kant.compiled.kept import KeptCode
-from kant.compiled.unit import UnitCompiler
+from kant.compiled.kept import KeptCode, UnitCompiler
 from kant.compiled.work import work
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -55,7 +54,7 @@ def compiled_at_once(function: F) -> F:
 
 
 def _kernel(function: F, at_once: bool) -> F:
-    kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=UnitCompiler)(function)
+    kernel = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=UnitCompiler)(function)
     if kernel is function:
         return function
     kernel._cache = kept = KeptCode(function)
@@ -70,7 +69,11 @@ def _kernel(function: F, at_once: bool) -> F:
             tries = not at_once and thread not in _ahead and plain_s[0] < PATIENCE * kept.compile_s
             if tries and (plain_s[0] > 0.0 or not kept.is_there(map(kernel.typeof_pyval, args), kernel.targetctx)):
                 return once_plain
-            return compile_for(*args)
+            called = compile_for(*args)
+            unit = next(unit for unit in kernel.overloads.values() if unit.entry_point is called)
+            entry = kept.entry(unit)
+            kernel._insert([arg._code for arg in unit.signature.args], entry)
+            return entry
         finally:
             kept.end_turn()
             work.cpu_s += time.thread_time() - began
@@ -86,6 +89,7 @@ def _kernel(function: F, at_once: bool) -> F:
             work.cpu_s += took
 
     kernel._compile_for_args = code_for  # what Numba calls without code for the types of a call
+    kernel.add_overload = lambda unit: kernel.overloads.update({tuple(unit.signature.args): unit})
     # A kernel that calls it with a constant needs no code of its own for that.
     kernel.get_call_template = lambda args, kws: template([unliteral(arg) for arg in args], kws)
     return cast(F, kernel)

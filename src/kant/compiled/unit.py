@@ -1,20 +1,27 @@
-"""How a kernel is compiled: once, as a unit of its own that other kernels call.
+"""What is compiled once, as a unit of its own: a kernel, and the entry by which Python calls it.
 
 By default Numba copies a kernel into every kernel that calls it, and optimises and compiles it there again. A unit is
-called by its symbol instead, so its symbol is the same in every process.
+called by its symbol instead.
+
+An entry turns Python's objects into the arguments of a kernel. With many arrays it is as long as the kernel is, and
+most kernels are called by kernels only. So it is no part of the kernel, and is compiled when Python calls.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompileResult
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.lowering import Environment
+from numba.core.runtime import rtsys
 
-from kant.compiled.compiler import KernelCompiler
-from kant.compiled.kept import kept_of
+from kant.compiled.compiler import KernelLibrary
 
 
-class UnitLibrary(JITCodeLibrary):  # type: ignore[misc]
+class UnitLibrary(KernelLibrary):
     """Machine code whose callers are linked to it, and get no copy."""
 
     def _get_module_for_linking(self) -> Any:
@@ -22,14 +29,17 @@ class UnitLibrary(JITCodeLibrary):  # type: ignore[misc]
         return JITCodeLibrary(self._codegen, self.name)._final_module  # empty
 
 
-class UnitCompiler(KernelCompiler):
-    """Numba's usual pipeline, but it emits into a `UnitLibrary`, under a symbol that tells what it depends on."""
-
-    library_class = UnitLibrary
-
-    def _compile_bytecode(self) -> Any:
-        state = self.state
-        digest = kept_of[state.func_id.func].digest(state.args, state.targetctx)
-        if digest is not None:
-            state.func_id.unique_id = digest
-        return super()._compile_bytecode()
+@global_compiler_lock  # type: ignore[untyped-decorator]
+def entry_of(kernel: CompileResult) -> CompileResult:
+    """Compile the entry of `kernel`."""
+    # That of a kernel from the cache would return arrays without their references.
+    context, called = kernel.target_context.subtarget(enable_nrt=True), copy(kernel.fndesc)
+    called.env_name += ".entry"  # a process that reads the kernel alone has no constants of the entry
+    constants = Environment.from_fndesc(called)
+    library = UnitLibrary(context.codegen(), f"{kernel.library.name}.entry")
+    library.enable_object_caching()
+    with context.push_code_library(library):
+        context.create_cpython_wrapper(library, called, constants, None)
+    library.add_linking_library(rtsys.library)
+    function = context.get_executable(library, called, constants)
+    return kernel._replace(library=library, environment=constants, fndesc=called, entry_point=function, reload_init=())

@@ -122,11 +122,10 @@ def _ratios(state: ClusterState, recorder: Recorder) -> dict[str, Any]:
     """Return GAR, SOR and GFR of the cluster and of each pool."""
     rows = recorder.samples[: recorder.used]
     spans = np.diff(rows[:, rec.S_TIME])
-    held = rows[: len(spans)]
-    serving = held[:, rec.S_CAPACITY] > 0
-    held, spans = held[serving], spans[serving]
-    gar = over_time(held[:, rec.S_ALLOCATED] / held[:, rec.S_CAPACITY], spans)
-    gfr = over_time(held[:, rec.S_FRAGMENTED] / held[:, rec.S_NODES], spans)
+    serving = np.flatnonzero(rows[: len(spans), rec.S_CAPACITY] > 0)
+    spans = spans[serving]
+    gar = over_time(rows[serving, rec.S_ALLOCATED] / rows[serving, rec.S_CAPACITY], spans)
+    gfr = over_time(rows[serving, rec.S_FRAGMENTED] / rows[serving, rec.S_NODES], spans)
     allocated, capacity = recorder.integral(rec.I_ALLOCATED), recorder.integral(rec.I_CAPACITY)
     fragmented, nodes = recorder.integral(rec.I_FRAGMENTED), recorder.integral(rec.I_NODES)
     everything = GPU * float(recorder.gpu_time_there(int(rows[-1, rec.S_TIME])))
@@ -155,9 +154,9 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
     rows = rows[rows < len(recorder.spans)]
     rows = rows[recorder.spans[rows, T_NODES] > 0]  # its start was recorded
-    slowdowns = recorder.model.of_all(recorder.shapes()[rows], recorder.spans[rows])
+    slowdowns = recorder.model.of_all(recorder.shapes(), recorder.spans, rows)
     spans = recorder.spans[rows[:, None], [T_NODES, T_LEAVES]]
-    return jtted(spans.astype(np.int64), _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
+    return jtted(spans, _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import reduce
+from itertools import compress
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ NEW_TAINT = "taints"
 
 LEAST_SETS = 64
 """Number of sets up to which none are forgotten."""
+
+BITS = bytes.maketrans(b"01", b"\0\1")
+"""Digits as false and true."""
 
 
 class SetChange(NamedTuple):
@@ -241,11 +245,11 @@ class NodeSets:
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
-        names = []
-        while nodes:
-            names.append(self._names[(nodes & -nodes).bit_length() - 1])
-            nodes &= nodes - 1
-        return tuple(names)
+        if not nodes:
+            return ()
+        first = (nodes & -nodes).bit_length() - 1
+        bits = f"{nodes >> first:b}"[::-1].encode().translate(BITS)
+        return tuple(compress(self._names[first : first + len(bits)], bits))
 
     @property
     def are_many(self) -> bool:
