@@ -7,8 +7,8 @@ VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # Whoever asked Python for no bytecode would have every process that the tests start compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Two workers for each of two cores: those that have a control plane or a service mostly wait for it.
-WORKERS := -n 4 --dist loadgroup
+# More workers than cores: those that have a control plane, a browser or a service mostly wait for it.
+WORKERS := -n 5 --dist loadgroup
 
 .PHONY: help setup web run test test-fast lint types contracts bench check clean
 

@@ -30,6 +30,7 @@ from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig,
 from vllm.config.kv_transfer import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -37,11 +38,13 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
+from vllm.v1.kv_offload.cpu.spec import CPUOffloadingSpec
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 BLOCK, LONGEST, OUTPUT_TOKEN, STOP_TOKEN = 16, 8192, 5, 7
+HOST_BYTES_PER_MS = 25e6
 BANDWIDTH, PEAK = 0.8 * 2.039e12, 0.5 * 312e12
 CONSTANTS = {
     "F": 10.47,
@@ -76,13 +79,14 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
 def scheduler(
     folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
     ahead: bool = False, drafts: dict[str, Any] | None = None, windows: Sequence[int] = (0,),
-    remote: dict[str, float] | None = None, **more: Any,
+    remote: dict[str, float] | None = None, chunks: int = 0, prompt_only: bool = True, **more: Any,
 ) -> Any:  # fmt: skip
     """vLLM's scheduler with these settings, further ones by vLLM's names.
 
     `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`. The model
     has a KV group for each of `windows`: the tokens of its sliding window, 0 for full attention. `remote`
-    makes it fetch the KV of these requests' prompts, which takes so many seconds.
+    makes it fetch the KV of these requests' prompts, which takes so many seconds. `chunks` is the number of blocks
+    that are offloaded to host memory at most, of prompts alone or of outputs too.
     """
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
@@ -103,6 +107,12 @@ def scheduler(
         config.kv_transfer_config = KVTransferConfig(kv_connector="Remote", kv_role="kv_consumer")
         KVConnectorFactory.create_connector = lambda config, role, kv_cache_config: Remote(
             config, role, kv_cache_config, remote
+        )
+    if chunks:
+        room = chunks * CPUOffloadingSpec.BLOCK_SIZE_ALIGNMENT  # a block of this model needs less
+        extra = {"cpu_bytes_to_use": room, "offload_prompt_only": prompt_only}
+        config.kv_transfer_config = KVTransferConfig(
+            kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=extra
         )
     shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
     groups = [
@@ -182,6 +192,57 @@ class Remote(KVConnectorBase_V1):
         return KVConnectorOutput(finished_recving=found) if found else None
 
 
+class InOrder(dict[str, None]):
+    """What vLLM keeps in a set, whose order differs from run to run: in the order in which it comes."""
+
+    def add(self, name: str) -> None:
+        self[name] = None
+
+
+class Host:
+    """The worker's side of vLLM's offloading: KV moves to and from host memory, in one stream each way.
+
+    A store starts when the batch is computed that fills its blocks. One whose blocks are written to again by a batch
+    starts and ends before that batch; so do all stores that vLLM wants flushed.
+    """
+
+    def __init__(self, token_ms: float) -> None:
+        self.token_ms = token_ms
+        self.ends: dict[int, float] = {}
+        self.loads: dict[int, str] = {}
+        self.stored = self.loaded = self.flushed = 0.0
+
+    def took(self, gpu: Any, size: int) -> float:
+        return len(gpu.block_ids) * size * self.token_ms / 1e3
+
+    def before(self, meta: Any, size: int, now: float, free: float) -> float:
+        """Start what a batch has to wait for, and loads; returns when the batch may start."""
+        for number, job in meta.store_jobs.items():
+            if number in meta.jobs_to_flush:
+                self.stored = self.ends[number] = max(self.stored, free) + self.took(job.src_spec, size)
+        self.flushed = max([self.flushed, *(self.ends.get(number, 0.0) for number in meta.jobs_to_flush)])
+        for number, job in meta.load_jobs.items():
+            self.loaded = self.ends[number] = max(self.loaded, self.flushed, now) + self.took(job.dst_spec, size)
+            self.loads[number] = job.req_id
+        return max(free, self.flushed)
+
+    def after(self, meta: Any, size: int, end: float) -> None:
+        """Start the stores of a batch that ends then."""
+        for number, job in meta.store_jobs.items():
+            if number not in meta.jobs_to_flush:
+                self.stored = self.ends[number] = max(self.stored, end) + self.took(job.src_spec, size)
+
+    def ended(self, now: float) -> Any:
+        found = [number for number, end in self.ends.items() if end <= now]
+        for number in found:
+            del self.ends[number]
+        meta = OffloadingWorkerMetadata()
+        for number in found:
+            meta.mark_completed(number)
+        loads = {self.loads.pop(number) for number in found if number in self.loads}
+        return KVConnectorOutput(finished_recving=loads, kv_connector_worker_meta=meta) if found else None
+
+
 class Machine:
     """A model that takes `step_s` for a batch, under a virtual clock; batches wait in turn.
 
@@ -189,8 +250,11 @@ class Machine:
     drafts it accepts as many as `accepted` says, and none of a request that has just been admitted.
     """
 
-    def __init__(self, made: Any, outputs: dict[str, int], rate: float, clock: Callable[[float], None]) -> None:
-        self.made, self.outputs, self.rate, self.clock = made, outputs, rate, clock
+    def __init__(
+        self, made: Any, outputs: dict[str, int], rate: float, clock: Callable[[float], None], host: Host | None
+    ) -> None:
+        self.made, self.outputs, self.rate, self.clock, self.host = made, outputs, rate, clock, host
+        self.remote: Remote | Host | None = host or made.connector
         self.drafted: DraftTokenIds | None = None
         self.now = self.free = 0.0
         self.steps = 0
@@ -200,8 +264,13 @@ class Machine:
     def execute_model(self, plan: Any, non_block: bool) -> Any:
         """Start a batch when those before it have ended. Its result is `sample_tokens`'s, as in vLLM."""
         names = list(plan.num_scheduled_tokens)
+        moved, start = plan.kv_connector_metadata, max(self.now, self.free)
+        if self.host:
+            start = self.host.before(moved, self.made.block_size, self.now, start)
         if not names:
             end = max(self.now, self.free)
+            if self.host:
+                self.host.after(moved, self.made.block_size, end)
             if (
                 self.remote and end == self.now and self.remote.ends and not plan.preempted_req_ids
             ):  # it asks again and again
@@ -222,7 +291,9 @@ class Machine:
             else:
                 chunks += count * (request.num_computed_tokens - count + count / 2)
             asked.append((request, samples, 0 if name in fresh else drafts))
-        self.free = max(self.free, self.now) + step_s(plan.total_num_scheduled_tokens, decode, chunks)
+        self.free = start + step_s(plan.total_num_scheduled_tokens, decode, chunks)
+        if self.host:
+            self.host.after(moved, self.made.block_size, self.free)
         self.steps += 1
         places = {name: k for k, name in enumerate(names)}
         if self.made.num_spec_tokens:
@@ -234,10 +305,6 @@ class Machine:
 
         self.queued = self.result(self.free, output)
         return self.result(self.free, lambda: None)
-
-    @property
-    def remote(self) -> Remote | None:
-        return self.made.connector
 
     def reported(self, output: Any) -> Any:
         """The output, with the loads that have ended by now."""
@@ -291,12 +358,13 @@ def drive(
     caching: bool,
     clock: Callable[[float], None] | None = None,
     rate: float = 0.0,
+    token_ms: float | None = None,
 ) -> tuple[int, int]:
     """Serve the requests, and write into their rows what came out; returns steps and preemptions.
 
     `clock` hears the time before each step and at its end. With one, requests that come during a step are added before
     its end is told, as the simulator does; else after it, as vLLM does. A row's `program`, if it has one, calls. Of
-    drafts the share `rate` is accepted.
+    drafts the share `rate` is accepted. The KV of a token moves to or from host memory in `token_ms`.
     """
     hasher = None
     if caching:
@@ -326,6 +394,7 @@ def drive(
         if machine.remote:
             machine.remote.now = machine.now
         plan = plain(*args, **kwargs)
+        made.finished_req_ids = InOrder()
         for name in plan.preempted_req_ids or ():
             found[name]["preempted"] += 1
             preemptions += 1
@@ -335,7 +404,9 @@ def drive(
         return plan
 
     made.schedule = schedule
-    machine = Machine(made, {name: row["output"] for name, row in found.items()}, rate, ends)
+    made.finished_req_ids = InOrder()
+    host = None if token_ms is None else Host(token_ms)
+    machine = Machine(made, {name: row["output"] for name, row in found.items()}, rate, ends, host)
     core = core_of(made, machine)
     while at < len(coming) or made.has_requests() or core.batch_queue:
         if not (made.has_requests() or core.batch_queue):
@@ -453,9 +524,21 @@ def recorded(
     remote = (
         {str(row["id"]): row["remote_s"] for row in rows if row.get("remote_s")} if "--remote" in sys.argv else None
     )
-    made = scheduler(folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, windows, remote, **more)
+    host, token_ms = {}, None
+    if "--offload" in sys.argv:
+        draw, caching = random.Random(f"offload {seed}"), True
+        host = {
+            "host_blocks": draw.choice([blocks // 4, blocks, 3 * blocks]) + 1,
+            "kv_bytes": 131072 * draw.choice([1, 4, 30]),
+            "offload_prompt_only": draw.random() < 0.5,
+        }
+        token_ms = host["kv_bytes"] / HOST_BYTES_PER_MS
+    made = scheduler(
+        folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, windows, remote,
+        host.get("host_blocks", 0), host.get("offload_prompt_only", True), **more,
+    )  # fmt: skip
     began = time.process_time()
-    steps, preemptions = drive(made, rows, caching, rate=drafts["acceptance"] if drafts else 0.0)
+    steps, preemptions = drive(made, rows, caching, rate=drafts["acceptance"] if drafts else 0.0, token_ms=token_ms)
     took = time.process_time() - began
     print(
         f"{seed}: {policy}, {len(rows)} requests, {steps} steps, {preemptions} preemptions, {steps / took:,.0f} steps/s"
@@ -465,7 +548,7 @@ def recorded(
         "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
         "cpu_s": took, "async_scheduling": ahead, "sliding_windows": windows, "max_model_len": LONGEST,
         "kv_connector": remote is not None,
-        **(drafts or {}), **more, "requests": rows,
+        **host, **(drafts or {}), **more, "requests": rows,
     }  # fmt: skip
 
 

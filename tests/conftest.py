@@ -49,7 +49,7 @@ settings.load_profile("ci" if CI else "default")
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
-WAITING_PART = 0.7
+WAITING_PART = 0.5
 """Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
 PLANES = 2
 """How many workers start a control plane for the tests that share one. With one of them these tests, which mostly wait,
@@ -92,6 +92,14 @@ def data_file() -> DataFile:
     return find
 
 
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    """The browser of this process, in which `tests.browser.opened` and `lent` have pages."""
+    from tests.browser import kept
+
+    return kept()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cost", action="store_true", help="show the CPU seconds of folders, files and tests")
     parser.addoption("--cost-in-brief", action="store_true", help="show in three lines where most of them went")
@@ -115,9 +123,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Before workers start for all tests: each of them would rewrite all their modules, where these are new."""
-    everything = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if everything and session.config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
-        rewrite_new(session.config, [*Path(__file__).parent.rglob("test_*.py")])
+    if everything(session.config) and not sys.dont_write_bytecode:
+        rewrite_new(session.config, modules())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    if everything(config):
+        from tests.workers import fork_workers
+
+        fork_workers(config, specs, modules())
+
+
+def everything(config: pytest.Config) -> bool:
+    """Whether workers run all tests, not those of some files."""
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and bool(config.getoption("numprocesses", None))
+
+
+def modules() -> list[Path]:
+    return sorted(Path(__file__).parent.rglob("test_*.py"))
+
+
+def pytest_sessionfinish() -> None:
+    if "tests.browser" in sys.modules:
+        sys.modules["tests.browser"].let_go()
 
 
 def pytest_collection_finish() -> None:
@@ -151,8 +180,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """The logger `kant`, which daemons and leaders set up for their whole process, does not outlive a test.
 
     Nor does the zero of the clock that a verb run in this process has set.
-    What is forked for all tests is forked before one changes anything for itself.
+    What is forked for all tests is forked before one changes anything for itself. The browser is for tests of pages
+    alone, which follow each other.
     """
+    pages = sys.modules.get("tests.browser")
+    if pages is not None and not (item.get_closest_marker("browser") and not item.get_closest_marker("cluster")):
+        pages.let_go()
     side = sys.modules.get("tests.side_processes")
     if side is not None and any(map(item.get_closest_marker, ("cluster", "service"))):
         side.server()
@@ -176,7 +209,7 @@ def _needs(item: pytest.Item) -> list[str]:
     imported = {str(getattr(thing, "__module__", "")) for thing in things}
     needs = (
         "binaries" in asks,
-        bool({"playwright.sync_api", "tests.browser"} & imported),
+        "browser" in asks or bool({"playwright.sync_api", "tests.browser"} & imported),
         "tests.local.up" in imported or item.get_closest_marker("service") is not None,
     )
     return [need for need, is_so in zip(NEEDS, needs, strict=True) if is_so]

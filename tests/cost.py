@@ -1,5 +1,6 @@
 """`pytest --cost`: CPU seconds of the run by folder, file and test, with those of all processes that tests start.
 
+It says too which files waited longest, and when the workers ended: none should go on alone for long.
 `--cost-in-brief`, as `make test` has it, says in three lines what all of it took, and the share of the dearest.
 
 What tests share, as a browser or a control plane, counts for the one that is using it.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -33,6 +35,7 @@ class Cost:
     def __init__(self, *, brief: bool = False) -> None:
         self.brief = brief
         self.total: dict[int, Counter[str]] = {10: Counter(), 30: Counter(), 40: Counter()}
+        self.waited, self.ends, self.began = Counter[str](), dict[str, float](), time.time()
 
     def pytest_collection_finish(self) -> None:
         self.before = used()
@@ -41,6 +44,8 @@ class Cost:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
+        if report.when != "teardown":  # to look at all processes takes time, too
+            return report
         now = used()
         self.spent[item.nodeid.partition("@")[0]] = max(0.0, now - self.before)  # less where a family has lost members
         report.cpu_s, self.spent, self.before = self.spent, {}, now
@@ -51,6 +56,10 @@ class Cost:
             file = test.partition("::")[0]
             for total, name in zip(self.total.values(), (str(Path(file).parent), file, test), strict=True):
                 total[name] += seconds
+        file = report.nodeid.partition("::")[0]
+        self.waited[file] += report.duration - getattr(report, "cpu_s", {}).get(report.nodeid.partition("@")[0], 0.0)
+        if node := getattr(report, "node", None):
+            self.ends[node.gateway.id] = report.stop - self.began
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         folders, files, _ = self.total.values()
@@ -64,3 +73,8 @@ class Cost:
         for most, total in self.total.items():
             for name, seconds in total.most_common(most):
                 terminalreporter.write_line(f"{seconds:8.2f}  {name}")
+        terminalreporter.section("seconds that files waited, for others or for a core")
+        for name, seconds in self.waited.most_common(30):
+            terminalreporter.write_line(f"{seconds:8.2f}  {name}")
+        ends = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in sorted(self.ends.items()))
+        terminalreporter.write_line(f"The workers ended after: {ends}")

@@ -16,7 +16,7 @@ from _pytest.assertion import rewrite
 def rewrite_new(config: pytest.Config, modules: Sequence[Path]) -> None:
     """Rewrite those that are new or changed, on two cores."""
     state = config.stash[rewrite.assertstate_key]
-    new = [(path, pyc) for path in sorted(modules) if rewrite._read_pyc(path, pyc := _cached(path)) is None]
+    new = [(path, pyc) for path in modules if rewrite._read_pyc(path, pyc := _cached(path)) is None]
     child = os.fork() if len(new) > 1 else None
     for path, pyc in new[bool(child) :: 2] if child is not None else new:
         if rewrite.try_makedirs(pyc.parent):

@@ -13,7 +13,8 @@ from pathlib import Path
 from kant.api.catalogue import KINDS, Entry, catalogue
 from kant.api.plot.figure import Figure
 from kant.api.plot.style import COLOURS, look
-from kant.model.taxonomy import TAXONOMY, Tags, tagged
+from kant.model.taxonomy import Tags, tagged
+from kant.model.taxonomy_keys import TAXONOMY
 from kant.scheduler.registry import OWN
 
 PAGE = Path(__file__).parents[2] / "docs" / "taxonomy.md"

@@ -14,7 +14,8 @@ from tests.cli.command import kant
 
 from kant.api.catalogue import KINDS, Entry, catalogue, check_tag, chosen
 from kant.model.errors import InputError
-from kant.model.taxonomy import TAXONOMY, tagged, wrong_tags
+from kant.model.taxonomy import tagged
+from kant.model.taxonomy_keys import TAXONOMY, wrong_tags
 
 ENTRIES = catalogue()
 PAIRS = [(key, value) for key, values in TAXONOMY.items() for value in values]

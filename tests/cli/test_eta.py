@@ -120,8 +120,8 @@ def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_th
     now = 29 * 30000 * 1_000_000
     assert plain["expected_us"] == {"p50": now + 10_800_000_000, "p90": now + 10_800_000_000, "never": False}
     assert learned["expected_us"] == {"p50": now + 10_800_000_000, "p90": now + 10_800_000_000, "never": False}
-    known = {"answers": 4, "kept": 4, "kept_p50": 4, "calibrated": True}
+    known = {"answers": 24, "kept": 24, "kept_p50": 24, "calibrated": True}
     assert plain["earlier"] is None and learned["earlier"] == known
-    said = "of 4 earlier answers that looked about as far ahead the P90 held for 100 %, the P50 for 100 %"
+    said = "of 24 earlier answers that looked about as far ahead the P90 held for 100 %, the P50 for 100 %"
     assert f"29b: {said}" in kant("eta", journal, *at[:2]).out.replace("\n", " ")
     assert said in kant("why", "29b", journal, *at[:2]).out

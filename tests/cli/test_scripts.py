@@ -51,6 +51,13 @@ def test_directives_are_options_and_the_command_line_goes_before_them(tmp_path: 
     assert expanded(["submit", "--", str(path)]) == ["submit", *said, "--", str(path)]
 
 
+def test_of_lines_that_say_the_same_the_last_counts(tmp_path: Path) -> None:
+    lines = ("#SBATCH --time=1 --nice=5", "#SBATCH --priority=3", "#KANT --time 9m --env A=1", "#KANT --env B=2")
+    path = script(tmp_path, "#!/bin/sh", *lines, "true")
+    said = ["--priority", "3", "--time", "9m", "--env", "A=1", "--env", "B=2", "--name", "job.sh", "--slurm"]
+    assert expanded(["submit", str(path)]) == ["submit", *said, "--", "/bin/sh", str(path)]
+
+
 @pytest.mark.parametrize(
     ("line", "option"),
     [

@@ -152,7 +152,7 @@ state = "hold"
 def test_back_off_says_until_when_and_retries_used_is_the_end(runs: Runs) -> None:
     runs.run(f"{PLAIN} fails,0,3600,4,60", profile=PROFILE.format(retries=1))
     lines = runs.lines("fails", "2m")
-    assert lines[0] == "fails: it returned to the queue 1 times in a row and is tried again at 0d 00:11:00"
+    assert lines[0] == "fails: it returned to the queue once and is tried again at 0d 00:11:00"
     assert "it is tried again at 0d 00:11:00: then it would start" in lines
     assert "P50 and P90 0d 00:11:00 (in 9m)" in lines
     assert lines[-1] == "1m: gated 1m"

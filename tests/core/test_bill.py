@@ -130,4 +130,9 @@ def test_a_bill_for_people(tmp_path: Path) -> None:
     assert (row["queue"], row["gpu_hours"], row["cost"]) == ("a", 16.0, None)
     assert "│ 16.00 │" in kant("bill", out / "journal.jsonl").out
     assert "--by: expected some of user, queue, model" in kant("bill", "--by", "day").refusal()
+    own = tmp_path / "journal"
+    own.mkdir()
+    (own / "1.jsonl").write_bytes(b'{"journal"')  # of a Kant that was killed as it started
     assert "journals of a Kant that you may read" in kant("bill", "--home", tmp_path).refusal()
+    (own / "2.jsonl").write_bytes((out / "journal.jsonl").read_bytes())
+    assert "│ 16.00 │" in kant("bill", "--home", tmp_path).out

@@ -318,6 +318,37 @@ def test_of_a_limit_any_share_is_used_and_by_one_in_five_all_of_it(ran: int, per
     )
 
 
+PAST = st.tuples(st.sampled_from("ab"), st.sampled_from((1, 8)), st.integers(60, 500), st.integers(1, 100))
+
+
+@given(st.lists(PAST, min_size=30, max_size=60), PAST, st.integers(1, 999))
+def test_shares_are_those_of_jobs_whose_estimates_were_as_long(
+    known: list[tuple[str, int, int, int]], one: tuple[str, int, int, int], permille: int
+) -> None:
+    """Of the user's, of all of the size, of all: ten or more that said as many powers of two, or the nearest."""
+    past = PastJobs()
+    for number, (user, gpus, said, share) in enumerate(known):
+        job = make_job(f"j{number}", gpus, user=user, estimate=said * SECOND)
+        past.remember(job, said * SECOND * share // 100)
+        past.whole(make_job("own", one[1], user=one[0], estimate=one[2] * SECOND), permille)  # it changes nothing
+    user, gpus, said, _ = one
+
+    def octave(seconds: int) -> int:
+        return (seconds * SECOND).bit_length()
+
+    ways = [lambda other: other[2] == octave(said) and other[1] == gpus and other[0] == user,
+            lambda other: other[2] == octave(said) and other[1] == gpus]  # fmt: skip
+    near = sorted(range(60), key=lambda other: (abs(other - octave(said)), other))
+    ways += [lambda other, near=near: other[2] == near for near in near]
+    ways += [lambda other: other[1] == gpus and other[0] == user, lambda other: other[1] == gpus]
+    of_size = [row for row in known if row[1] == gpus]
+    found = [[share for *kind, length, share in known if way((*kind, octave(length)))] for way in ways]
+    shares = next(sorted(each) for each in found if len(each) >= 10) if len(of_size) >= 10 else [100]
+    share = shares[permille * len(shares) // 1000]
+    left = past.whole(make_job("own", gpus, user=user, estimate=said * SECOND), permille)
+    assert abs(left - said * SECOND * share // 100) <= said
+
+
 def test_who_comes_is_drawn_from_whole_days_that_were_seen() -> None:
     harness, past = Harness(make_cluster(8), make_profile()), PastJobs()
     past.observe(harness.state)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
 
+from kant.cluster.node_sets import NodeSets
 from kant.cluster.snapshot import Snapshot
 from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, Reject, Start
@@ -109,6 +110,20 @@ def test_jobs_of_equal_sets_share_a_shape_and_others_do_not() -> None:
     shapes = [state.shapes.of(make_job("j", 2, node_set=name)).index for name in ("far", "far", "near", "")]
     assert shapes[0] == shapes[1]
     assert len(set(shapes)) == 3
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.tuples(st.lists(st.integers(0, 69)), st.booleans()), max_size=6))
+def test_a_set_has_the_nodes_that_came_and_did_not_go_and_says_which_did(
+    changes: list[tuple[list[int], bool]],
+) -> None:
+    sets, there = NodeSets([node % 3 for node in range(70)]), set[int]()
+    for nodes, inside in changes:
+        changed = [node for node in dict.fromkeys(nodes) if (node in there) != inside]
+        there = there | set(nodes) if inside else there - set(nodes)
+        assert sets.change("far", nodes, inside) == changed and sets.nodes("far") == sorted(there)
+        assert sets.pools("far") == sum(1 << pool for pool in {node % 3 for node in there})
+        sets.check()
 
 
 def test_an_empty_set_admits_nobody_until_it_has_a_node() -> None:

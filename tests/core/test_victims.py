@@ -38,6 +38,7 @@ from kant.queueing.preemption.policy import Preemption
 from kant.queueing.preemption.rules import QuotaRule
 from kant.queueing.preemption.search import choose, search
 from kant.queueing.preemption.shrinking import lost_work, lost_works
+from kant.sim.advancer import Advancer
 from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 from kant.testing.builders import make_queue
 from kant.testing.drawn import generator
@@ -317,6 +318,7 @@ def test_a_preemptor_of_one_pod_makes_candidates_of_its_victims_alone(
     monkeypatch.setattr(Pool, "__getitem__", remember)
     for among_all in (False, True):
         if among_all:
+            monkeypatch.setattr(Placer, "counted_domains", lambda *_: None)
             monkeypatch.setattr(Draft, "on_one_node", lambda *_: None)
         profile = make_profile("fifo", "backfill", preemption=Preemption(min_run_s=0))
         harness = Harness(make_cluster(*[0] * 30, cpu=4_000), profile, check=False)
@@ -576,8 +578,11 @@ def test_quotas_in_columns_admit_whom_the_tree_admits(monkeypatch: pytest.Monkey
         return found
 
     monkeypatch.setattr(QuotaRule, "condition", compared)
-    traces.preempting(3, 32).simulate()
+    monkeypatch.setattr(Advancer, "may_advance", lambda run: False)  # so that Python decides
+    decided = traces.preempting(3, 32).simulate().summary["digest"]
     assert len(answers) == 4
+    monkeypatch.undo()
+    assert traces.preempting(3, 32).simulate().summary["digest"] == decided
 
 
 def test_a_level_is_reached_by_what_the_own_queue_gives_back_alone() -> None:

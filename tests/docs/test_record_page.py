@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.docs.pages import ROOT, words_in_backticks
 
 from kant.live.record import RunRecord
-from kant.live.record.run_record import STARTS
+from kant.live.record.lasting_record import STARTS
 from kant.live.record.tables import CHANGES, JOBS, PIECES
 from kant.live.samples import SAMPLES
 from kant.live.sentences import KEPT

@@ -42,7 +42,7 @@ class Leader:
         translation.queues.follow(core, 0)
         self.settle()
         self.fleet.follow(mirror.nodes)
-        self.workloads.rule_changes.count_beside(mirror.nodes)
+        self.workloads.rule_changes.count_beside([(uid, node) for node, own in mirror.on_node.items() for uid in own])
 
     def settle(self) -> None:
         """Take in all pods there are."""

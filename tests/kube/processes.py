@@ -108,10 +108,10 @@ def _become(run: Callable[[], object], log: Path) -> NoReturn:
         os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-def fork_server(address: Path, be: Callable[[socket.socket], NoReturn]) -> int:
+def fork_server(address: Path, be: Callable[[socket.socket], NoReturn], first: Callable[[], None] | None = None) -> int:
     """The pid of a process that forks another one for each connection to `address`, to `be` what that asks for.
 
-    It has what this process has in memory, and ends with it.
+    It has what this process has in memory, and what `first` makes there, and ends with this process.
     """
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
@@ -119,6 +119,8 @@ def fork_server(address: Path, be: Callable[[socket.socket], NoReturn]) -> int:
         owner, held = os.pipe()  # the end of this process is that of the pipe
         if (pid := os.fork()) == 0:
             os.close(held)
+            if first is not None:
+                first()
             _serve(listener, owner, be)
         os.close(owner)
     return pid

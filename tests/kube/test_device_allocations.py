@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.examples import examples
 
 from kant.kube.follow.mirror import Mirror
@@ -120,6 +123,35 @@ def test_a_shared_claim_is_sought_at_its_next_home_but_not_while_its_devices_are
     workload.phase = Phase.WAITING
     allocations.seek_elsewhere()
     assert home() == seen[0]
+
+
+def test_shared_claims_are_sought_where_others_leave_enough_devices() -> None:
+    """All had the same first home, and most waited for their next."""
+    mirror = mirror_of(0)
+    for node, count in (("n0", 4), ("n1", 2)):
+        term = k.SelectorTerm((k.Requirement("link", "In", (node,)),))
+        found = tuple(d.Device(f"d{at}") for at in range(count))
+        spec = d.SliceSpec("cards", d.Pool(node, 2, 1), node_selector=k.NodeSelector((term,)), devices=found)
+        mirror.devices.slices.change("modified", d.ResourceSlice(k.Meta(node), spec))
+    first = d.ResourceClaim(k.Meta("c0", "ml", uid="c0"), d.ResourceClaimSpec(
+        d.ClaimedDevices((d.DeviceRequest("r", d.ExactRequest("r", "card", count=3)),))
+    ))  # fmt: skip
+    mirror.devices.claim("modified", first)
+    for name in ("c0", "c1"):
+        mirror.devices.users["ml", name]["u9"] = None
+    requests = DeviceAllocations(mirror).requests
+
+    def home(uid: str) -> str:
+        (((term,),),) = [requests.demands(mirror.pods[uid])]
+        return term.requirements[0].values[0]
+
+    assert [home("u0"), home("u3")] == ["n0", "n1"]
+    given = tuple(d.AllocatedDevice("r", "cards", "n0", f"d{at}") for at in range(3))
+    status = d.ResourceClaimStatus(d.DeviceAllocation(d.AllocatedDevices(given)))
+    mirror.devices.claim("modified", replace(first, status=status))
+    with patch.object(requests, "_requests", wraps=requests._requests) as asked:
+        assert home("u1") == "n0", "one is left at each: what a claim has it does not seek as well"
+    assert asked.call_count == 2, "other claims are not looked at"
 
 
 def test_what_keeps_a_pod_from_a_claim_that_another_is_about_to_have_keeps_no_other_claim_from_a_node() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from tests.kube.api import Api
@@ -52,7 +53,12 @@ async def test_pods_that_share_claims_fill_all_nodes(api: Api, kant: Kant) -> No
     await cards(api)
     await api.create_all([claim(f"c{at}", request("card", "card")) for at in range(NODES * EACH)])
     await api.create_all([claiming_pod(f"p{at}-{i}", f"c{at}") for at in range(NODES * EACH) for i in range(sharing)])
+    before = await api.requests()
     async with kant():
         pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH * sharing)
         assert Counter(where(pods).values()) == {f"n{at}": EACH * sharing for at in range(NODES)}
+    spent = await api.requests() - before
+    writes = {what: count for what, count in spent.items() if re.match(r"P\w+ resourceclaims", what)}
+    assert writes.keys() == {"PATCH resourceclaims 200", "PATCH resourceclaims/status 200"}, "none in vain"
+    assert writes["PATCH resourceclaims/status 200"] < 2 * NODES * EACH, "one is for all pods of a claim"
     assert len({found for own in (await allocated(api)).values() for found in own}) == NODES * EACH

@@ -101,7 +101,9 @@ def test_an_effect_on_a_version_is_not_sent_again_before_the_watch_shows_its_out
         assert step.is_unseen("a", "1") == (code in (201, *CONFLICTS)) and len(server.sent) == 1
         assert step.begin("a", partial(server.send, "a"), "1") == (code not in (201, *CONFLICTS))
         await asyncio.sleep(10.0)
-        assert step.begin("a", partial(server.send, "a"), "2")
+        step.replaced("a", "2")
+        assert all(not step.begin("a", partial(server.send, "a"), version) for version in "12"), "both are old"
+        assert step.begin("a", partial(server.send, "a"), "3") and not step.is_unseen("a", "2")
         running.cancel()
 
     virtual.run(main())

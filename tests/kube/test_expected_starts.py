@@ -17,8 +17,8 @@ from tests.kube.running import KantProcess
 from tests.kube.terms import LEASES
 from tests.kube.test_kube_page import ask
 
-from kant.insight.calibration import ANY, Calibration, CalibrationState, CellState, cell, horizon, reach
-from kant.insight.track_record import FEW_JAMS
+from kant.insight.calibration import Calibration, CalibrationState, HorizonState, Quarter, horizon
+from kant.insight.track_record import FEW_QUARTERS
 from kant.kube.lead.calibration_store import (
     ANNOTATION,
     FILE,
@@ -34,11 +34,9 @@ from kant.scheduler.profile import builtin_profile
 
 HOURS = 2 * 3600
 PROFILE = builtin_profile("kant")
-LEARNED = CellState([2000] * 30, 500_000, 5, 4, 0)
+FAR = horizon(HOURS * 1_000_000)
+KNOWN = CalibrationState({FAR: HorizonState({at: Quarter(at, [2000], [4000]) for at in range(FEW_QUARTERS)}, 5, 4, 0)})
 """P50 comes true after twice the time that was forecast, P90 after four times."""
-
-CELL = cell(reach(HOURS * 1_000_000), ANY)
-KNOWN = CalibrationState({CELL: LEARNED}, {horizon(HOURS * 1_000_000): {jam: [4000] for jam in range(FEW_JAMS)}})
 
 
 def notes(thing: Any) -> Any:
@@ -98,9 +96,9 @@ async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: 
             await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
         finally:
             second.stop()
-        cells = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.cells
-        ratios = cells[CELL].ratios
-        assert len(ratios) == 31 and min(ratios) < 1000, "what was asked by the first one"
+        quarters = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.horizons[FAR].quarters
+        (own,) = [one for one in quarters.values() if one.p50 != [2000]]
+        assert len(own.p50) == 1 and own.p50[0] < 1000, "what was asked by the first one"
 
 
 def core_that_knows(memory: CalibrationState) -> Core:
@@ -129,7 +127,7 @@ def test_the_shelf_is_written_seldom_and_only_for_something_new(tmp_path: Path) 
 
 
 def test_a_file_that_is_not_ours_is_let_alone(tmp_path: Path) -> None:
-    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"by_cell":{"4":[[1],[5],0,0]}}}', "\x00"):
+    for text in ("", "{", "[]", '{"profile":"","zero":0,"memory":{"by_horizon":{"4":[[1],[5],0,0]}}}', "\x00"):
         (tmp_path / FILE).write_text(text)
         assert CalibrationStore(tmp_path).read() is None
 

@@ -88,7 +88,7 @@ def executor_of(
     workloads = Workloads(core, mirror, translation, leaving)
     noted = [workloads.members.note(uid, one) for uid, one in mirror.pods.items()]
     workloads.settle_all({key: None for key in noted if key is not None})
-    workloads.rule_changes.count_beside(mirror.nodes)
+    workloads.rule_changes.count_beside([(uid, node) for node, own in mirror.on_node.items() for uid in own])
     return KubeExecutor(core, mirror, workloads, leaving)
 
 

@@ -15,7 +15,8 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.reconcile.slots import Slot
 from kant.kube.translate import hami
-from kant.kube.translate.hami import ALLOCATED, CORES, MEMORY, NODE, NVIDIA, PERCENT, REGISTER, TO_ALLOCATE
+from kant.kube.translate.hami import ALLOCATED, CORES, MEMORY, NODE, PERCENT, TO_ALLOCATE
+from kant.kube.translate.hami_devices import NVIDIA, REGISTER, registered
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.nodes import Seen, node_of
 from kant.model.errors import InputError
@@ -69,7 +70,7 @@ def pod(name: str, ask: Ask, containers: int = 1, before: int = 0, idle: int = 0
 
 
 def write(mirror: Mirror, slot: Slot, one: k.Pod) -> dict[str, str]:
-    devices = hami.registered(mirror.nodes[slot.node]).devices
+    devices = registered(mirror.nodes[slot.node]).devices
     return hami.notes_of(one.spec, slot.node, devices, slot.devices, 1_769_860_800) if slot.devices else {}
 
 
@@ -143,7 +144,7 @@ def test_no_device_gives_out_more_than_it_has_also_after_a_restart(
 
 
 def test_what_the_device_plugin_is_handed() -> None:
-    devices = hami.registered(node("a", [Card(), Card(8192)])).devices
+    devices = registered(node("a", [Card(), Card(8192)])).devices
     one = pod("p", Ask(1, 3000, 0, 30), containers=2, before=1, idle=1)
     notes = hami.notes_of(one.spec, "a", devices, 0b11, 1705054796)
     words = ";;GPU-a-0,NVIDIA,3000,30:;GPU-a-1,NVIDIA,3000,30:;"
@@ -162,7 +163,7 @@ def test_what_the_device_plugin_is_handed() -> None:
 
 
 def test_what_a_pod_says_it_holds_in_no_sane_number_is_not_counted() -> None:
-    devices = hami.registered(node("a", [Card()])).devices
+    devices = registered(node("a", [Card()])).devices
     for words in (f"GPU-a-0,NVIDIA,{'9' * 5000},30", "GPU-a-0,NVIDIA,-1,30", "GPU-a-0,NVIDIA,²,30", "GPU-a-0"):
         one = k.Pod(k.Meta("p", annotations={NODE: "a", ALLOCATED: words}), k.PodSpec(node_name="a"))
         assert hami.held(one, devices) == {}
@@ -186,7 +187,7 @@ def test_devices_are_read_in_every_form_in_which_they_are_registered() -> None:
         ]
     )
     for words in (seven, nine, new):
-        found = hami.registered(k.Node(k.Meta("n0", annotations={REGISTER: words})))
+        found = registered(k.Node(k.Meta("n0", annotations={REGISTER: words})))
         assert [one.uuid for one in found.devices] == ["GPU-b", "GPU-a"] and found.unhealthy == 0b10
 
 

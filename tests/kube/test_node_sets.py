@@ -139,6 +139,17 @@ def test_pods_that_select_nothing_have_a_set_from_the_first_taint_on() -> None:
     assert told.of(sets, plain) == {"a", "b"}, "it is not told apart anew with every taint"
 
 
+@given(st.sets(st.integers(0, 70)))
+@settings(max_examples=examples(40))
+def test_a_new_set_is_said_with_its_nodes_in_order(members: set[int]) -> None:
+    sets, told = NodeSets(), [f"n{i}" for i in range(71)]
+    for i, name in enumerate(told):
+        sets.follow(name, node(name, zone="in" if i in members else "out"))
+    sets.name_of(selection_of(k.PodSpec(node_selector={"zone": "in"})))
+    (change,) = sets.take_changes()
+    assert change.added == tuple(told[i] for i in sorted(members)) and change.is_empty == (not members)
+
+
 def test_what_changes_of_a_node_is_looked_at_for_those_who_name_it() -> None:
     sets, looked = NodeSets(), list[Selection]()
     for i in range(100):

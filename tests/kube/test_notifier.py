@@ -17,12 +17,18 @@ from kant.kube.act.effects import Effects
 from kant.kube.act.gates import our_gate
 from kant.kube.connect.client import ApiError
 from kant.kube.follow.mirror import Mirror
+from kant.kube.lead.driver import KubeDriver
+from kant.kube.lead.reports import Reports
+from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import GATE
 from kant.kube.objects.views import Condition, Gate, Meta, Node, Pod, PodSpec, PodStatus
+from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Workload
+from kant.kube.serve.metrics import KubeTelemetry
 from kant.model.decision import NoFit, OverQuota
+from kant.testing import make_profile
 
 
 class Heard:
@@ -94,19 +100,38 @@ def test_a_condition_that_came_too_late_is_told_of_the_newer_pod() -> None:
 
 
 def test_the_fault_of_a_node_is_told_once_for_each_change_of_it() -> None:
-    mirror, told = Mirror(), []
+    translation, told = Translation(Mirror()), []
+    mirror = translation.mirror
 
     class Noted(Heard):
         def event(self, *words: Any) -> None:
             told.append((words[0].uid, words[3], words[5]))
 
-    notifier = Notifier(Effects(None, lambda: None), Noted(), mirror)  # type: ignore[arg-type]
+    def reports(*shadow: str) -> Reports:
+        return Reports(DriverSettings(make_profile(), shadow=shadow), translation, Noted(), KubeTelemetry())  # type: ignore[arg-type]
+
+    leading = reports()
     steps = [("1", "odd"), ("1", "odd"), ("1", "odder"), ("1", ""), ("1", "odd"), ("2", "odd"), ("", ""), ("2", "odd")]
     for uid, fault in steps:
         mirror.nodes.replace([Node(Meta(name="n", uid=uid))] if uid else [])
-        notifier.nodes(["n"], {"node n": fault, "node m": "of somebody else"} if fault else {})
-    notifier.nodes(["n"], {"node n": "in a shadow"}, post=False)
+        translation.complaints.clear()
+        translation.complaints |= {"node n": fault, "node m": "of somebody else"} if fault else {}
+        leading.nodes(["n"])
+    translation.complaints["node n"] = "in a shadow"
+    reports("default-scheduler").nodes(["n"])
     assert told == [(uid, fault, "Node") for uid, fault in (steps[0], steps[2], steps[4], steps[5], steps[7])]
+
+
+def test_the_metrics_of_a_leader_count_the_events_that_it_drops() -> None:
+    class Nowhere:
+        concurrency = 2
+
+    telemetry, server = KubeTelemetry(), Nowhere()
+    recorder = EventRecorder(server, "me", bound=2)  # type: ignore[arg-type]
+    KubeDriver(server, DriverSettings(make_profile()), recorder, telemetry=telemetry)  # type: ignore[arg-type]
+    for number in range(5):
+        recorder.event(Meta(name=f"p{number}", uid=str(number)), "Normal", "Why", "so", "Scheduling")
+    assert recorder.dropped == 3 and b"kant_events_dropped_total 3.0" in telemetry.text()
 
 
 class Cluster:
@@ -186,7 +211,7 @@ def test_a_pod_comes_to_say_the_last_whatever_happens_to_what_was_told(
             if step.startswith("say"):
                 wanted[uid] = step
             if step.startswith("say") or (step == "again" and uid in wanted):  # by a state that was built anew
-                notifier.says(Workload(uid), [uid], wanted[uid], "Queued")
+                notifier.says([uid], wanted[uid], "Queued")
             elif step == "touch":
                 cluster.store(uid, None)
             elif step == "overwrite":
@@ -226,11 +251,11 @@ def test_a_gate_that_was_not_opened_is_tried_again_while_its_pod_waits_for_capac
         gates = Gates(mirror, [429, 0, 422, 403])
         notifier = Notifier(Effects(gates, lambda: None), Silent(), mirror)  # type: ignore[arg-type]
         mirror.pod("added", msgspec.structs.replace(pod("1"), spec=PodSpec(scheduling_gates=(Gate(GATE),))))
-        notifier.says(Workload("u"), ["u"], "no room", "Unschedulable")
+        notifier.says(["u"], "no room", "Unschedulable")
         task = asyncio.create_task(running(notifier))
         await asyncio.sleep(1.0)
         if not capacity:
-            notifier.says(Workload("u"), ["u"], "over quota", "Queued")
+            notifier.says(["u"], "over quota", "Queued")
         await asyncio.sleep(600.0)
         assert gates.tries == tries and (our_gate(mirror.pods["u"]) < 0) == capacity
         task.cancel()

@@ -52,11 +52,15 @@ def values(telemetry: KubeTelemetry) -> dict[str, float]:
 
 def test_a_scrape_says_how_the_cluster_stands() -> None:
     _, telemetry = busy()
-    for step in (lambda: telemetry.bound(0.003), lambda: telemetry.bind_failed(409), lambda: telemetry.leads(True)):
+    for step in (
+        lambda: telemetry.bound(0.003),
+        lambda: telemetry.bind_failed(409),
+        lambda: telemetry.flag("kant_leader", True),
+    ):
         step()
     telemetry.evicted("reclaim", 3)
     telemetry.partial(0.2)
-    telemetry.dropped(2)
+    telemetry.dropped()
     telemetry.staleness["pods"] = lambda: 7.5
     told = values(telemetry)
     pool = next(re.search(r'pool="([^"]*)"', name)[1] for name in told if name.startswith("kant_gar"))  # type: ignore[index]

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.patience import PATIENCE_S
 
 from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
+from kant.kube.act.gates import asks
 from kant.kube.lead import trials
 from kant.kube.objects.names import TEST_GATE, TEST_ONLY, TEST_PODS
 from kant.kube.objects.views import Condition, Gate, Meta, Pod, PodSpec, PodStatus
@@ -51,8 +53,12 @@ def answered(*pods: Pod, gone: str = "") -> dict[str, str]:
         own = trials.Trials(translation, notifier, forecaster, lambda: core)
         own.look(by_uid)
         work = asyncio.create_task(own.run())
-        for _ in range(400):
-            await asyncio.sleep(0.001)
+        ask = [pod for uid, pod in by_uid.items() if uid != gone and asks(pod) and not pod.status.conditions]
+        async with asyncio.timeout(PATIENCE_S):
+            while len(told) < len(ask):
+                assert not work.done(), work
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)  # nobody else is answered
         assert not work.done(), work
         work.cancel()
 

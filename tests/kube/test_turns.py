@@ -11,15 +11,18 @@ from typing import Any
 from unittest.mock import patch
 from weakref import ref
 
+from benchmarks.kubernetes_churn import WAITING
 from benchmarks.kubernetes_load import pod
 from benchmarks.kubernetes_turns import KINDS, Cost, Rig, run
 
+from kant.kube.connect.client import ApiError
+from kant.kube.reconcile.eligible_nodes import EligibleNodes
 from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.translate.groups import GROUP, MIN_AVAILABLE
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ROOT = Path(__file__).parents[2]
-MOST = {"pod": 1276, "taint": 459, "label": 566, "join": 567, "leave": 1785, "report": 9}
+MOST = {"pod": 1276, "taint": 459, "label": 566, "join": 567, "leave": 1640, "report": 9}
 
 
 def test_what_a_change_costs_may_only_fall_and_does_not_grow_with_the_cluster() -> None:
@@ -47,8 +50,9 @@ async def test_what_pods_count_as_beyond_their_jobs_follows_each_of_them() -> No
         kept = rig.driver.workloads.rule_changes
         anew = RuleChanges(kept.transitions, kept.members)
         with patch.object(anew.core, "happen"):
-            anew.count_beside(rig.driver.mirror.nodes)
+            anew.count_beside([(uid, node) for node in rig.driver.mirror.nodes for uid in rig.driver.mirror.pods])
         assert {node: one for node, one in kept._beside.items() if any(one)} == anew._beside
+        assert kept._counted == anew._counted
         return {node: [one for one in both if one] for node, both in anew._beside.items()}
 
     for name, spec in said.items():
@@ -73,7 +77,39 @@ async def test_what_pods_count_as_beyond_their_jobs_follows_each_of_them() -> No
     await rig._told(cost, "MODIFIED", "one", metadata={"labels": {"app": "b"}})
     await rig._told(cost, "DELETED", "odd")
     assert counted() == beyond
+    answered = asyncio.Event()
+
+    async def refuses(*_: object, **__: object) -> None:
+        await answered.wait()
+        raise ApiError(400, "Invalid", "no")
+
+    with patch.object(rig.client, "bind", refuses):
+        for name in ("three", "four"):
+            made = rig._made(name, pod(name, "kant", 1, notes={GROUP: "h", MIN_AVAILABLE: "2"}))
+            made["metadata"]["labels"] = {"app": "a"}
+            await rig._told(cost, "ADDED", name)
+        await rig._told(cost, "MODIFIED", "four", metadata={"labels": {"app": "b"}})
+        assert counted() != beyond, "one of them counts for something of its own, where it is to be bound"
+        answered.set()
+        for _ in range(3):
+            await rig._turn()
+    assert counted() == beyond, "both were refused"
     carrying_out.cancel()
+
+
+def test_a_pod_that_goes_costs_the_same_however_many_are_on_its_node() -> None:
+    async def calls(held: int) -> int:
+        rig, cost = Rig(1, held, counting=True), Cost()
+        carrying_out = asyncio.create_task(rig.driver.effects.run())
+        for number in range(3):
+            cost.calls.clear()  # the first look at each pod counts for nothing
+            await rig._told(cost, "DELETED", f"held-{number}")
+        carrying_out.cancel()
+        return cost.calls.total()
+
+    asyncio.run(calls(10))
+    few, many = asyncio.run(calls(10)), asyncio.run(calls(60))
+    assert 0 < many < few + 50, "it was 14 more for each other pod"
 
 
 def test_pods_that_no_node_takes_cost_one_look_at_the_nodes_together_where_one_leaves() -> None:
@@ -90,6 +126,15 @@ def test_pods_that_no_node_takes_cost_one_look_at_the_nodes_together_where_one_l
     asyncio.run(calls(50))
     few, many = asyncio.run(calls(50)), asyncio.run(calls(250))
     assert 0 < many - few < 10 * 200, "it was 140 for each further node when each pod looked at all of them"
+
+
+async def test_why_no_node_fits_a_pod_is_found_out_for_people_alone() -> None:
+    """The sentence looks at all nodes, and a search for victims tries such a pod every 10 s."""
+    state = Rig(3, 3, counting=False).driver.state
+    assert state is not None and len(state.workloads.transitions.nowhere) == WAITING
+    with patch.object(EligibleNodes, "why_no_node") as why:
+        assert state.node_preemption.turn() is None
+    assert len(state.node_preemption._next) == 1 and not why.called
 
 
 async def test_the_collector_leaves_out_the_state_that_there_is_and_takes_the_one_before() -> None:

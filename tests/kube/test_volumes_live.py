@@ -86,7 +86,7 @@ async def test_a_gang_waits_for_the_volumes_that_are_made_where_it_goes(api: Api
     await deputy_of_kant(api)
     async with Auditor(api) as auditor, kant(user="deputy") as driver:
         await api.create_all(pods)
-        await until(api, lambda pods: len(driver.steps.volumes.asked) == 2)
+        await until(api, lambda pods: (own := driver.steps.volumes) is not None and len(own.asked) == 2)
         while [await selected(api, name) for name in ("g-0", "g-1")] != ["n1", "n1"]:
             await asyncio.sleep(0.05)
         assert not bound(await api.list("pods"))

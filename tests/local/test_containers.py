@@ -179,8 +179,8 @@ def podman(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "containers.conf").write_text(f"[containers]\n{limits}\n")
     env = {"CONTAINERS_CONF": f"{tmp_path}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{tmp_path}/storage.conf"}
     env |= {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    made = f"tar -C {root} -c . | podman import --quiet - localhost/busybox && podman run --rm --cgroups=disabled"
-    made += " --network=host --ipc=host localhost/busybox echo"
+    made = f"tar -C {root} -c . | podman import --quiet - localhost/busybox && podman run --detach --cgroups=disabled"
+    made += " --network=host --ipc=host localhost/busybox echo && podman rm --force --all"
     line = ["sh", "-c", made]
     tried = subprocess.run(line, env=env, capture_output=True, text=True, preexec_fn=private_mounts, check=False)
     if tried.returncode:

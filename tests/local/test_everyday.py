@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 
+from kant.local.submission import check_room
+from kant.model.errors import InputError
+from kant.model.node import ClusterSpec, Node
+from kant.model.submission import Submission
 from kant.service.client import ServiceClient
 
 
@@ -71,12 +76,21 @@ def test_of_an_array_why_answers_for_one_that_waits_and_logs_show_all(kant: Up) 
     assert shown.out == f"==> {array}_0 <==\n0\n==> {array}_1 <==\n1\n==> {array}_2 <==\n2"
 
 
+def test_nodes_of_a_few_gpus_each_have_no_more() -> None:
+    settings: Any = SimpleNamespace(
+        cluster=ClusterSpec("c", tuple(Node(f"n{i}", gpus=4) for i in range(3))), shared_power=-1
+    )
+    check_room(Submission(command=("true",), workdir="/", env={}, gpus=8, nodes=2), settings)
+    with pytest.raises(InputError, match="gpus: expected at most 4 on each of 2 nodes, got 10"):
+        check_room(Submission(command=("true",), workdir="/", env={}, gpus=10, nodes=2), settings)
+
+
 def test_a_job_that_can_never_start_is_refused_at_once(kant: Up) -> None:
-    outcome = verb("submit", "--home", kant.home, "--gpus", "9", "--", "true")
-    assert outcome.code == 1 and outcome.out.strip().isdigit()
-    assert outcome.err.startswith(f"kant: job {outcome.out.strip()} is rejected: it can never fit")
-    found = verb("submit", "--home", kant.home, "--json", "--gpus", "9", "--array", "0-1", "--", "true").json()
-    assert len(found["jobs"]) == 2 and "it can never fit" in found["rejected"]
+    def refused(*options: str) -> str:
+        return verb("submit", "--home", kant.home, *options, "--", "true").refusal()
+
+    assert "gpus: expected at most 8, as many as there are, got 9\n" in refused("--gpus", "9")
+    assert "nodes: expected at most 2, as many as there are, got 3" in refused("--nodes", "3")
     assert verb("submit", "--home", kant.home, "--", "true").code == 0
 
 

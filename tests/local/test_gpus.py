@@ -348,7 +348,8 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         up.client.post(up.client.job(batch, "cancel"))
         assert up.over(batch) == ["cancelled"] and up.job(batch)["job"]["reason"] == ""
     with pytest.raises(InputError, match="--idle-gpus: expected a machine whose GPUs NVML can ask"):
-        serve(DaemonOptions(home=home, profile=PROFILE, cluster=read_cluster("1x1"), idle_s=2.0))
+        serve(DaemonOptions(home=tmp_path, profile=PROFILE, cluster=read_cluster("1x1"), idle_s=2.0))
+    assert not (tmp_path / "journal").exists()
 
 
 @pytest.fixture

@@ -51,12 +51,6 @@ def test_a_gang_of_two_nodes_has_whole_nodes(kant: Up) -> None:
     assert kant.log(job) == "node-00000,node-00001\n"
 
 
-def test_what_cannot_be_is_given_back_at_once(kant: Up) -> None:
-    job = kant.submit("true", gpus=9)
-    assert kant.over(job) == ["rejected"]
-    assert "it can never fit" in kant.job(job)["job"]["reason"]
-
-
 def test_a_program_that_is_not_there_is_said_so(kant: Up) -> None:
     job = kant.client.post("/v1/jobs", asked(kant.home, "") | {"command": ["no-such-program"]})["jobs"][0]
     assert kant.over(job) == ["failed"]

@@ -15,7 +15,7 @@ from tests.cli.command import kant as verb
 from tests.examples import examples
 from tests.local.up import Up, asked, eventually
 
-from kant.insight.calibration import ANY, CalibrationState, CellState, cell, reach
+from kant.insight.calibration import CalibrationState, HorizonState, horizon
 from kant.insight.past_jobs import PastJobs
 from kant.live.learned import SavedCalibration, digest
 from kant.local.record import JobPhase, JobRecord
@@ -140,8 +140,8 @@ def test_whoever_has_jobs_gives_new_numbers_and_nothing_is_lost_or_doubled(
 
 def test_what_was_learned_goes_along(tmp_path: Path) -> None:
     profile = builtin_profile("kant")
-    learned = CellState([2000] * 30, 500_000, 5, 4, 0)
-    saved = SavedCalibration(digest(profile), 7, CalibrationState({cell(reach(HOUR), ANY): learned}))
+    learned = HorizonState({}, 5, 4, 0)
+    saved = SavedCalibration(digest(profile), 7, CalibrationState({horizon(HOUR): learned}))
     old = made_home(tmp_path / "old", [a_record(1, JobPhase.FINISHED)])
     store = JobStore(old / "kant.db")
     store.keep(LEARNED, msgspec.json.encode(saved))
@@ -157,7 +157,7 @@ def test_what_was_learned_goes_along(tmp_path: Path) -> None:
     store = JobStore(tmp_path / "new" / "kant.db")
     kept = read_learned(store)
     store.close()
-    assert kept is not None and kept.memory.cells[cell(reach(HOUR), ANY)].held >= 4
+    assert kept is not None and kept.memory.horizons[horizon(HOUR)].held >= 4
 
 
 @given(

@@ -18,7 +18,7 @@ from tests.examples import examples
 from kant.cluster import columns as c
 from kant.cluster.journal import Header, Journal
 from kant.cluster.state import ClusterState
-from kant.live.record import RunRecord
+from kant.live.record.lasting_record import LastingRecord
 from kant.model.errors import InputError
 from kant.model.event import DevicesChanged, Event, JobStarted, JobSubmitted, NodeChanged
 from kant.model.job import Job
@@ -56,7 +56,7 @@ class Restarted:
     def __init__(self, harness: Harness, folder: Folder, outlives: bool) -> None:
         self.harness, self.folder, self.outlives = harness, folder, outlives
         self.jobs: dict[str, Job] = {}
-        self.record: RunRecord | None = None
+        self.record: LastingRecord | None = None
         self.both: Callable[[Event], Any] = self.happened
         self.start(0)
 
@@ -74,7 +74,7 @@ class Restarted:
         header = Header("1", "w", "kant", 0, CLUSTER, zero=ZERO + self.zero, begins=now - self.zero)
         self.journal.write(header)
         if self.record is None or not self.outlives:
-            self.record = RunRecord(self.state, "r", zero=ZERO + self.zero, profile=profile.name)
+            self.record = LastingRecord(self.state, "r", zero=ZERO + self.zero, profile=profile.name)
         else:
             self.record.begin_rebuild(self.state, ZERO + self.zero, profile.name)
         moments: list[tuple[int, bool, Event]] = []
@@ -121,7 +121,7 @@ def read(reader: Reader) -> None:
             work()
 
 
-def plain(record: RunRecord, now: int) -> dict[str, Any]:
+def plain(record: LastingRecord, now: int) -> dict[str, Any]:
     """What a record says at `now`, on a clock from ZERO, without what may differ: numbers of rows, repetitions."""
     said = record.since("", now - (record.zero - ZERO) - record.ahead)
     assert said["complete"] and said["time_us"] + said["zero_us"] == now + ZERO
@@ -185,7 +185,7 @@ def test_after_restarts_the_record_is_that_of_a_kant_that_was_never_away(
 ) -> None:
     """Read back from the journals, or taken along by the one process in which the state is built anew."""
     harness = Harness(CLUSTER, make_profile("fifo", "best-effort", "first-fit"), seed=seed, check=False)
-    unbroken = RunRecord(harness.state, "u", zero=ZERO)
+    unbroken = LastingRecord(harness.state, "u", zero=ZERO)
     folder = Folder(tmp_path_factory.mktemp("journal"))
     other = Restarted(harness, folder, outlives)
     take = harness.happen

@@ -125,8 +125,8 @@ def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Pat
         urgent = kant.submit("exec sleep 600", gpus=2.0, priority=10)
         assert eventually(lambda: kant.phase(urgent) == "running"), "it takes the power of those below it"
         assert {kant.phase(job) for job in (first, second, third)} == {"waiting"}
-        wide = kant.submit("true", gpus=3.0)
-        assert kant.over(wide) == ["rejected"]
+        with pytest.raises(RefusedError, match="gpus: expected at most 2, which the power cap lets be in use"):
+            kant.submit("true", gpus=3.0)
 
 
 def test_one_cap_holds_for_all_machines_together(tmp_path: Path) -> None:
@@ -159,9 +159,12 @@ def test_one_cap_holds_for_all_machines_together(tmp_path: Path) -> None:
             assert eventually(lambda: kant.phase(urgent) == "running"), "it takes the power of those below it"
             assert len(kant.job(urgent)["job"]["nodes"]) == 2
             assert {kant.phase(job) for job in (first, second, half, third)} == {"waiting"}
-            assert kant.over(kant.submit("true", gpus=6.0)) == ["rejected"]
             most = "gpus: expected at most 5, which the power cap of all machines lets be in use"
-            with pytest.raises(RefusedError, match=most):
-                kant.client.post("/v1/eta", asked(home, "true", gpus=6.0))
+            for ask in (
+                kant.submit,
+                lambda command, gpus: kant.client.post("/v1/eta", asked(home, command, gpus=gpus)),
+            ):
+                with pytest.raises(RefusedError, match=most):
+                    ask("true", gpus=6.0)
         finally:
             machine.kill(15)

@@ -52,7 +52,6 @@ def test_wait_ends_with_the_exit_code_of_the_job(kant: Up) -> None:
     found = verb("wait", array)
     assert found.code == 1 and found.out.splitlines()[0] == f"{array}_0: finished" and len(found.out.splitlines()) == 3
     assert "the id of a job" in verb("wait", "999").refusal() and "JOBS" in verb("wait").refusal()
-    assert verb("submit", "--wait", "--gpus", "9", "--", "true").code == 1
 
 
 def test_a_script_says_what_it_asks_for(kant: Up) -> None:

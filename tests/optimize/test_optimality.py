@@ -16,8 +16,9 @@ from tests.cli.command import kant
 from tests.examples import examples
 
 from kant.cluster import columns as c
+from kant.live.answers import optimality_json
 from kant.live.core import Core
-from kant.live.optimality import OptimalityLooks, optimality_json
+from kant.live.optimality import OptimalityLooks
 from kant.live.solver import SolverTask, no_solver, work_out
 from kant.live.telemetry import Telemetry
 from kant.model.errors import InputError

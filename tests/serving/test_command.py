@@ -18,7 +18,7 @@ from kant.serving.read import read_requests
 
 FIELDS = {
     "requests", "finished", "ttft_s", "tpot_s", "e2e_s", "normalised_latency_s_per_token", "max_gap_s", "preemptions",
-    "evicted_share", "throughput", "goodput", "kv_use", "cache_hit_rate", "digest",
+    "evicted_share", "throughput", "goodput", "kv_use", "cache_hit_rate", "host_hit_rate", "digest",
 }  # fmt: skip
 
 

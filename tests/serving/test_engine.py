@@ -185,6 +185,57 @@ def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> Non
     assert engine.times[r, c.FIRST] == pytest.approx(10.0 + LATENCY.step_ms(1, 0, 99.5) / 1e3)
 
 
+@given(cases(sliding_windows=(0,), prefix_cache=True), st.sampled_from([1, 3, 40]), st.booleans(), st.booleans())
+def test_host_memory_keeps_each_block_once_and_loses_nobody(case: Case, host: int, whole: bool, ahead: bool) -> None:
+    """Step by step or in one go, engines with host memory do the same, and in the end nobody uses a block of it."""
+    settings = replace(case.settings, host_blocks=host, offload_prompt_only=not whole, async_scheduling=ahead)
+    engine, other = Engine(settings, 2), Engine(settings, 2)
+    for request in case.requests:
+        given = (request.arrival, request.prompt, request.output, request.priority, request.contents)
+        engine.run(request.arrival)
+        while other.run(request.arrival, steps=1) == c.STOPPED:
+            assert 0 <= other.state[c.FREE] <= other.limits[c.USABLE] and other.state[c.STORES] <= host
+        engine.add(*given)
+        other.add(*given)
+    engine.run()
+    while other.run(steps=1) == c.STOPPED:
+        pass
+    assert np.array_equal(engine.times[: engine.count], other.times[: other.count], equal_nan=True)
+    assert sorted(engine.take_ended()) == list(range(len(case.requests)))
+    assert engine.state[c.FREE] == engine.limits[c.USABLE] and engine.state[c.LOADS] == 0
+    assert engine.next_event == c.FOREVER
+    usable = case.settings.num_blocks - 1
+    kept = engine.blocks[usable : usable + host]
+    named = kept[kept[:, c.CONTENT] != c.NOTHING, c.CONTENT]
+    assert len(set(named.tolist())) == len(named)
+    assert (kept[:, c.USERS] < 0).sum() == engine.state[c.STORES] and (kept[:, c.USERS] <= 0).all()
+
+
+def test_a_prompt_that_the_gpu_has_forgotten_comes_from_host_memory() -> None:
+    """Ten blocks on the GPU: the second prompt takes the room of the first, which then comes back, all but one token.
+
+    A twin of the engine that is asked meanwhile ends it at the same time.
+    """
+    settings = EngineSettings(LATENCY, 11, 16, prefix_cache=True, host_blocks=20)
+    engine = Engine(settings)
+    for contents in (range(9), range(20, 29)):
+        engine.add(engine.now, 144, 2, contents=contents)
+        engine.run()
+    r = engine.add(1.0, 144, 2, contents=range(9))
+    engine.run(1.0001)
+    assert engine.requests[r, c.STATE] == c.LOADING and engine.live().tolist() == [r]
+    twin, live = engine.fork(np.full(3, 2.0))
+    twin.run()
+    engine.run()
+    assert live.tolist() == [r] and twin.times[0, c.FINISH] == engine.times[r, c.FINISH]
+    moves = 144 * LATENCY.kv_bytes / 25e9
+    assert engine.times[r, c.FIRST] == pytest.approx(1.0 + moves + LATENCY.step_ms(1, 0, 143.5) / 1e3)
+    assert engine.requests[r, c.CACHED] == 143 and engine.state[c.HOST_HITS] == 144
+    for more in ({"prefix_cache": False}, {"swap": True}, {"sliding_windows": (0, 32)}, {"kv_connector": True}):
+        with pytest.raises(InputError, match=r"host_blocks: expected 0, or a prefix cache|kv_connector"):
+            replace(settings, **more)
+
+
 def test_of_kv_that_is_here_the_best_priority_is_served_first() -> None:
     """One seat, and two prompts whose KV is here at once: the better one, which came later, gets it."""
     engine = Engine(EngineSettings(LATENCY, 60, 16, 1, policy="priority", kv_connector=True))

@@ -123,7 +123,7 @@ CASES = {
     ),
     "budget that warns too late": (
         A + "budget = {user_hard = 3, user_soft = 5}",
-        "t.toml, queue 'a', budget, user_soft: expected at most user_hard (3 GPU-hours), got 5.0",
+        "t.toml, queue 'a', budget, user_soft: expected at most user_hard (3 GPU-hours), got 5",
     ),
     "prices": ("prices = 3", "t.toml, prices: expected a table of a price for each GPU model, got 3"),
     "true price": (

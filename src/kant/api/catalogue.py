@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from kant.model.errors import InputError
-from kant.model.taxonomy import TAXONOMY, Tags
+from kant.model.taxonomy import Tags
+from kant.model.taxonomy_keys import TAXONOMY
 from kant.scheduler import registry
 
 KINDS = (*registry.KINDS, "engine", "router", "workflow", "dispatcher", "optimiser")

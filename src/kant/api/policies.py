@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kant.api.catalogue import catalogue, check_tag, chosen
-from kant.model.taxonomy import TAXONOMY
+from kant.model.taxonomy_keys import TAXONOMY
 
 
 def policies(**where: str) -> pl.DataFrame:

@@ -44,6 +44,7 @@ def bill(
     It is added up from journals, so it has every run, also those that were stopped. Left idle is what stood idle on
     nodes in use in part, divided among those who used them. A price is that of the file of queues, for an hour of a
     GPU; what waited is priced at the cheapest model that would do."""
+    from kant.live.journal_walk import has_header
     from kant.service.client import home_of
     from kant.sim.bill import bill_of
     from kant.workload.tenants_file import read_tenants
@@ -58,7 +59,7 @@ def bill(
     ))  # fmt: skip
     prices = dict(read_tenants(queues).prices) if queues is not None else None
     folder = home_of(home) / "journal"
-    paths = list(journals) or sorted(folder.glob("*.jsonl"))
+    paths = list(journals) or [path for path in sorted(folder.glob("*.jsonl")) if has_header(path)]
     if not paths:
         expected = "journals of a Kant that you may read (of a Kant for a team, as root), or JOURNAL..."
         raise InputError(str(folder), expected)

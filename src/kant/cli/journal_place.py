@@ -59,7 +59,7 @@ class JournalPlace:
 
     def status(self, optimality: bool) -> Reply:
         from kant.cli.status import show
-        from kant.live.optimality import optimality_json, status_json
+        from kant.live.answers import optimality_json, status_json
         from kant.sim.state_at import state_at
 
         rebuilt = state_at(self.journal, self.at)

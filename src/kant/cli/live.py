@@ -175,7 +175,7 @@ class LiveCluster:
     def status(self, optimality: bool) -> Reply:
         """Return what the cluster has, runs and is asked for, and how far that is from the best."""
         from kant.cli.status import show
-        from kant.live.optimality import optimality_json, status_json
+        from kant.live.answers import optimality_json, status_json
 
         found = status_json(self.state, self.now) | {"optimality": None}
         if optimality:

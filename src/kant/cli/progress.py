@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,8 @@ from kant.model.units import DAY, FOREVER, SECOND, show_duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from kant.workload.workload import Ints
 
 QUIET_S = 10.0
 """Seconds before the first lines are printed."""
@@ -130,7 +132,7 @@ def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[ProgressDisplay
         yield Lines(jobs, span / DAY)
 
 
-def span_of(until: int, submissions: Sequence[int]) -> int:
+def span_of(until: int, submissions: Ints) -> int:
     """Return the simulated time that a run covers: up to `until`, or to the last submission if it has no end."""
     last = int(submissions[-1]) if len(submissions) else 0
     return until if until < FOREVER else max(last, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -44,8 +46,21 @@ if TYPE_CHECKING:
 errors = Console(stderr=True)
 
 REPORT = "report.html"
+M_MMAP_THRESHOLD = -3
+"""In malloc.h of glibc: blocks of this size are mapped each by itself."""
 LONGEST_LABEL = 60
 """The most characters of a label: with four bytes each and a number it is still a valid folder name."""
+
+
+def give_back_large_blocks() -> None:
+    """Have freed blocks of a megabyte and more go back to the system at once, which glibc does for the first ones only.
+
+    A table that a run has outgrown would else stay in its memory.
+    """
+    try:
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
+    except (OSError, AttributeError):
+        return  # another library of C
 
 
 @contextmanager
@@ -114,6 +129,7 @@ def batch_of(
 ) -> RunBatch:  # fmt: skip
     """Read all files of the options, and check them against each other. Raises InputError."""
     check_out(out)
+    give_back_large_blocks()
     jobs = load_workload(file, setting.format, setting.slice, window)
     cluster = load_cluster(setting.cluster, jobs)
     queue_config = load_queues(setting.queues, jobs, profiles)
@@ -135,11 +151,10 @@ def run_all(
         read_options(profile.simulation, f"profile {profile.name}")
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))
+    gc.freeze()  # what was read lives as long as the runs: no collection need look at it
     with ExitStack() as stack:
         asked = stack.enter_context(one_interrupt())
-        sight = stack.enter_context(
-            shown(len(batch.workload), span_of(batch.until, batch.workload.submit.tolist()), quiet)
-        )
+        sight = stack.enter_context(shown(len(batch.workload), span_of(batch.until, batch.workload.submit), quiet))
         if at_once > 1:
             results = run_side_by_side(batch, runs, at_once, asked, sight)
         else:

@@ -144,7 +144,9 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
             left = f"{', '.join(made.left_out)} {have} no meaning for one machine and {are} left out"
             print(f"kant: {where}: {left}", file=sys.stderr)
     _raise(faults, where)
-    options = [word for option in found if option[0] not in said or option[0] in REPEATED for word in option]
+    last = {name: option for option in found if (name := option[0]) not in said}  # of several the last counts
+    chosen = [option for option in found if option[0] in REPEATED or last.get(option[0]) is option]
+    options = [word for option in chosen for word in option]
     if of_slurm is not None:
         name = Path(where).name if where != PIPE else "sbatch"  # as sbatch calls a job without a name
         options += [] if "--name" in (*said, *options) or _is_of_kubernetes(said) else ["--name", name]

@@ -41,6 +41,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], Callable[[float], str]], ...] = (
     ("goodput", ("goodput", "requests_per_s"), _rate),
     ("KV in use, mean", ("kv_use", "mean"), percent),
     ("prefix cache hits", ("cache_hit_rate",), percent),
+    ("host memory hits", ("host_hit_rate",), percent),
 )
 
 

@@ -29,7 +29,7 @@ def show_budgets(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]
     if shown:
-        names = {"queue": "queue", "user": "user"} | hours | {"state": "", "until": "month ends"}
+        names = {"queue": "queue", "user": "user"} | hours | {"state": "used up", "until": "month ends"}
         table("Budgets, GPU-hours of this month", shown, names)
 
 

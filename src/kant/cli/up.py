@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 
 if TYPE_CHECKING:
     from kant.service.oidc import Oidc
@@ -261,12 +261,8 @@ def _detach(home: Path) -> int:
     raise InputError("kant up", f"an answer within {PATIENCE:g} s (see {said})")
 
 
-class StartError(InputError):
+class StartError(SentenceError):
     """The error message of the background process."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__("", "")
-        self.args = (sentence,)
 
 
 def down(*, home: Home = None) -> int:

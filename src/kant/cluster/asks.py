@@ -157,7 +157,7 @@ def is_wide(rules: PodRules) -> bool:
 
 
 def lasting(rules: PodRules) -> PodRules:
-    """Return the part of the rules that pods and domains which may still come cannot help to keep."""
+    """Return the rules that later pods and domains cannot help to meet: a job that breaks them never fits."""
     own = tuple(one for one in rules.anti_affinity if one.topology == HOST)
     return PodRules(rules.classes, own, amounts=rules.amounts, shared=rules.shared)
 

@@ -157,7 +157,7 @@ class Progress:
             self.left = max(self.left - elapsed * self.pods, 0)
 
     def costs(self, cost: int) -> None:
-        """Add `cost` microseconds (with all its pods) to its remaining work."""
+        """Add to its remaining work what all of its pods together do in `cost` microseconds."""
         if self.left >= 0:
             self.left += cost * self.ceiling
 

@@ -80,27 +80,28 @@ class RunTimes:
     """
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[int, int, str | int, int], int] = {}
+        self._kinds: dict[tuple[int, int, str | int, int, int], int] = {}
         self._of: list[tuple[int, tuple[Window, ...]]] = []  # by kind: size class; windows, the narrowest first
         self._groups: dict[tuple[str | int, ...], Window] = {}
         self._levels: list[list[int]] = []  # by size class: millionths at 0, the stated probabilities and 1000
 
-    def kind(self, queue: int, user: int, name: str | int, milli: int) -> int:
+    def kind(self, queue: int, user: int, name: str | int, milli: int, part: int = 0) -> int:
         """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
-        `queue`, `user` and `name` are codes of the caller; a negative user or name, or an empty one, is unknown and
-        forms no group. The number is assigned at the first call, and stays.
+        `queue`, `user`, `name` and `part` are codes of the caller; a negative user or name, or an empty one, is unknown
+        and forms no group. Jobs of one part have groups of their own. The number is assigned at the first call, and
+        stays.
         """
         size = size_class_of(milli)
-        key = (queue, user, name, size)
+        key = (queue, user, name, size, part)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = len(self._of)
-            groups: list[tuple[str | int, ...]] = [("queue", queue, size), ("size", size)]
+            groups: list[tuple[str | int, ...]] = [("queue", queue, size, part), ("size", size, part)]
             if user >= 0:
-                groups.insert(0, ("user", user, size))
+                groups.insert(0, ("user", user, size, part))
             if name != "" and name != -1:
-                groups.insert(0, ("name", user, name, size))
+                groups.insert(0, ("name", user, name, size, part))
             self._of.append((size, tuple(self._groups.setdefault(group, Window()) for group in groups)))
             while len(self._levels) <= size:
                 self._levels.append([1000 * at for at in (0, *STATED, 1000)])
@@ -177,7 +178,7 @@ class RunTimes:
         return -1
 
     def _level(self, size: int, permille: int) -> int:
-        """Return the level (millionths) at which to read off a promise of probability `permille`."""
+        """Return the quantile (millionths) of run times that a job does not exceed with the probability `permille`."""
         levels, low = self._levels[size], 0
         for at, high in enumerate((*STATED, 1000)):
             if permille <= high:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from kant.cluster.columns import Table, copy_row
 from kant.compiled import compiled, inlined
-from kant.model.placement import NODE, WIDTH, Allocation
+from kant.model.placement import NODE
 
 LIMB = 62
 """Bits of the lower part of a weight."""
@@ -86,22 +85,6 @@ class Holders(NamedTuple):
     pieces: Table
     widest: int
 
-    @classmethod
-    def of(cls, held: Sequence[Allocation], rank: Table, nodes: Table | None = None) -> Holders:
-        """Create it from what each holder holds. On a node those of the lowest `rank` come first.
-
-        Only `nodes` (rows in order) count; None: those on which somebody holds something.
-        """
-        pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *held])
-        if nodes is None:
-            nodes = np.unique(pieces[:, NODE])
-        begin = np.array([0, *map(len, held)], dtype=np.int64).cumsum()
-        return cls(nodes, *group_by_node(pieces, begin, np.argsort(rank, kind="stable"), nodes))
-
-    def places(self) -> Table:
-        """Return for each entry the place of its node in `nodes`."""
-        return np.repeat(np.arange(len(self.nodes)), np.diff(self.first))
-
 
 class Weights(NamedTuple):
     """The cost of evicting each holder: its weight in two parts, its milli-GPUs, and whether it may leave at all."""
@@ -111,15 +94,21 @@ class Weights(NamedTuple):
     milli: Table
     may_leave: NDArray[np.bool_]
 
-    @classmethod
-    def of(cls, weights: Sequence[int], milli: Sequence[int], may_leave: Sequence[bool]) -> Weights:
-        """Create it from one weight for each holder; their sum is below 2**(2 * LIMB)."""
-        upper = np.array([weight >> LIMB for weight in weights], dtype=np.int64)
-        lower = np.array([weight & ((1 << LIMB) - 1) for weight in weights], dtype=np.int64)
-        return cls(upper, lower, np.array(milli, dtype=np.int64), np.array(may_leave, dtype=np.bool_))
 
+class PoolColumns(NamedTuple):
+    """Candidates in no order. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
 
-_NONE: Table = np.zeros(0, dtype=np.int64)
+    `ranks` has a row for each of them; a smaller one leaves first. Those that `passed` the newcomer are exempt from its
+    cap.
+    """
+
+    rows: Table
+    pieces: Table
+    begin: Table
+    milli: Table
+    cost: Table
+    ranks: Table
+    passed: NDArray[np.bool_]
 
 
 class Candidates(NamedTuple):
@@ -129,10 +118,10 @@ class Candidates(NamedTuple):
     entry `e` is on the node of place `place_of[e]`. `capped` are the milli-GPUs that count towards the cap. `by_row`
     has the candidates in the order of their rows.
 
-    There are four weights: cost first, the same divided among the nodes of each; `capped` first, the same divided.
-    `heavy` has for each the entries of each node, the heaviest first. For each of the two undivided ones there are the
-    candidates with the lightest first (`light`) and with the most weight per milli-GPU first (`dense`), and whether
-    dividing makes a difference (`shared`).
+    There are four weights: by cost first or by `capped` first, each of them whole or divided among the nodes of a
+    candidate. `heavy` has, for each weight, the entries of each node, the heaviest first. The others have two entries,
+    one for each whole weight: `light` is the order of candidates with the lightest first, `dense` that with the most
+    weight per milli-GPU first, and `shared` says whether the divided weight differs from the whole one.
     """
 
     holders: Holders
@@ -151,42 +140,87 @@ class Candidates(NamedTuple):
     dense: Table
     shared: bool
 
-    @classmethod
-    def of(
-        cls, held: Sequence[Allocation], rank: Table, cost: Table, milli: Table, capped: Table, row: Table,
-        nodes: Table, few: bool,
-    ) -> Candidates:  # fmt: skip
-        """Create it from columns of candidates in order, and what they hold. Only what is on these `nodes` counts.
 
-        With `few` the weight by cost is the only one, and no entries are put in order.
-        """
-        count = len(rank)
-        holders = Holders.of(held, np.arange(count), nodes)
-        place_of, entries_of = holders.places(), np.argsort(holders.who, kind="stable")
-        first_of = np.searchsorted(holders.who[entries_of], np.arange(count + 1))
-        lower, low = (cost & 3) << 60, LIMB - 20
-        by_cost = cost >> 2, lower + (milli << 20) + 1  # one number that sorts like cost, milli, 1
-        by_milli = (capped << (100 - LIMB)) + (cost >> low), ((cost & ((1 << low) - 1)) << 20) + 1  # capped, cost, 1
-        weights, light, dense, heavy = [], [], [], []
-        spread, size = np.maximum(np.diff(first_of), 1), np.maximum(milli, 1)
-        for upper, lower in (by_cost,) if few else (by_cost, by_milli):
-            light.append(np.lexsort((lower, upper)))
-            if few:
-                weights.append((upper, lower))
-                break
-            per_upper, per_lower, _ = divided(upper, lower, size)
-            order = light[-1][::-1]
-            dense.append(order[np.lexsort((-per_lower[order], -per_upper[order]))])
-            for own in ((upper, lower), divided(upper, lower, spread)[:2]):
-                at = np.empty(count, dtype=np.int64)
-                at[np.lexsort(own[::-1])] = np.arange(count)
-                heavy.append(np.lexsort((-at[holders.who], place_of)))
-                weights.append(own)
-        return cls(
-            holders, place_of, first_of, entries_of, rank, cost, milli, capped, np.argsort(row, kind="stable"),
-            np.array([upper for upper, _ in weights]), np.array([lower for _, lower in weights]),
-            np.array(heavy or [_NONE]), np.array(light), np.array(dense or [_NONE]), bool((spread > 1).any()),
-        )  # fmt: skip
+@compiled
+def in_columns(
+    pieces: Table, begin: Table, rank: Table, cost: Table, milli: Table, capped: Table, row: Table, nodes: Table,
+    few: bool,
+) -> Candidates:  # fmt: skip
+    """Return candidates from their columns, in order. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
+
+    Only what is on these `nodes` counts. With `few` the weight by cost is the only one, and no entries are put in
+    order.
+    """
+    count, kinds, weights = rank.shape[0], 1 if few else 2, 1 if few else 4
+    first, who, start, end, grouped, widest = group_by_node(pieces, begin, np.arange(count), nodes)
+    entries, first_of = who.shape[0], np.zeros(count + 1, dtype=np.int64)
+    place_of, entries_of = np.empty(entries, dtype=np.int64), np.empty(entries, dtype=np.int64)
+    for place in range(nodes.shape[0]):
+        place_of[first[place] : first[place + 1]] = place
+    for entry in range(entries):
+        first_of[who[entry] + 1] += 1
+    for i in range(count):
+        first_of[i + 1] += first_of[i]
+    used = first_of.copy()
+    for entry in range(entries):
+        entries_of[used[who[entry]]] = entry
+        used[who[entry]] += 1
+    spread = np.maximum(first_of[1:] - first_of[:-1], 1)
+    upper, lower = np.empty((weights, count), dtype=np.int64), np.empty((weights, count), dtype=np.int64)
+    light = np.empty((kinds, count), dtype=np.int64)
+    dense = np.empty((kinds, 0 if few else count), dtype=np.int64)
+    heavy = np.empty((weights, 0 if few else entries), dtype=np.int64)
+    low, at = LIMB - 20, np.empty(count, dtype=np.int64)
+    keys, of_entry = np.empty((2, count), dtype=np.int64), np.empty((2, entries), dtype=np.int64)
+    for kind in range(kinds):
+        own = 2 * kind
+        for i in range(count):
+            if kind == 0:  # one number that sorts like cost, milli, 1
+                upper[own, i], lower[own, i] = cost[i] >> 2, ((cost[i] & 3) << 60) + (milli[i] << 20) + 1
+            else:  # capped, cost, 1
+                upper[own, i] = (capped[i] << (100 - LIMB)) + (cost[i] >> low)
+                lower[own, i] = ((cost[i] & ((1 << low) - 1)) << 20) + 1
+            keys[0, i], keys[1, i] = lower[own, i], upper[own, i]
+        order = sort_by(keys)
+        for k in range(count):
+            light[kind, k] = order[k]
+        if few:
+            break
+        for k in range(count):
+            i = order[count - 1 - k]
+            per_upper, per_lower, _ = divided(upper[own, i], lower[own, i], max(milli[i], 1))
+            keys[0, k], keys[1, k] = -per_lower, -per_upper
+        by_size = sort_by(keys)
+        for k in range(count):
+            dense[kind, k] = order[count - 1 - by_size[k]]
+        for i in range(count):
+            part = divided(upper[own, i], lower[own, i], spread[i])
+            upper[own + 1, i], lower[own + 1, i] = part[0], part[1]
+        for weight in range(own, own + 2):
+            for i in range(count):
+                keys[0, i], keys[1, i] = lower[weight, i], upper[weight, i]
+            by_weight = sort_by(keys)
+            for k in range(count):
+                at[by_weight[k]] = k
+            for entry in range(entries):
+                of_entry[0, entry], of_entry[1, entry] = -at[who[entry]], place_of[entry]
+            heaviest = sort_by(of_entry)
+            for k in range(entries):
+                heavy[weight, k] = heaviest[k]
+    holders = Holders(nodes, first, who, start, end, grouped, widest)
+    return Candidates(
+        holders, place_of, first_of, entries_of, rank, cost, milli, capped, np.argsort(row, kind="mergesort"), upper,
+        lower, heavy, light, dense, bool(spread.max() > 1 if count > 0 else False),
+    )  # fmt: skip
+
+
+@compiled
+def sort_by(keys: Table) -> Table:
+    """Return the places that sort columns of numbers by their last row, then by the one before, and so on."""
+    order = np.arange(keys.shape[1])
+    for k in range(keys.shape[0]):
+        order = order[np.argsort(keys[k][order], kind="mergesort")]
+    return order
 
 
 @inlined

@@ -73,14 +73,17 @@ def check(state: StateData) -> None:
     _say(state.prices.keys() <= state.live.keys(), "only live jobs have a price")
     _say(state.elastic.keys() == {row for row in state.live if state.shape_of(row).ceiling},
          "the progress of elastic gangs is known while they live")  # fmt: skip
-    _say(len(state.rows) == len(state.ids), "a job has one row")
+    named = list(map(state.ids.__getitem__, state.rows.values())) == [*state.rows]
+    _say(named and state.live.keys() <= {*state.rows.values()}, "a live job is known by its name, and has one row")
     _check_rows(state)
     _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
     booked = [one for one in state.bookings.values() if one.end > state.now]
     _say(not any(overlap(one, two) for one, two in combinations(booked, 2)), "no GPU is booked twice at a time")
     state.health.check(state.table, state.nodes, state.live.keys(), state.pending.keys())
-    queues = state.jobs[:, c.J_QUEUE].tolist()
-    held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
+    held = {
+        row: (state.jobs.item(row, c.J_QUEUE), state.shape_of(row), allocation)
+        for row, allocation in state.running.items()
+    }
     state.quota_usage.check(held)
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.model.decision import Grow, Hold, Plan, Reason, Reserve, Shrink, Start
+from kant.model.decision import Decision, Grow, Plan, Reserve, Shrink, Start
 from kant.model.errors import InputError
 from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
@@ -115,11 +115,13 @@ class Journal:
             self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
             self._cycled = -1
 
-    def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[Reason]) -> None:
+    def decided(
+        self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, others: Iterator[Decision]
+    ) -> None:
         """Record the decisions of cycles in a run that writes no journal: the jobs, and their numbers of pieces.
 
         `when` has the time of each decision, the number of its cycle, when that asks for another one, and the start and
-        end of a reservation (0 and 0: the job starts). A job without pieces waits on; `lacks` yields the reasons in
+        end of a reservation (0 and 0: the job starts). `others` yields the decisions about jobs without pieces, in
         order. Small batches of plans spare the garbage collector.
         """
         assert self.sink is None
@@ -135,7 +137,7 @@ class Journal:
                     plans.append(Plan(now, [], review))
                     last = cycle
                 if count == 0:
-                    plans[-1].decisions.append(Hold(job, next(lacks)))
+                    plans[-1].decisions.append(next(others))
                     continue
                 held = rows[at : at + count]
                 if count > 1 and any(groups[at : at + count]):

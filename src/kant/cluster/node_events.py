@@ -46,7 +46,10 @@ def node_set_changed(state: StateData, event: ev.NodeSetChanged) -> None:
     name = event.node_set
     if not name:
         raise StateError("a node set has no name")
-    added, removed = ([node_of(state, node) for node in nodes] for nodes in (event.added, event.removed))
+    try:
+        added, removed = (list(map(state.node_index.__getitem__, nodes)) for nodes in (event.added, event.removed))
+    except KeyError as missing:
+        raise StateError(f"there is no node {missing.args[0]!r}") from None
     if not set(added).isdisjoint(removed):
         raise StateError(f"node set {name!r} gains and loses the same node")
     ask_again(state, change_node_set(state, name, added, removed, event.time), event.time)

@@ -105,16 +105,12 @@ class NodeSets:
 
     def change(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
         """Add nodes to a set, or remove them. Returns the nodes for which this is a change."""
-        bits, changed = self.bits(name), list[int]()
-        in_pool = self._in_pool[name]
-        for node in nodes:
-            word, bit = divmod(node, NODES_IN_WORD)
-            if bool(int(bits[word]) >> bit & 1) == inside:
-                continue
-            bits[word] ^= 1 << bit
-            changed.append(node)
-            pool = self.pool_of[node]
-            in_pool[pool] = in_pool.get(pool, 0) + (1 if inside else -1)
+        bits, in_pool, rows = self.bits(name), self._in_pool[name], np.array([*dict.fromkeys(nodes)], dtype=np.int64)
+        rows = rows[(bits[rows // NODES_IN_WORD] >> rows % NODES_IN_WORD & 1) != inside]
+        np.bitwise_xor.at(bits, rows // NODES_IN_WORD, 1 << rows % NODES_IN_WORD)
+        changed: list[int] = rows.tolist()
+        for pool, count in Counter(map(self.pool_of.__getitem__, changed)).items():
+            in_pool[pool] = in_pool.get(pool, 0) + (count if inside else -count)
             if not in_pool[pool]:
                 del in_pool[pool]
         self.version += bool(changed)

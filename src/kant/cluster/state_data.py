@@ -47,6 +47,7 @@ class Follower(Protocol):
 class StateData:
     """The nodes, the jobs and their allocations.
 
+    `rows` has the row of each job by its name; of those that have left, a run in compiled instants forgets some.
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `reserved` has the reservations of waiting jobs; `bookings` those that users have booked, by name (the last few may
     have ended), and no two of these have a GPU at the same time. `burst_replicas` has the live replicas of each base
@@ -125,13 +126,15 @@ class StateData:
         self.arrivals = 0  # the rank that the next job to arrive gets
 
     def lay_out_pieces(self, more: int) -> int:
-        """Rebuild the table of held pieces, with room for as many again and `more`; return the first free row."""
+        """Write the held pieces anew, with room for as many again and `more`; return the first free row."""
         held = list(self.running.values())
         counts = np.fromiter(map(len, held), np.int64, len(held))
         ends, rows = np.cumsum(counts), list(self.running)
         self.pieces_used = used = int(counts.sum())
-        self.pieces = np.zeros((2 * (used + more) + 256, WIDTH), dtype=np.int64)
-        self.pieces[:used] = np.concatenate([self.pieces[:0], *held])
+        held_now, room = np.concatenate([self.pieces[:0], *held]), 2 * (used + more) + 256
+        if room > len(self.pieces):
+            self.pieces = np.zeros((room, WIDTH), dtype=np.int64)
+        self.pieces[:used] = held_now
         self.jobs[rows, c.J_PIECE], self.jobs[rows, c.J_PIECES] = ends - counts, counts
         return used
 

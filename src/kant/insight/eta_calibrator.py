@@ -6,19 +6,14 @@ kept forecast starts, its actual wait over its forecast P50, and over its P90, a
 forecast waits times quantiles of these.
 
 This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). Jobs
-of one queue are far from exchangeable. So the level of the P50, over jobs of similar size that were about as far ahead,
-follows the answers' own misses (Gibbs and Candès, Adaptive Conformal Inference, NeurIPS 2021), as in
-`cluster/history.py`. A miss counts as soon as the answered time has passed, not when the job finally starts; otherwise
-the longest waits would be learned last.
-
-The P90 fails for whole jams: what waits at one time starts early or late together. So jams are what is exchangeable,
-here quarters of a day: in each class of horizons all jams weigh the same, however many ratios they have (the pooling of
-distributions in Dunn, Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA
-2023).
+of one queue are far from exchangeable: what waits at one time starts early or late together. So in each class of
+horizons all quarters of a day weigh the same, however many ratios they have (the pooling of distributions in Dunn,
+Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA 2023). The quarters of
+one jam resemble each other, too: with fewer than FEW_QUARTERS of them, or all of fewer than FEW_JAMS jams, the answer
+is that of the futures, and says so.
 
 The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
-microseconds, ratios thousandths, levels millionths, all integers. `benchmarks/studies/coverage.py` measures how often
-the answers hold.
+microseconds, ratios thousandths, all integers. `benchmarks/studies/coverage.py` measures how often the answers hold.
 """
 
 from __future__ import annotations
@@ -29,25 +24,20 @@ from heapq import heappop, heappush
 from itertools import accumulate
 
 from kant.cluster.columns import J_STARTED, J_STATUS
-from kant.cluster.history import Window
 from kant.cluster.state import ClusterState
 from kant.insight.calibration import (
-    ANY,
     FAR,
     Calibration,
     CalibrationState,
-    CellState,
     Correction,
+    HorizonState,
     OpenAnswer,
+    Quarter,
     ahead_of,
-    cell,
     horizon,
-    nearest,
-    reach,
-    size_of,
 )
 from kant.insight.expected_start import StartForecast, WaitingJob
-from kant.insight.track_record import FEW_JAMS
+from kant.insight.track_record import FEW_JAMS, FEW_QUARTERS
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER, HOUR
 
@@ -57,58 +47,14 @@ EVERY = HOUR
 SAMPLE = 16
 """Maximum number of jobs kept per forecast among those with earlier answers, and again among new ones."""
 
-WINDOW = 128
-"""Number of latest ratios kept per cell."""
-
-FEW = 20
-"""A cell with fewer ratios is not used: the nearest with enough is, or else the uncorrected forecast."""
-
-JAM = 6 * HOUR
-"""Answers of one such stretch of time count as one."""
+QUARTER = 6 * HOUR
+"""The answers of such a stretch of time count as one."""
 
 MOST = 64
-"""The number of the latest jams that are kept for a class of horizons, and of the first ratios of one jam."""
+"""The number of the latest quarters that are kept for a class of horizons, and of the first ratios of one quarter."""
 
-STEP = 10
-"""Step size of a level: STEP x q millionths up after a miss at q permille, STEP x (1000 - q) down after a hit."""
-
-HIGHEST_LEVEL = 1_500_000
-STATED = (500, 900)
 _ONE = 1_000_000
 _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
-
-
-class _Cell:
-    """The ratios of the P50 of answers that look about equally far ahead, about jobs of similar size; and the level."""
-
-    __slots__ = ("held", "held_p50", "judged", "level", "ratios")
-
-    def __init__(self) -> None:
-        self.ratios = Window(WINDOW)
-        self.level = 1000 * STATED[0]
-        self.judged = self.held = self.held_p50 = 0
-
-    def is_usable(self) -> bool:
-        return len(self.ratios.ordered) >= FEW
-
-    def correction(self) -> Correction:
-        ordered = self.ratios.ordered
-        rank = -(-self.level * (len(ordered) + 1) // _ONE)
-        ratio = ordered[min(max(rank, 1), len(ordered)) - 1]
-        return Correction(ratio, self.judged, self.held, self.held_p50)
-
-    def state(self) -> CellState:
-        latest = self.ratios.latest[self.ratios.at :] + self.ratios.latest[: self.ratios.at]
-        return CellState(latest, self.level, self.judged, self.held, self.held_p50)
-
-    def judge(self, which: int, kept: bool, kept_p50: bool) -> None:
-        if which == 0:
-            step = STEP * (STATED[0] - 1000 if kept else STATED[0])
-            self.level = min(max(self.level + step, 0), HIGHEST_LEVEL)
-        else:
-            self.judged += 1
-            self.held += kept
-            self.held_p50 += kept_p50
 
 
 class EtaCalibrator:
@@ -122,19 +68,17 @@ class EtaCalibrator:
         self.every = every
         self.learned = 0  # changes whenever something is learned or kept
         self._asked = 0
-        self._cells: dict[int, _Cell] = {}
-        self._jams: dict[int, dict[int, list[int]]] = {}  # sorted ratios of the P90, by class of horizons
+        self._horizons: dict[int, HorizonState] = {}
         self._open: dict[int, list[OpenAnswer]] = {}  # by row, while it waits
-        self._due: list[tuple[int, int, int, OpenAnswer]] = []  # heap: answered start, number, probability, answer
-        self._number = 0
+        self._due: list[tuple[int, int, OpenAnswer]] = []  # heap: answered P90, number, answer
+        self._number = self._jam = 0
         self._seen = state.job_changes.end
         self._next = state.now
 
     def observe(self, now: int) -> None:
         """Judge the answers that can be judged at `now`."""
         while self._due and self._due[0][0] < now:
-            _, _, which, asked = heappop(self._due)
-            self._judge(asked, which, FOREVER)
+            self._judge(heappop(self._due)[2], FOREVER)
         moved = self.state.job_changes.since(self._seen)
         self._seen = self.state.job_changes.end
         for row in moved:
@@ -146,18 +90,17 @@ class EtaCalibrator:
         return now >= self._next and bool(self.state.pending)
 
     def calibration(self) -> Calibration:
-        """Return the corrections of the cells, and the ratios of the P90, that have enough to go by."""
-        corrections = {at: own.correction() for at, own in sorted(self._cells.items()) if own.is_usable()}
-        ratios = {far: _of_jams(far, jams) for far, jams in sorted(self._jams.items()) if len(jams) >= FEW_JAMS}
-        return Calibration(corrections, ratios)
+        """Return the corrections of all classes of horizons of which something is known."""
+        return Calibration({far: _correction(far, own) for far, own in sorted(self._horizons.items())})
 
     @property
     def is_blank(self) -> bool:
         """Whether nothing has been learned yet."""
-        return not self._cells
+        return not self._horizons
 
     def keep(self, forecast: StartForecast) -> StartForecast:
         """Return the forecast, corrected. For some of its jobs it is kept, to learn from when they start."""
+        self._jam += not self._open
         calibration = self.calibration()
         new, old = list[str](), list[str]()
         for name in forecast.jobs:
@@ -178,12 +121,9 @@ class EtaCalibrator:
         if start.p50 is None:
             return
         ahead = ahead_of(now, start.p50), -1 if start.p90 is None else ahead_of(now, start.p90)
-        used = nearest(calibration.corrections, now, start, job.gpus)
-        better = calibration.correct(now, start, job.gpus)
-        starts = () if used is None or better.p50 is None or better.p90 is None else (better.p50, better.p90)
-        own = cell(reach(start.p50 - now), size_of(job.gpus))
-        asked = OpenAnswer(now, ahead, starts, -1 if used is None else used, own)
-        self._open_again(row, asked)
+        told = calibration.correct(now, start)
+        starts = () if told.p50 is None or told.p90 is None else (told.p50, told.p90)
+        self._open_again(row, OpenAnswer(now, self._jam, ahead, starts))
 
     def _open_again(self, row: int, asked: OpenAnswer) -> None:
         """Keep an answer until it can be judged; judge it now if the job has left the queue."""
@@ -192,18 +132,17 @@ class EtaCalibrator:
             self._left(row, [asked], int(self.state.jobs[row, J_STARTED]))
             return
         self._open.setdefault(row, []).append(asked)
-        for which, promised in enumerate(asked.starts):
+        if asked.starts:
             self._number += 1
-            heappush(self._due, (promised, self._number, which, asked))
+            heappush(self._due, (asked.starts[1], self._number, asked))
 
     # --- from one state to the next --------------------------------------------------------------------------
 
     def remember(self) -> CalibrationState:
         """Return all that was learned, for `recall`."""
-        cells = {at: own.state() for at, own in sorted(self._cells.items())}
         asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
-        jams = {far: {jam: list(ratios) for jam, ratios in own.items()} for far, own in sorted(self._jams.items())}
-        return CalibrationState(cells, jams, asked, self._asked, self._next)
+        horizons = {far: _moved(own, 0) for far, own in sorted(self._horizons.items())}
+        return CalibrationState(horizons, asked, self._asked, self._next, self._jam)
 
     def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
         """Continue from what an earlier calibrator has learned.
@@ -212,21 +151,13 @@ class EtaCalibrator:
         names are equal); its answers about other jobs are dropped.
         """
         rows = self.state.rows if rows is None else rows
-        self._asked, self._next = memory.asked, memory.next - later
-        for at, known in memory.cells.items():
-            own = self._cells[at] = _Cell()
-            for ratio in known.ratios:
-                own.ratios.add(ratio)
-            own.level, own.judged, own.held, own.held_p50 = known.level, known.judged, known.held, known.held_p50
-        self._jams = {
-            far: {jam - later // JAM: list(ratios) for jam, ratios in jams.items()} for far, jams in memory.jams.items()
-        }
+        self._asked, self._next, self._jam = memory.asked, memory.next - later, memory.jam
+        self._horizons = {far: _moved(own, later) for far, own in memory.horizons.items()}
         for job, opened in memory.open.items():
             row = rows.get(job)
             for answer in opened if row is not None else ():
                 starts = tuple(start - later for start in answer.starts)
-                again = OpenAnswer(answer.at - later, answer.ahead, starts, answer.cell, answer.own, answer.judged)
-                self._open_again(row, again)  # type: ignore[arg-type]
+                self._open_again(row, OpenAnswer(answer.at - later, answer.jam, answer.ahead, starts, answer.judged))  # type: ignore[arg-type]
         self._seen = self.state.job_changes.end
         self.learned += 1
 
@@ -237,40 +168,57 @@ class EtaCalibrator:
         started = int(self.state.jobs[row, J_STATUS]) in _STARTED
         for asked in opened:
             if not started or when < asked.at:
-                asked.judged = (1 << len(STATED)) - 1  # the job was withdrawn before it started
+                asked.judged = True  # the job was withdrawn before it started
                 continue
-            for at in (asked.own, asked.own - asked.own % (ANY + 1) + ANY):
-                self._cells.setdefault(at, _Cell()).ratios.add((when - asked.at) * 1000 // asked.ahead[0])
-            if asked.ahead[1] > 0:
-                self._learn(horizon(asked.ahead[0]), asked.at // JAM, (when - asked.at) * 1000 // asked.ahead[1])
+            for which, ahead in enumerate(asked.ahead):
+                if ahead > 0:
+                    self._learn(asked, which, (when - asked.at) * 1000 // ahead)
             self.learned += 1
-            for which in range(len(asked.starts)):
-                self._judge(asked, which, when)
+            self._judge(asked, when)
 
-    def _learn(self, far: int, jam: int, ratio: int) -> None:
-        """Note a ratio of the P90."""
-        jams = self._jams.setdefault(far, {})
-        own = jams.setdefault(jam, [])
-        if len(own) < MOST:
-            insort(own, ratio)
-        if len(jams) > MOST:
-            del jams[min(jams)]
+    def _learn(self, asked: OpenAnswer, which: int, ratio: int) -> None:
+        """Note a ratio of the P50 (`which` 0) or of the P90 (1)."""
+        quarters = self._horizons.setdefault(horizon(asked.ahead[0]), HorizonState()).quarters
+        own = quarters.setdefault(asked.at // QUARTER, Quarter(asked.jam))
+        ratios = (own.p50, own.p90)[which]
+        if len(ratios) < MOST:
+            insort(ratios, ratio)
+        if len(quarters) > MOST:
+            del quarters[min(quarters)]
 
-    def _judge(self, asked: OpenAnswer, which: int, when: int) -> None:
-        """Judge one of the starts of an answer about a job that starts at `when`, or after all of them (FOREVER)."""
-        if asked.cell in self._cells and not asked.judged >> which & 1:
-            asked.judged |= 1 << which
+    def _judge(self, asked: OpenAnswer, when: int) -> None:
+        """Judge an answer about a job that starts at `when`, or after its P90 (FOREVER)."""
+        if not asked.judged and asked.starts:
+            asked.judged = True
             self.learned += 1
-            self._cells[asked.cell].judge(which, when <= asked.starts[which], when <= asked.starts[0])
+            own = self._horizons.setdefault(horizon(asked.ahead[0]), HorizonState())
+            own.judged += 1
+            own.held += when <= asked.starts[1]
+            own.held_p50 += when <= asked.starts[0]
 
 
-def _of_jams(far: int, jams: Mapping[int, list[int]]) -> int:
-    """Return the ratio (permille) of the P90 in a class of horizons: nine tenths of its jams and one more lie below."""
-    weighed = sorted((ratio, _ONE // len(ratios)) for ratios in jams.values() for ratio in ratios)
+def _correction(far: int, own: HorizonState) -> Correction:
+    quarters = [one for one in own.quarters.values() if one.p90]
+    known = len(quarters) >= FEW_QUARTERS and len({one.jam for one in quarters}) >= FEW_JAMS
+    p50 = _least([one.p50 for one in quarters], 500 * len(quarters)) if known else 1000
+    p90 = _least([one.p90 for one in quarters], 900 * (len(quarters) + 1)) if known else 1000
+    return Correction(p50, p90 if far >= FAR else max(p90, 1000), own.judged, own.held, own.held_p50, known)
+
+
+def _least(quarters: list[list[int]], enough: int) -> int:
+    """Return the least ratio below which quarters of `enough` thousandths lie, each with the share of its ratios."""
+    weighed = sorted((ratio, _ONE // len(ratios)) for ratios in quarters for ratio in ratios)
     below = accumulate(weight for _, weight in weighed)
-    enough = 1000 * STATED[1] * (len(jams) + 1) - len(weighed)  # weights are rounded down
-    found = next((ratio for (ratio, _), sum_ in zip(weighed, below, strict=True) if sum_ >= enough), weighed[-1][0])
-    return found if far >= FAR else max(found, 1000)
+    least = 1000 * enough - len(weighed)  # weights are rounded down
+    return next((ratio for (ratio, _), sum_ in zip(weighed, below, strict=True) if sum_ >= least), weighed[-1][0])
+
+
+def _moved(own: HorizonState, later: int) -> HorizonState:
+    """Return a copy on a clock that began `later` microseconds after."""
+    quarters = {
+        at - later // QUARTER: Quarter(one.jam, list(one.p50), list(one.p90)) for at, one in own.quarters.items()
+    }
+    return HorizonState(quarters, own.judged, own.held, own.held_p50)
 
 
 def _spread(names: list[str], turn: int) -> list[str]:

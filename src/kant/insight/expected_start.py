@@ -34,11 +34,10 @@ class Basis(Struct, frozen=True):
 
 
 class TrackRecord(Struct, frozen=True):
-    """Of `answers` earlier answers about similar jobs that looked about as far ahead, `kept` held.
+    """Of `answers` earlier answers that looked about as far ahead, `kept` held.
 
-    An answer holds where the job started by its P90; `kept_p50` of them also by their P50. Where too few looked as far
-    ahead, those of the nearest horizon count. `calibrated`: so many jams are known that the P90 is corrected by them;
-    else it is what the futures say.
+    An answer holds where the job started by its P90; `kept_p50` of them also by their P50. `calibrated`: so many jams
+    are known that P50 and P90 are corrected by them; else they are what the futures say.
     """
 
     answers: int
@@ -53,8 +52,7 @@ class TrackRecord(Struct, frozen=True):
 class ExpectedStart(Struct, frozen=True):
     """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: not known).
 
-    `basis` is what the median rests on. `earlier` is the track record of similar answers; None where too few are known
-    and the times are the uncorrected forecast.
+    `basis` is what the median rests on. `earlier` is the track record of similar answers; None where none is known.
     """
 
     p50: int | None = None

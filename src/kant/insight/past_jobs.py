@@ -1,9 +1,13 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
 A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
-of it as other jobs of its kind did, and where none are known all of it, or any share where it is only a limit; a job
-without one runs as long as others of its kind (`cluster/history.py` defines kinds), or as any other job where none are
-known. Arrivals repeat those of an earlier day.
+of it as other jobs of its kind with about as long an estimate did, and where none are known all of it, or any share
+where it is only a limit; a job without one runs as long as others of its kind (`cluster/history.py` defines kinds), or
+as any other job where none are known. Arrivals repeat those of an earlier day.
+
+Shares depend on the estimate: the longest estimates are mostly of jobs that end early, for few run so long, and the
+shortest of jobs that use all of it. So shares are kept by octave of the estimate, and where an octave knows too few of
+a kind, jobs of any kind in the nearest octave stand for it.
 """
 
 from __future__ import annotations
@@ -50,9 +54,11 @@ class PastJobs:
     """A fold over the instants of a run: equal events give equal answers. It can move from one state to the next."""
 
     def __init__(self) -> None:
-        self._spans, self._shares = RunTimes(), RunTimes()  # with the same kinds
+        self._spans = RunTimes()
         self._any = self._spans.kind(-1, -1, "", 0)  # the kind of all jobs
-        assert self._any == self._shares.kind(-1, -1, "", 0)
+        self._shares = RunTimes()  # its parts are octaves of the estimate; 0: of any estimate
+        self._octaves: dict[int, int] = {}  # by octave: the kind of all jobs in it, in `_shares`
+        self._alike: dict[tuple[int, int], tuple[int, ...]] = {}  # by kind and octave: what `_share_kinds` returns
         self._queues: dict[str, int] = {}
         self._users: dict[str, int] = {}
         self._like: dict[int, tuple[str, str, str, int]] = {}  # by kind: a job of it
@@ -113,7 +119,13 @@ class PastJobs:
         self._spans.finished(kind, ran)
         self._spans.finished(self._any, ran)
         if said > 0:
-            self._shares.finished(kind, ran * WHOLE // said)
+            octave = said.bit_length()
+            if octave not in self._octaves:
+                self._octaves[octave] = self._shares.kind(-1, -1, "", 0, octave)
+                self._alike.clear()
+            for part in (0, octave):
+                self._shares.finished(self._share_kind(kind, part), ran * WHOLE // said)
+            self._shares.finished(self._octaves[octave], ran * WHOLE // said)
 
     def _kind(self, job: Job) -> tuple[int, int]:
         return self._kind_of(job.queue, job.user, job.name, job.gpu_milli), job.estimate
@@ -122,9 +134,12 @@ class PastJobs:
         queue = self._queues.setdefault(queue_name, len(self._queues))
         user = self._users.setdefault(user_name, len(self._users)) if user_name else -1
         kind = self._spans.kind(queue, user, name, gpu_milli)
-        assert kind == self._shares.kind(queue, user, name, gpu_milli)
         self._like.setdefault(kind, (queue_name, user_name, name, gpu_milli))
         return kind
+
+    def _share_kind(self, kind: int, octave: int) -> int:
+        queue, user, name, gpu_milli = self._like[kind]
+        return self._shares.kind(self._queues[queue], self._users[user] if user else -1, name, gpu_milli, octave)
 
     def kind_of(self, job: Job) -> int:
         """Return the number of a job's kind."""
@@ -157,8 +172,12 @@ class PastJobs:
 
     def _left(self, kind: int, said: int, elapsed: int, permille: int, limit: int) -> int:
         if said > 0:
-            if self._shares.drawn(kind, -1, permille) >= 0:
-                return max(_left(self._shares, kind, elapsed * WHOLE // said, permille) * said // WHOLE, 1)
+            kinds = self._share_kinds(kind, said.bit_length())
+            if self._shares.drawn(kinds[-1], -1, permille) >= 0:
+                used = elapsed * WHOLE // said
+                totals = (self._shares.drawn(each, used or -1, permille) for each in kinds)
+                left = next((total - used for total in totals if total >= 0), _outliving(used, permille))
+                return max(left * said // WHOLE, 1)
             if said == limit and elapsed < limit:
                 return max(_of_limit(elapsed * 1000 // limit, permille) * limit // 1000 - elapsed, 1)
             while said <= elapsed:
@@ -168,7 +187,18 @@ class PastJobs:
             kind = self._any
         if self._spans.drawn(kind, -1, permille) < 0:
             return FOREVER
-        return max(_left(self._spans, kind, elapsed, permille), 1)
+        total = self._spans.drawn(kind, elapsed or -1, permille)
+        return max(total - elapsed if total >= 0 else _outliving(elapsed, permille), 1)
+
+    def _share_kinds(self, kind: int, octave: int) -> tuple[int, ...]:
+        """Return whose shares a job of a kind with such an estimate may use, the likest first; the last is the kind's
+        with any estimate."""
+        found = self._alike.get((kind, octave))
+        if found is None:
+            near = sorted(self._octaves, key=lambda other: (abs(other - octave), other))
+            kinds = self._share_kind(kind, octave), *map(self._octaves.__getitem__, near), self._share_kind(kind, 0)
+            found = self._alike[kind, octave] = kinds
+        return found
 
     def days(self, now: int) -> int:
         """Return the number of whole days before `now` with known arrivals, at most MOST_DAYS."""
@@ -207,7 +237,6 @@ def _of_limit(elapsed: int, permille: int) -> int:
     return min((below + permille * (1000 - below) // 1000) * 1000 // (1000 - AT_LIMIT), 1000)
 
 
-def _left(known: RunTimes, kind: int, elapsed: int, permille: int) -> int:
-    """Return how long a job of a known kind still runs; one that outlives all others has a Pareto law of index 2."""
-    total = known.drawn(kind, elapsed if elapsed else -1, permille)
-    return total - elapsed if total >= 0 else elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000
+def _outliving(elapsed: int, permille: int) -> int:
+    """Return how much longer a job runs that has outlived all others: their law is taken as a Pareto law of index 2."""
+    return elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000

@@ -1,23 +1,27 @@
-"""Answers about a state, as objects for `--json` and for the API: when jobs start, what queues use, what runs."""
+"""Answers about a state, as objects for `--json` and for the API: when jobs start, what queues use, what runs.
+
+A leader loads this module with the first question.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.budgets import ALL_USERS
-from kant.cluster.columns import J_MILLI, J_QUEUE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, WaitOrPlace, basis_sentence, is_final
-from kant.live.sentences import with_public_ids
+from kant.live.sentences import public_id, with_public_ids
 from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.units import FOREVER, GPU, HOUR
+from kant.optimize.answers import Optimality, Startable
 
 
 def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
@@ -155,7 +159,6 @@ def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
 
 def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
     """Return GPUs in service, allocated and on wholly idle nodes, with GAR and GFR, for each pool that has GPUs."""
-
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
     whole = np.bincount(table[idle, c.POOL], table[idle, c.GPUS], len(state.pools)).astype(int).tolist()
@@ -203,14 +206,59 @@ def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
 def job_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
     """Return the running jobs, the largest first."""
     names = list(state.queues)
-    largest = sorted(state.running, key=lambda row: (-int(state.jobs[row, J_MILLI]), state.ids[row]))
+    largest = sorted(state.running, key=lambda row: (-int(state.jobs[row, c.J_MILLI]), state.ids[row]))
     return [
         {
             "job": state.ids[row],
-            "queue": names[int(state.jobs[row, J_QUEUE])],
-            "gpus": int(state.jobs[row, J_MILLI]) / GPU,
+            "queue": names[int(state.jobs[row, c.J_QUEUE])],
+            "gpus": int(state.jobs[row, c.J_MILLI]) / GPU,
             "nodes": len(set(state.running[row][:, NODE].tolist())),
-            "running_us": now - int(state.jobs[row, J_STARTED]),
+            "running_us": now - int(state.jobs[row, c.J_STARTED]),
         }
         for row in largest
     ]
+
+
+def status_json(state: ClusterState, now: int, zero: int = 0) -> dict[str, Any]:
+    """Return the cluster's pools and the numbers of running and waiting jobs, as one object."""
+    return {
+        "time_us": now,
+        "zero_us": zero,
+        "running": len(state.running),
+        "waiting": len(state.pending),
+        "waiting_gpus": state.waiting_milli / GPU,
+        "pools": pool_rows(state),
+    }
+
+
+def optimality_json(found: Optimality) -> dict[str, Any]:
+    """Return a look for `--json`, with public job ids."""
+    return {
+        "as_of_us": found.time,
+        "waiting": found.waiting,
+        "waiting_gpus": found.waiting_milli / GPU,
+        "held_back": found.held_back,
+        "startable": {"in_place": _startable(found.in_place), "with_moves": _startable(found.with_moves)},
+        "gangs": [msgspec.to_builtins(gang) for gang in found.gangs],
+        "stranded_gpus": found.stranded_milli / GPU,
+        "stranded": [
+            {
+                "queue": one.queue,
+                "gpus": one.gpu_milli / GPU,
+                "jobs": [{"job": public_id(job), "gpus": milli / GPU} for job, milli in one.jobs],
+            }
+            for one in found.stranded
+        ],
+        "left_out": found.left_out,
+        "limit_s": found.limit_s,
+    }
+
+
+def _startable(found: Startable) -> dict[str, Any]:
+    return {
+        "jobs": [public_id(job) for job in found.jobs],
+        "gpus": found.gpu_milli / GPU,
+        "share": found.share,
+        "moves": [public_id(job) for job in found.moves],
+        "proven": found.proven,
+    }

@@ -29,6 +29,12 @@ def read_journal(path: Path) -> JournalWalk:
     return JournalWalk(read_lines(iter(file), str(path)), path)
 
 
+def has_header(path: Path) -> bool:
+    """Return whether the first line of a journal is whole: of a Kant that was killed as it started it may not be."""
+    with path.open("rb") as file:
+        return file.readline().endswith(b"\n")
+
+
 def end_of(path: Path) -> int:
     """Return the time of the last whole line of a journal; 0 where its last lines do not tell."""
     try:

@@ -8,19 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
-from kant.cluster.state import ClusterState
 from kant.insight.moment import moment_of
-from kant.live.answers import pool_rows
 from kant.live.core import Core
-from kant.live.sentences import public_id
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
-from kant.model.units import GPU
-from kant.optimize.answers import Optimality, Startable
+from kant.optimize.answers import Optimality
 
 EVERY = 60.0
 """Minimum seconds between two looks."""
@@ -89,48 +84,3 @@ class OptimalityLooks:
 def _mark(core: Core) -> tuple[int, int]:
     """Return a mark that changes when what a look sees has changed."""
     return core.state.job_changes.end, core.state.node_version
-
-
-def status_json(state: ClusterState, now: int, zero: int = 0) -> dict[str, Any]:
-    """Return the cluster's pools and the numbers of running and waiting jobs, as one object."""
-    return {
-        "time_us": now,
-        "zero_us": zero,
-        "running": len(state.running),
-        "waiting": len(state.pending),
-        "waiting_gpus": state.waiting_milli / GPU,
-        "pools": pool_rows(state),
-    }
-
-
-def optimality_json(found: Optimality) -> dict[str, Any]:
-    """Return a look for `--json`, with public job ids."""
-    return {
-        "as_of_us": found.time,
-        "waiting": found.waiting,
-        "waiting_gpus": found.waiting_milli / GPU,
-        "held_back": found.held_back,
-        "startable": {"in_place": _startable(found.in_place), "with_moves": _startable(found.with_moves)},
-        "gangs": [msgspec.to_builtins(gang) for gang in found.gangs],
-        "stranded_gpus": found.stranded_milli / GPU,
-        "stranded": [
-            {
-                "queue": one.queue,
-                "gpus": one.gpu_milli / GPU,
-                "jobs": [{"job": public_id(job), "gpus": milli / GPU} for job, milli in one.jobs],
-            }
-            for one in found.stranded
-        ],
-        "left_out": found.left_out,
-        "limit_s": found.limit_s,
-    }
-
-
-def _startable(found: Startable) -> dict[str, Any]:
-    return {
-        "jobs": [public_id(job) for job in found.jobs],
-        "gpus": found.gpu_milli / GPU,
-        "share": found.share,
-        "moves": [public_id(job) for job in found.moves],
-        "proven": found.proven,
-    }

@@ -12,9 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from kant.insight.expected_start import StartForecast, WaitingJob
-from kant.live.answers import budget_rows, budgets_json, expectations, job_rows, pool_rows, queue_rows
 from kant.live.core import Core
-from kant.live.optimality import OptimalityLooks, optimality_json, status_json
+from kant.live.optimality import OptimalityLooks
 from kant.live.record import RunRecord
 from kant.live.sentences import public_id, public_sentence
 from kant.live.solver import Solver, no_solver
@@ -85,11 +84,15 @@ class Questions(ABC):
 
     def queues(self) -> dict[str, Any]:
         """Return the queues, with their quotas and use."""
+        from kant.live.answers import budget_rows, queue_rows
+
         core, _ = self.present()
         return times(core) | {"queues": queue_rows(core.state), "budgets": budget_rows(core.state, core.now)}
 
     def top(self) -> dict[str, Any]:
         """Return what the pools and nodes hold, and the largest running jobs."""
+        from kant.live.answers import job_rows, pool_rows
+
         core, _ = self.present()
         jobs = [row | {"job": public_id(row["job"])} for row in job_rows(core.state, core.now)[:MOST_JOBS]]
         return times(core) | {"pools": pool_rows(core.state), "nodes": self.node_rows(core), "jobs": jobs}
@@ -99,6 +102,8 @@ class Questions(ABC):
 
         Raises InputError where no solver answers.
         """
+        from kant.live.answers import optimality_json, status_json
+
         core, _ = self.present()
         found = status_json(core.state, core.now, core.zero)
         if not optimality:
@@ -107,6 +112,8 @@ class Questions(ABC):
 
     async def eta(self, job: str = "") -> dict[str, Any]:
         """Return when the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""
+        from kant.live.answers import budgets_json
+
         core, _ = self.present()
         waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending] if job else []
         if job and not waiting:
@@ -119,6 +126,8 @@ class Questions(ABC):
 
     def _expecting(self, forecast: StartForecast) -> list[tuple[str, dict[str, Any]]]:
         """Return the rows of a forecast, which are built once."""
+        from kant.live.answers import expectations
+
         if self._rows is None or self._rows[0] is not forecast:
             count_from(self.present()[0].zero)
             rows = expectations(forecast, public_sentence)
@@ -173,6 +182,8 @@ async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str
 
     The job is not submitted. Raises InputError where no forecast can be made.
     """
+    from kant.live.answers import expectations
+
     forecast = await forecast_trial(forecaster, core, job)
     if job.id not in forecast.jobs:
         raise InputError("the job", "one that would wait or start as the cluster and its queues are")

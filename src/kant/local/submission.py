@@ -105,8 +105,15 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
 def check_room(submission: Submission, settings: LocalSettings) -> None:
     """Raise InputError if the empty cluster could not run it, whatever the quotas."""
     cluster, shared = settings.cluster, settings.shared_power
-    if submission.gpus > cluster.gpus:
-        raise InputError("gpus", f"at most {cluster.gpus:,}, as many as there are", submission.gpus)
+    nodes, count = usable(cluster.nodes), submission.nodes
+    gpus, widest = sum(node.gpus for node in nodes), max(node.gpus for node in nodes)
+    if count > len(nodes):
+        raise InputError("nodes", f"at most {len(nodes):,}, as many as there are", count)
+    if submission.gpus > gpus:
+        why = "as many as there are" if gpus == cluster.gpus else "which the power cap lets be in use"
+        raise InputError("gpus", f"at most {gpus:,}, {why}", submission.gpus)
+    if count > 1 and submission.gpus > count * widest:
+        raise InputError("gpus", f"at most {widest:,} on each of {count:,} nodes", submission.gpus)
     if 0 <= shared < submission.gpus * GPU:
         most = f"at most {shared // GPU:,}, which the power cap of all machines lets be in use"
         raise InputError("gpus", most, submission.gpus)

@@ -12,9 +12,10 @@ import numpy as np
 
 from kant.cluster.columns import Table
 from kant.placement.cost.communication import FULL
+from kant.placement.cost.slowdown import SpanRows
 
 
-def jtted(spans: Table, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:
+def jtted(spans: SpanRows, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the metric over started jobs, each with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
     `sizes` has a mask over the jobs for each size class.

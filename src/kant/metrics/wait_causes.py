@@ -12,24 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 
+from kant.cluster import columns as c
 from kant.cluster.budgets import first_of
-from kant.cluster.columns import (
-    CPU,
-    CPU_FREE,
-    FREE,
-    J_PRIORITY,
-    J_QUEUE,
-    J_SHAPE,
-    J_USER,
-    MEMORY,
-    MEMORY_FREE,
-    P_ALLOCATED,
-    P_CAPACITY,
-    P_FREED,
-    POOL,
-    STATUS,
-    Table,
-)
+from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
@@ -98,7 +83,7 @@ class WaitClassifier:
     def waiter(self, row: int, bucket: tuple[int, ...] | None) -> Waiter:
         """Return the properties that determine the cause of one waiting job."""
         state, shape = self.state, self.state.shape_of(row)
-        queue, user, priority = state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
+        queue, user, priority = state.jobs[row, [c.J_QUEUE, c.J_USER, c.J_PRIORITY]].tolist()
         if not self.scheduler.profile.discipline.quotas or state.quota_usage.tree is None:
             return Waiter(row, shape, [shape], -1, user, priority, bucket)
         options = Admission(state).options(row, shape)
@@ -139,7 +124,7 @@ class WaitClassifier:
         head = self.heads.get(waiter.bucket)
         if head is None or not self.scheduler.profile.order.by_priority:
             return Cause.ORDER
-        return Cause.PRIORITY if self.state.jobs[head, J_PRIORITY] > waiter.priority else Cause.ORDER
+        return Cause.PRIORITY if self.state.jobs[head, c.J_PRIORITY] > waiter.priority else Cause.ORDER
 
     def _kept_by_quota(self, waiter: Waiter, lacks: bool) -> Cause | None:
         """Return the cause, where the quotas do not let the job start in any of its shapes.
@@ -181,7 +166,7 @@ class WaitClassifier:
 
     def _is_held(self, waiter: Waiter) -> bool:
         """Return whether a blocked job of higher priority keeps these jobs from passing it."""
-        jobs, columns = self.state.jobs, [J_QUEUE, J_SHAPE, J_PRIORITY]
+        jobs, columns = self.state.jobs, [c.J_QUEUE, c.J_SHAPE, c.J_PRIORITY]
         like = jobs[waiter.row, columns].tolist()
         row = next((row for row in self.state.pending if jobs[row, columns].tolist() == like), None)
         if row is None:
@@ -193,7 +178,7 @@ class WaitClassifier:
         """Return why there is no place, ignoring reservations; None where there is one. A negative result holds until
         something is freed."""
         state, shape = self.state, waiter.shape
-        freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
+        freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), c.P_FREED].sum())
         stamp, kept = waiter.tried
         if kept is None or stamp != freed:
             kept = None
@@ -231,7 +216,7 @@ class HeldByPriority:
                 if not self._held[key]:
                     del self._held[key]
             if row in state.running:
-                priority, pools = int(state.jobs[row, J_PRIORITY]), state.table[:, POOL]
+                priority, pools = int(state.jobs[row, c.J_PRIORITY]), state.table[:, c.POOL]
                 self._of[row] = [
                     ((priority, int(pools[piece[NODE]])), gpu_milli(piece[None])) for piece in state.running[row]
                 ]
@@ -281,20 +266,20 @@ class FreeByPools:
     def _free_gpus(self, shape: Shape) -> int:
         state = self.state
         if state.node_version or shape.ask.node_sets:  # cordoned nodes have capacity that no job can use
-            return int(state.table[self._open_nodes(shape), FREE].sum())
-        return sum(int(state.pools[pool, P_CAPACITY] - state.pools[pool, P_ALLOCATED]) for pool in shape.pools)
+            return int(state.table[self._open_nodes(shape), c.FREE].sum())
+        return sum(int(state.pools[pool, c.P_CAPACITY] - state.pools[pool, c.P_ALLOCATED]) for pool in shape.pools)
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
         """Return CPU and memory; FOREVER where some node does not limit them."""
         table, rows = self.state.table, self._open_nodes(shape)
         free = []
-        for left, limit in ((CPU_FREE, CPU), (MEMORY_FREE, MEMORY)):
+        for left, limit in ((c.CPU_FREE, c.CPU), (c.MEMORY_FREE, c.MEMORY)):
             free.append(FOREVER if (table[rows, limit] >= FOREVER).any() else int(table[rows, left].sum()))
         return free[0], free[1]
 
     def _open_nodes(self, shape: Shape) -> Table:
         if shape.reach not in self._open:
             table = self.state.table
-            rows: Table = self.state.shapes.admitting(shape, table[:, POOL]).nonzero()[0]
-            self._open[shape.reach] = rows[table[rows, STATUS] == NodeStatus.IN_SERVICE]
+            rows: Table = self.state.shapes.admitting(shape, table[:, c.POOL]).nonzero()[0]
+            self._open[shape.reach] = rows[table[rows, c.STATUS] == NodeStatus.IN_SERVICE]
         return self._open[shape.reach]

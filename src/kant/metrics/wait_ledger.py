@@ -12,19 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kant.cluster.columns import (
-    J_BASE,
-    J_PRIORITY,
-    J_QUEUE,
-    J_RETURNS,
-    J_SHAPE,
-    J_SINCE,
-    J_STATUS,
-    J_USER,
-    J_WAITED,
-    Table,
-    longer,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, longer
 from kant.cluster.state import ClusterState
 from kant.metrics.result import Ints, JobTable
 from kant.metrics.wait_causes import Cause, WaitClassifier, Waiter
@@ -121,29 +110,29 @@ class WaitLedger:
                 account.turn_to(cause, now)
 
     def _base_runs(self, row: int) -> bool:
-        return int(self.state.jobs[row, J_BASE]) in self.state.running
+        return int(self.state.jobs[row, c.J_BASE]) in self.state.running
 
     def _enter(self, row: int, now: int) -> None:
         """Add a job that begins to wait: it joins its account now, or once nothing specific to the job blocks it."""
         jobs = self.state.jobs
         until = now
         if self.scheduler.profile.discipline.quotas:
-            if jobs[row, J_BASE] >= 0 and not self._base_runs(row):
+            if jobs[row, c.J_BASE] >= 0 and not self._base_runs(row):
                 self._settle(row, now, Cause.OTHER)
                 self._gated[row] = (now, -1, ())
                 return
-            if jobs[row, J_RETURNS]:
+            if jobs[row, c.J_RETURNS]:
                 back_off = self.scheduler.profile.requeue.back_off(self.state, row)
                 until = max(now, back_off.until) if back_off is not None else now
         self._settle(row, now, Cause.OTHER)
         self._join(row, self._rest(row), now, until)
 
     def _bucket(self, row: int) -> tuple[int, ...]:
-        return self.scheduler.profile.discipline.bucket(*self.state.jobs[row, [J_QUEUE, J_SHAPE]].tolist())
+        return self.scheduler.profile.discipline.bucket(*self.state.jobs[row, [c.J_QUEUE, c.J_SHAPE]].tolist())
 
     def _rest(self, row: int) -> Key:
         """Return the account of a job that is not a head."""
-        queue, shape, user, priority = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PRIORITY]].tolist()
+        queue, shape, user, priority = self.state.jobs[row, [c.J_QUEUE, c.J_SHAPE, c.J_USER, c.J_PRIORITY]].tolist()
         if not self.scheduler.profile.order.by_priority:
             priority = 0
         if self._strict:
@@ -250,7 +239,8 @@ class WaitLedger:
 def waits_at(state: ClusterState, end: int, rows: int | slice | Ints) -> Ints:
     """Return how long these jobs have waited up to `end`."""
     jobs = state.jobs[rows]
-    waits: Ints = jobs[..., J_WAITED] + np.where(jobs[..., J_STATUS] == JobStatus.PENDING, end - jobs[..., J_SINCE], 0)
+    waiting = jobs[..., c.J_STATUS] == JobStatus.PENDING
+    waits: Ints = jobs[..., c.J_WAITED] + np.where(waiting, end - jobs[..., c.J_SINCE], 0)
     return waits
 
 

@@ -203,7 +203,8 @@ def sentence(reason: Reason) -> str:
             longest = show_duration(most)
             return f"its time limit is {show_duration(limit)}, and jobs of queue {queue} run for {longest} at most"
         case BackOff(returns=returns, until=until):
-            return f"it returned to the queue {returns} times in a row and is tried again at {clock(until)}"
+            times = "once" if returns == 1 else f"{returns} times in a row"
+            return f"it returned to the queue {times} and is tried again at {clock(until)}"
         case BaseJobWaits(job=job):
             return f"it is a burst replica of job {job}, which does not run"
         case Booked(reservation=name, start=start, own=True):

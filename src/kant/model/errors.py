@@ -23,6 +23,14 @@ class InputError(Exception):
         super().__init__(f"{where}: expected {expected}{found}")
 
 
+class SentenceError(InputError):
+    """Invalid input that a rule or another program has described in a sentence of its own: it is shown unchanged."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", "")
+        self.args = (sentence,)
+
+
 def together(faults: Sequence[InputError], where: str = "") -> InputError:
     """Return one error that says all `faults`, in their order; the part of their places that is `where` only once."""
     first, *others = faults
@@ -45,6 +53,6 @@ class StateError(AssertionError):
 
 
 def shown(value: object, width: int = 60) -> str:
-    """Return `value` for use in a sentence: on one line and at most `width` characters."""
-    text = repr(value)
+    """Return `value` for use in a sentence: on one line and at most `width` characters; 9.0 as 9."""
+    text = repr(value).removesuffix(".0") if isinstance(value, float) else repr(value)
     return text if len(text) <= width else text[: width - 1] + "…"

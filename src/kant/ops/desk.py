@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.model.units import DAY, HOUR, MINUTE
 from kant.ops import orders as o
 from kant.ops.audit import Audit, AuditBusyError, OpsEntry
@@ -44,13 +44,12 @@ NAMED = 10
 """How many jobs the effects name one by one."""
 
 
-class RefusalError(InputError):
+class RefusalError(SentenceError):
     """A rule forbids the request: `code` is one word for it."""
 
     def __init__(self, code: str, sentence: str) -> None:
-        super().__init__("", "", None)
+        super().__init__(sentence)
         self.code = code
-        self.args = (sentence,)
 
 
 class Desk:

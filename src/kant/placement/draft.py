@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.holders import Candidates
+from kant.cluster.holders import Candidates, PoolColumns
 from kant.cluster.quota_condition import QuotaCondition
 
 if TYPE_CHECKING:  # loaded with the first search for victims
-    from kant.placement.victims import Asked, Counted
+    from kant.placement.victims import Asked
 
 
 class Draft:
@@ -24,27 +25,35 @@ class Draft:
         self._log = c.make_log(len(table))
 
     def victims(
-        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
-        view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
-    ) -> Table | None:  # fmt: skip
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool, asked: Asked, monotone: bool
+    ) -> Table | None:
         """Return the best set of candidates found without which the newcomer fits (`placement/victims.py`), or None.
 
-        With `few`, which wants a `monotone` newcomer, it is the best of all. `view` is the domain of each node and the
-        quota condition, if a count of free places in one domain decides whether the newcomer fits; else it is asked.
+        With `few`, which wants a `monotone` newcomer, it is the best of all.
         """
         from kant.placement.guesses import Newcomer
-        from kant.placement.victims import ASKING, COUNTING, counting
+        from kant.placement.victims import ASKING
 
         best: Table = np.zeros(len(candidates.rank), dtype=np.int64)
-        newcomer, search = Newcomer(self.table, self._demands, groups), ASKING
-        own: Counted | tuple[Table, QuotaCondition] | Asked = view
-        if isinstance(view, tuple):
-            search, own = COUNTING, counting(newcomer, candidates, *view)
         if few:
-            found = search.cheapest_of_few(own, candidates, cap, best)
+            found = ASKING.cheapest_of_few(asked, candidates, cap, best)
         else:
-            found = search.cheapest_of_many(own, newcomer, candidates, cap, trials, monotone, best)
+            newcomer = Newcomer(self.table, self._demands, groups)
+            found = ASKING.cheapest_of_many(asked, newcomer, candidates, cap, trials, monotone, best)
         return best if found else None
+
+    def counted_victims(
+        self, groups: Table, asked: int, own: NDArray[np.bool_], domains: Table, pool: PoolColumns,
+        condition: QuotaCondition, cap: int, exact: int, trials: int,
+    ) -> tuple[Table, bool, bool]:  # fmt: skip
+        """Return what `search_counted` finds (`placement/counted_search.py`) among the candidates of `pool`."""
+        from kant.placement.counted_search import random_numbers, search_counted
+
+        found: tuple[Table, bool, bool] = search_counted(
+            self.table, self._demands, groups, asked, own, domains, pool, condition, cap, exact, trials,
+            random_numbers(len(pool.rows)),
+        )  # fmt: skip
+        return found
 
     def on_one_node(self, groups: Table, candidates: Candidates, cap: int) -> Table | None:
         """Return the best set of candidates without which a gang of one pod fits; the empty set if there is none.

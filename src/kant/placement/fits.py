@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import (
-    ALL,
-    BLOCKS,
-    CPU_FREE,
-    D_CPU,
-    D_ENTRIES,
-    D_GPUS,
-    D_ISLAND,
-    D_MEMORY,
-    D_MILLI,
-    D_SLICES,
-    DEVICES,
-    IDLE,
-    ISLAND,
-    MEMORY_FREE,
-    NO_LIMIT,
-    OWN,
-    POOL,
-    STATUS,
-    Table,
-    admits,
-    counted_capacity,
-    end_of_devices,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, admits, counted_capacity, end_of_devices
 from kant.compiled import inlined
 from kant.placement.devices import closest, idle_devices, left_around
 from kant.placement.slices import slices_capacity
@@ -35,8 +13,8 @@ from kant.placement.slices import slices_capacity
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """Return how many pods of demand `d` the node takes now: 0 where it is closed to them."""
     pods = amounts_capacity(table, node, demands, d)
-    if demands[d, D_ENTRIES] > 0 and pods > 0:
-        pods = min(pods, counted_capacity(table, node, demands, d, ALL))
+    if demands[d, c.D_ENTRIES] > 0 and pods > 0:
+        pods = min(pods, counted_capacity(table, node, demands, d, c.ALL))
     return int(pods)
 
 
@@ -44,43 +22,43 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """As `capacity`, as far as the node's own row decides it."""
     pods = amounts_capacity(table, node, demands, d)
-    if demands[d, D_ENTRIES] > 0 and pods > 0:
-        pods = min(pods, counted_capacity(table, node, demands, d, OWN))
+    if demands[d, c.D_ENTRIES] > 0 and pods > 0:
+        pods = min(pods, counted_capacity(table, node, demands, d, c.OWN))
     return int(pods)
 
 
 @inlined
 def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """As `capacity`, by the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory."""
-    if table[node, STATUS] != 0 or not admits(demands, d, table[node, POOL], node):
+    if table[node, c.STATUS] != 0 or not admits(demands, d, table[node, c.POOL], node):
         return 0
-    pods = NO_LIMIT
-    gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
+    pods = c.NO_LIMIT
+    gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]
     if gpus > 0:
-        if demands[d, D_SLICES] > 0:
+        if demands[d, c.D_SLICES] > 0:
             pods = slices_capacity(table, node, demands, d)
         elif in_one_island(table, node, demands, d):
             pods = 0
-            for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
-                pods += shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
+            for first in range(0, end_of_devices(table, node), table[node, c.ISLAND]):
+                pods += shared_capacity(table, node, first, first + table[node, c.ISLAND], gpus, milli)
         elif milli == 1000:
-            pods = table[node, IDLE] // gpus
+            pods = table[node, c.IDLE] // gpus
         else:
             pods = shared_capacity(table, node, 0, end_of_devices(table, node), gpus, milli)
         if pods == 0:
             return 0
-    if demands[d, D_CPU] > 0:
-        pods = min(pods, table[node, CPU_FREE] // demands[d, D_CPU])
-    if demands[d, D_MEMORY] > 0:
-        pods = min(pods, table[node, MEMORY_FREE] // demands[d, D_MEMORY])
+    if demands[d, c.D_CPU] > 0:
+        pods = min(pods, table[node, c.CPU_FREE] // demands[d, c.D_CPU])
+    if demands[d, c.D_MEMORY] > 0:
+        pods = min(pods, table[node, c.MEMORY_FREE] // demands[d, c.D_MEMORY])
     return int(max(pods, 0))
 
 
 @inlined
 def in_one_island(table: Table, node: int, demands: Table, d: int) -> bool:
     """Return whether a pod requires one NVLink island on a node that has several."""
-    asked = demands[d, D_ISLAND] == 1 and demands[d, D_GPUS] > 1
-    return bool(asked and table[node, ISLAND] < end_of_devices(table, node))
+    asked = demands[d, c.D_ISLAND] == 1 and demands[d, c.D_GPUS] > 1
+    return bool(asked and table[node, c.ISLAND] < end_of_devices(table, node))
 
 
 @inlined
@@ -91,12 +69,12 @@ def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, m
     """
     shares = 0
     for device in range(first, last):
-        shares += max(table[node, DEVICES + device], 0) // milli
+        shares += max(table[node, c.DEVICES + device], 0) // milli
     pods = shares // gpus
     while gpus > 1 and pods > 0:
         served = 0
         for device in range(first, last):
-            served += min(max(table[node, DEVICES + device], 0) // milli, pods)
+            served += min(max(table[node, c.DEVICES + device], 0) // milli, pods)
         if served >= gpus * pods:
             break
         pods = served // gpus
@@ -111,7 +89,7 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
     that in the most broken block, then to the first. Shares of several devices at once take those with the most free:
     only then do as many pods fit as there is room for.
     """
-    gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
+    gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]
     if gpus == 0:
         return 0
     if milli == 1000:
@@ -119,14 +97,14 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
     first, last = 0, end_of_devices(table, node)
     if in_one_island(table, node, demands, d):
         first = tightest_island(table, node, gpus, milli)
-        last = first + table[node, ISLAND]
-    blocks = table[node, BLOCKS] < end_of_devices(table, node)
+        last = first + table[node, c.ISLAND]
+    blocks = table[node, c.BLOCKS] < end_of_devices(table, node)
     idle = idle_devices(table, node) if blocks else 0
     mask = 0
     for _ in range(gpus):
         best, least = -1, (0, 0)
         for device in range(first, last):
-            free = table[node, DEVICES + device]
+            free = table[node, c.DEVICES + device]
             if free < milli or (mask >> device) & 1:
                 continue
             amount = -free if gpus > 1 else free
@@ -140,9 +118,9 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
 @inlined
 def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
     """Return the first device of the island that takes the fewest of such pods, but at least one."""
-    best, fewest = 0, NO_LIMIT
-    for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
-        pods = shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
+    best, fewest = 0, c.NO_LIMIT
+    for first in range(0, end_of_devices(table, node), table[node, c.ISLAND]):
+        pods = shared_capacity(table, node, first, first + table[node, c.ISLAND], gpus, milli)
         if 0 < pods < fewest:
             best, fewest = first, pods
     return int(best)

@@ -15,17 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from kant.cluster.columns import (
-    D_COUNTED,
-    D_WIDE,
-    WIDE,
-    Table,
-    counted_capacity,
-    give_piece,
-    note_change,
-    note_counts,
-    note_piece,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, counted_capacity, give_piece, note_change, note_counts, note_piece
 from kant.compiled import compiled, inlined
 from kant.placement.fits import capacity, mixed, own_capacity
 from kant.placement.pieces import put
@@ -87,7 +78,7 @@ def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Tabl
     best = -1
     for leaf in range(order.shape[1]):
         better = index[slot, FITTING, leaf] > 0 and (best < 0 or index[slot, SCORE, leaf] > index[slot, SCORE, best])
-        if better and counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE) > 0:
+        if better and counted_capacity(table, order[NODE_AT, leaf], demands, d, c.WIDE) > 0:
             best = leaf
     return int(best)
 
@@ -149,17 +140,17 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
             leaf = index[slot, WINNER, 1]
             most = count - placed
-            if demands[d, D_WIDE] == 1:
+            if demands[d, c.D_WIDE] == 1:
                 leaf = best_allowed(table, demands, d, order, index, slot)
                 if leaf < 0:
                     for row in range(used - 1, begin - 1, -1):
                         give_piece(table, pieces[row], demands)
                         note_piece(table, log, pieces[row], demands)
                     return int(-1 - placed)
-                most = min(most, counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE))
+                most = min(most, counted_capacity(table, order[NODE_AT, leaf], demands, d, c.WIDE))
             batch = 1
             if by_node:
-                if index[slot, FITTING, leaf] > most and demands[d, D_WIDE] == 0:
+                if index[slot, FITTING, leaf] > most and demands[d, c.D_WIDE] == 0:
                     leaf = smallest_that_holds(index, slot, most, leaf)
                 batch = min(index[slot, FITTING, leaf], most)
             node = order[NODE_AT, leaf]
@@ -168,7 +159,7 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 used = put(table, node, mask, demands, d, pieces, begin, used)
             placed += batch
             note_change(log, node)
-            if demands[d, D_COUNTED] > 0:
+            if demands[d, c.D_COUNTED] > 0:
                 note_counts(table, log, node, demands, d)
 
     return compiled(named(place_group, score, pick))
@@ -214,7 +205,7 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 used = put(table, node, mask, demands, d, pieces, begin, used)
             placed += batch
             note_change(log, node)
-            if demands[d, D_COUNTED] > 0:
+            if demands[d, c.D_COUNTED] > 0:
                 note_counts(table, log, node, demands, d)
         return used
 

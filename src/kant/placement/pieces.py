@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import (
-    D_COUNTED,
-    D_CPU,
-    D_GPUS,
-    D_MEMORY,
-    D_MILLI,
-    D_PARTS,
-    D_SLICES,
-    D_TAG,
-    Table,
-    take_piece,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, take_piece
 from kant.cluster.shapes import Shape
 from kant.compiled import inlined
 from kant.model.placement import WIDTH
@@ -60,12 +50,12 @@ def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demand
     piece[0] = node
     piece[1] = pods
     piece[2] = mask
-    piece[3] = demands[d, D_MILLI] if demands[d, D_GPUS] > 0 else demands[d, D_PARTS]
-    piece[4] = pods * demands[d, D_CPU]
-    piece[5] = pods * demands[d, D_MEMORY]
-    piece[6] = demands[d, D_TAG]
+    piece[3] = demands[d, c.D_MILLI] if demands[d, c.D_GPUS] > 0 else demands[d, c.D_PARTS]
+    piece[4] = pods * demands[d, c.D_CPU]
+    piece[5] = pods * demands[d, c.D_MEMORY]
+    piece[6] = demands[d, c.D_TAG]
     piece[7] = 0
-    piece[8] = demands[d, D_COUNTED]
+    piece[8] = demands[d, c.D_COUNTED]
 
 
 @inlined
@@ -76,7 +66,7 @@ def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Tabl
     """
     write_piece(pieces, used, node, 1, mask, demands, d)
     piece = pieces[used]
-    if demands[d, D_SLICES] > 0:
+    if demands[d, c.D_SLICES] > 0:
         cut(table, node, demands, d, piece)
     take_piece(table, piece, demands)
     last = pieces[used - 1]

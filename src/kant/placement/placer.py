@@ -312,7 +312,7 @@ class Placer:
         return PreferredPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces, otherwise)
 
     def scores_of(self, policy: NodePolicy) -> NodeScores:
-        """Return the node scores under a policy, for the demands used so far."""
+        """Return the table of node scores under a policy: a demand is scored when its scores are first asked for."""
         if policy not in self._scores:
             order = self._order(policy)[0]
             self._scores[policy] = NodeScores(policy, order, self._typical_pods, self.snapshot.state.empty)

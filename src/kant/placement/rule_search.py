@@ -13,27 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kant.cluster.columns import (
-    AFFINITY,
-    ALL,
-    AT_MOST,
-    BUT_AFFINITY,
-    D_ENTRIES,
-    DEMAND_WIDTH,
-    ENTRY_WIDTH,
-    HBD,
-    N_COLUMN,
-    N_EACH,
-    N_KIND,
-    N_TOPOLOGY,
-    REVISION,
-    SUPERSPINE,
-    Table,
-    admits,
-    counted_capacity,
-    extra_at,
-    note_piece,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, admits, counted_capacity, extra_at, note_piece
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial, move
 from kant.compiled import compiled
@@ -51,8 +32,8 @@ def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near
     for i in range(nodes.shape[0]):
         near[i] = amounts_capacity(table, nodes[i], demands, d)
         if near[i] > 0:
-            near[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, BUT_AFFINITY))
-        fits[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, ALL)) if near[i] > 0 else 0
+            near[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, c.BUT_AFFINITY))
+        fits[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, c.ALL)) if near[i] > 0 else 0
 
 
 @compiled
@@ -94,7 +75,7 @@ class _Search:
     def _kinds(self) -> Table:
         """Return a number for each node, equal for nodes that do not differ in anything relevant to the gang."""
         table = self.table.copy()
-        table[:, [REVISION, *range(HBD, SUPERSPINE + 1)]] = 0
+        table[:, [c.REVISION, *range(c.HBD, c.SUPERSPINE + 1)]] = 0
         extra, rows = extra_at(table), np.arange(len(table))
         for topology, column, more in self._counted_elsewhere():
             first = self.table[:, extra + topology]
@@ -111,11 +92,9 @@ class _Search:
         """Return the gang's counters kept in rows of domains: topology, column, and how many further columns."""
         found = []
         for _, demand in self.parts:
-            for entry in range(self.demands.item(demand, D_ENTRIES)):
-                at = DEMAND_WIDTH + ENTRY_WIDTH * entry
-                topology, column, kind = self.demands[demand, [at + N_TOPOLOGY, at + N_COLUMN, at + N_KIND]].tolist()
+            for topology, column, _, kind, *_ in self._entries(demand):
                 if topology >= 0:
-                    found.append((topology, column, int(kind != AT_MOST)))
+                    found.append((topology, column, int(kind != c.AT_MOST)))
         return found
 
     def run(self) -> int:
@@ -142,13 +121,17 @@ class _Search:
 
     def _wanted(self, group: int) -> list[tuple[int, int, int]]:
         """Return topology and column of each class that a group has affinity to, and whether its pods count there."""
-        demand = self.parts[group][1]
-        entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
         return [
             (topology, column, each)
-            for topology, column, each, kind, limit, _ in entries.reshape(-1, ENTRY_WIDTH).tolist()
-            if kind == AFFINITY and limit > 0
+            for topology, column, each, kind, limit, _ in self._entries(self.parts[group][1])
+            if kind == c.AFFINITY and limit > 0
         ]
+
+    def _entries(self, demand: int) -> list[list[int]]:
+        """Return the rows that a demand has for what its pods count as and demand of others (`columns.N_…`)."""
+        end = c.DEMAND_WIDTH + c.ENTRY_WIDTH * self.demands.item(demand, c.D_ENTRIES)
+        rows: list[list[int]] = self.demands[demand, c.DEMAND_WIDTH : end].reshape(-1, c.ENTRY_WIDTH).tolist()
+        return rows
 
     def _wanted_of_others(self, group: int) -> list[list[int]]:
         """Return for each class that a group has affinity to the groups in it that do not require it themselves."""
@@ -164,10 +147,7 @@ class _Search:
 
     def _counts(self, demand: int, topology: int, column: int) -> bool:
         """Return whether pods of a demand count in a column."""
-        entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
-        return any(
-            own[:2] == [topology, column] and own[N_EACH] > 0 for own in entries.reshape(-1, ENTRY_WIDTH).tolist()
-        )
+        return any(own[:2] == [topology, column] and own[c.N_EACH] > 0 for own in self._entries(demand))
 
     def _there(self, node: int, topology: int, column: int) -> int:
         """Return the number of pods of a class in the domain of a node."""

@@ -10,7 +10,6 @@ A set is a column with 1 for each candidate in it. Candidates are in order: rank
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -436,39 +435,6 @@ def _as_it_is(function: Any) -> Any:
 
 COUNTING = make_search(_suffices, _admitted, compiled, inlined)
 """The search for gangs for which `Counted` tells."""
-
-
-def counting(newcomer: Newcomer, candidates: Candidates, domain: Table, quota: QuotaCondition) -> Counted:
-    """Return the nodes with all candidates in place, for a gang of one group. `domain` is by row of the node."""
-    count, nodes = len(candidates.rank), candidates.holders.nodes
-    pods, d = newcomer.groups[0].tolist()
-    of_node = domain[nodes]
-    free, totals = np.zeros(len(nodes), dtype=np.int64), np.zeros(int(domain.max(initial=0)) + 1, dtype=np.int64)
-    count_free(newcomer.table, newcomer.demands, d, nodes, of_node, free, totals)
-    known = min(KNOWN, 16 << min(count, 20))
-    out, which, keys, answers = (np.zeros(size, dtype=np.int64) for size in (count, count, known, known))
-    return Counted(
-        newcomer.table.copy(), newcomer.demands, d, pods, candidates, of_node, free, totals, out, which,
-        random_numbers(count), keys, answers, np.zeros(2, dtype=np.int64), quota,
-    )  # fmt: skip
-
-
-@compiled
-def count_free(table: Table, demands: Table, d: int, nodes: Table, domain: Table, free: Table, totals: Table) -> None:
-    """Count the free places for pods of demand `d` on each node and in each domain."""
-    for place in range(nodes.shape[0]):
-        free[place] = capacity(table, nodes[place], demands, d)
-        totals[domain[place]] += free[place]
-
-
-@cache
-def _random_numbers(bits: int) -> Table:
-    return np.random.Generator(np.random.PCG64(0)).integers(0, 1 << LIMB, 1 << bits)
-
-
-def random_numbers(count: int) -> Table:
-    """Return so many fixed random numbers."""
-    return _random_numbers(max(10, count.bit_length()))[:count]
 
 
 class Asked(Protocol):

@@ -13,20 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import (
-    CPU,
-    CPU_FREE,
-    DEVICES,
-    GPUS,
-    J_LIMIT,
-    J_PREEMPTIBLE,
-    MEMORY,
-    MEMORY_FREE,
-    MIG,
-    Table,
-    devices_of,
-    slices_at,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, devices_of, slices_at
 from kant.cluster.state import ClusterState
 from kant.model.decision import Booked
 from kant.model.placement import CPU as PIECE_CPU
@@ -58,9 +46,9 @@ class BookedSpace:
 
     def in_the_way(self, row: int) -> list[tuple[str, Booking]]:
         """Return the bookings that begin before a job without a reservation would end, if it started now."""
-        limit = self.state.jobs.item(row, J_LIMIT)
+        limit = self.state.jobs.item(row, c.J_LIMIT)
         until = min(self.now + limit, FOREVER) if limit >= 0 else FOREVER
-        makes_way = self.preempts and bool(self.state.jobs.item(row, J_PREEMPTIBLE))
+        makes_way = self.preempts and bool(self.state.jobs.item(row, c.J_PREEMPTIBLE))
         return [
             (name, booking)
             for name, booking in self.state.bookings.items()
@@ -110,15 +98,15 @@ class BookedSpace:
         nodes = np.fromiter(closed, dtype=np.int64, count=len(closed))
         bits = np.fromiter(closed.values(), dtype=np.int64, count=len(closed))
         rows, slots = table[nodes], np.arange(devices_of(table))
-        free = rows[:, DEVICES : DEVICES + len(slots)]
-        shut, mig = bits[:, None] >> slots & 1 == 1, rows[:, MIG] > 0
+        free = rows[:, c.DEVICES : c.DEVICES + len(slots)]
+        shut, mig = bits[:, None] >> slots & 1 == 1, rows[:, c.MIG] > 0
         idle = shut & (free == GPU) & ~mig[:, None]
         if whole:  # a node without a GPU of the reservation is closed whole; on the others CPU and memory stay open
-            share = np.where((bits == (1 << rows[:, GPUS]) - 1)[:, None], rows[:, [CPU_FREE, MEMORY_FREE]], 0)
+            share = np.where((bits == (1 << rows[:, c.GPUS]) - 1)[:, None], rows[:, [c.CPU_FREE, c.MEMORY_FREE]], 0)
         else:
-            amounts = rows[:, [CPU, MEMORY]]
-            share = amounts // np.maximum(rows[:, [GPUS]], 1) * idle.sum(axis=1)[:, None]
-            share = np.clip(share, 0, np.maximum(rows[:, [CPU_FREE, MEMORY_FREE]], 0))
+            amounts = rows[:, [c.CPU, c.MEMORY]]
+            share = amounts // np.maximum(rows[:, [c.GPUS]], 1) * idle.sum(axis=1)[:, None]
+            share = np.clip(share, 0, np.maximum(rows[:, [c.CPU_FREE, c.MEMORY_FREE]], 0))
             share[amounts >= FOREVER] = 0  # unlimited: enough for all jobs
         found = np.zeros((len(nodes), WIDTH), dtype=np.int64)
         found[:, NODE], found[:, PODS], found[:, TAG] = nodes, 1, -1
@@ -136,10 +124,10 @@ class BookedSpace:
         """Return the free slices on the closed GPUs of nodes in MIG mode."""
         found = []
         for node in nodes.tolist():
-            milli, every = int(table[node, MIG]), (1 << GPU // int(table[node, MIG])) - 1
+            milli, every = int(table[node, c.MIG]), (1 << GPU // int(table[node, c.MIG])) - 1
             for device in range(self.state.nodes[node].gpus):
                 left = every & ~int(table[node, slices_at(table) + device])
-                if closed[node] >> device & 1 and left and table[node, DEVICES + device] > 0:
+                if closed[node] >> device & 1 and left and table[node, c.DEVICES + device] > 0:
                     found.append([node, 1, 1 << device, milli * left.bit_count(), 0, 0, -1 - left, 0, 0])
         return np.array(found, dtype=np.int64).reshape(-1, WIDTH)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kant.cluster.columns import Table
-from kant.cluster.holders import Candidates
+from kant.cluster.holders import Candidates, PoolColumns
 from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
@@ -44,9 +47,12 @@ class Draft(Protocol):
     table: Table
 
     def victims(
-        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
-        view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
-    ) -> Table | None: ...  # fmt: skip
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool, asked: Asked, monotone: bool
+    ) -> Table | None: ...
+    def counted_victims(
+        self, groups: Table, asked: int, own: NDArray[np.bool_], domains: Table, pool: PoolColumns,
+        condition: QuotaCondition, cap: int, exact: int, trials: int,
+    ) -> tuple[Table, bool, bool]: ...  # fmt: skip
     def on_one_node(self, groups: Table, candidates: Candidates, cap: int) -> Table | None: ...
 
 

@@ -378,8 +378,8 @@ def begin_round(
 ) -> int:  # fmt: skip
     """Begin a round; return the entry of the first job to try; 0 for none.
 
-    First `count` `stirred` keys are settled, with `fits`: whether each may fit. With `shares`, returns 0: the caller
-    uses `turns` instead.
+    Before that the first `count` keys of `stirred` are settled; `fits` says whether each of them may fit. With
+    `shares`, returns 0: the caller uses `turns` instead.
     """
     for i in range(count):
         settle(entries, places, buckets, verdicts, stirred[i], fits[i], shares, now)

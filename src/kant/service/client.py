@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.service.socket_http import BrokenAnswerError, HttpResponse, exchange
 
 if TYPE_CHECKING:
@@ -217,9 +217,5 @@ def _said(answer: HttpResponse | HTTPResponse, what: str) -> str:
         return f"{what}: expected an answer, got {answer.status} {answer.reason}"
 
 
-class RefusedError(InputError):
+class RefusedError(SentenceError):
     """Kant refused the request; the message is Kant's own sentence, unchanged."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__("", "", None)
-        self.args = (sentence,)

@@ -156,6 +156,9 @@ async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls:
     store.keep("clock", msgspec.json.encode(clock.offset))
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     devices = machine.devices() if options.cluster is None else []
+    library = nvml.load() if devices else None
+    if library is None and options.idle_s:
+        raise InputError("--idle-gpus", "a machine whose GPUs NVML can ask")
     cluster = options.cluster or machine.this_machine(devices)
     here = machine.found_here(cluster, devices) if options.cluster is None else ""
     power, watts, shared_power = options.power, 0, -1
@@ -230,9 +233,6 @@ async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls:
     questions.starting, questions.here = COMPILING, here
     reloader = Reloader(driver, notifier, options.files, tls)
     telemetry.optimality = questions.optimality.latest
-    library = nvml.load() if devices else None
-    if library is None and options.idle_s:
-        raise InputError("--idle-gpus", "a machine whose GPUs NVML can ask")
     driver.gpu_use = GpuUse(devices, options.idle_s)
     if library is not None:
         driver.health = health = GpuHealth(library, devices)

@@ -78,7 +78,6 @@ class LocalOrders:
         """
         self._check(submission, who, "submit")
         settings = self.driver.settings
-        check_room(submission, settings)
         if submission.array:
             raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
         submission = counted(limited(submission, settings.queue_config), settings.cluster.nodes)
@@ -128,7 +127,6 @@ class LocalOrders:
         submission = msgspec.structs.replace(job, env=env | job.env)
         try:
             self._check(submission, who, route)
-            check_room(submission, self.driver.settings)
         except ForbiddenError:
             raise
         except InputError as error:
@@ -139,7 +137,6 @@ class LocalOrders:
         """Queue slots that have no job yet (local/slots.py). Raises InputError."""
         self.driver.check_writing()
         self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
-        check_room(slot, self.driver.settings)
         self._check_count(count)
         now = self.driver.clock.micros()
         records = [record for _ in range(count) for record in self._records(slot, who, now)]
@@ -150,6 +147,7 @@ class LocalOrders:
         """Raise InputError for a submission that is invalid, or that the caller may not make."""
         queue_config = self.driver.settings.queue_config
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
+        check_room(submission, self.driver.settings)
         if submission.contract is not None and self.driver.settings.as_users:
             raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
         if submission.contract is not None and self.driver.machines.present:

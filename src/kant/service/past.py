@@ -18,7 +18,7 @@ from kant.cluster.state import ClusterState
 from kant.live.journal_walk import JournalWalk
 from kant.live.journals import Journals
 from kant.live.logs import log_event
-from kant.live.record import RunRecord
+from kant.live.record.lasting_record import LastingRecord
 from kant.model.decision import Plan
 from kant.model.errors import InputError
 from kant.model.units import count_from
@@ -41,7 +41,7 @@ class Reader:
     def __init__(self, journals: Journals, most_bytes: int = MOST_BYTES) -> None:
         self.journals = journals
         self.most_bytes = most_bytes
-        self.record: RunRecord | None = None
+        self.record: LastingRecord | None = None
         self.journals_read = 0
 
     def steps(self) -> Steps:
@@ -98,7 +98,7 @@ class Reader:
         yield building.work
         state, record = building.result(), self.record
         if record is None:
-            record = self.record = RunRecord(state, "past", zero=header.zero, profile=profile.name)
+            record = self.record = LastingRecord(state, "past", zero=header.zero, profile=profile.name)
         else:
             last = record.zero + record.ahead + max(record.last, record.state.now)
             if header.zero + header.begins + ROUNDING < last:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import log_event
-from kant.live.record import RunRecord
+from kant.live.record.lasting_record import LastingRecord
 from kant.local.record import OVER, JobPhase, JobRecord
 from kant.model.status import JobStatus
 from kant.service.past import Reader, Steps
@@ -27,14 +27,14 @@ class Recorded:
 
     def __init__(self, find: Callable[[str], JobRecord | None]) -> None:
         self.find = find
-        self.run: RunRecord | None = None
+        self.run: LastingRecord | None = None
         self._core: Core | None = None
 
     def begin_rebuild(self, core: Core) -> None:
         """Start following a core whose state is being rebuilt."""
         zero, profile, waits = core.zero, core.profile.name, core.waits
         if self.run is None:
-            self.run = RunRecord(core.state, secrets.token_hex(4), zero=zero, profile=profile, waits=waits)
+            self.run = LastingRecord(core.state, secrets.token_hex(4), zero=zero, profile=profile, waits=waits)
             self.run.notes = []
         else:
             self.run.begin_rebuild(core.state, zero, profile, waits)

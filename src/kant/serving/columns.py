@@ -21,7 +21,7 @@ HASHED = 5  # leading blocks of those that the prefix cache knows
 BLOCK_ROW = 6  # its row in the table of held blocks, -1 without one
 PREEMPTED = 7  # how often it lost its blocks
 CACHED = 8  # tokens found in the prefix cache when it was first scheduled; -1 before
-SWAPPED = 9  # tokens whose KV is in host memory
+SWAPPED = 9  # tokens whose KV is in host memory; those that have KV once what comes by a KV connector is here
 SHARED_FROM = 10  # start of its contents in the list of shared contents
 SHARED = 11  # how many leading blocks have such contents
 OWN = 12  # the contents of its other blocks are OWN, OWN - 1, … (negative, so never shared)
@@ -34,9 +34,13 @@ SEED = 18  # what its drafts' acceptance is drawn from
 FLYING = (
     19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the step under way computes
 )
-REMOTE = 20  # 1: the KV of its prompt is on another engine, or has come but is not counted yet
+REMOTE = 20  # 1: KV of it is elsewhere or on its way; 2: it has come from host memory, but is not counted yet
 GONE = 21  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
 REQUEST_WIDTH = 21  # and a column for each KV group
+OFFERED = 22  # with host memory, which needs one KV group: blocks that it knows
+STORED = 23  # leading blocks that it has been asked to store
+NEXT_ENDED = 24  # the number + 1 of the next request that has ended since the last plan
+HOST_COLUMNS = 3
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
 WAITING, RUNNING, FINISHED, WITHDRAWN, LOADING = range(5)
@@ -48,7 +52,7 @@ FIRST = 2  # when its first token appeared; NaN before
 LAST = 3  # when its latest token appeared
 GAP = 4  # longest time between two of its tokens
 FINISH = 5  # NaN before
-LOADED = 6  # how long the KV of its prompt takes to come, in seconds; once it is asked for, when it is here
+LOADED = 6  # how many seconds the KV of its prompt takes to come; once it is asked for, when it is here (or FOREVER)
 TIMES_WIDTH = 7
 FOREVER = float("inf")
 
@@ -73,8 +77,10 @@ ACCEPTED = 16  # a draft is accepted with a chance of so many 65536ths
 SLIDING = 17  # 1: some KV group has a sliding window
 GROUPS = 18  # KV groups: layers that share blocks; each request holds as many blocks in one as in another
 CONNECTED = 19  # 1: with a KV connector
-WINDOW = 20  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
-CAP = 21  # and so on: blocks that an admission reserves in the group at most
+HOST = 20  # blocks of host memory
+PROMPT_ONLY = 21  # 1: it keeps only blocks of prompts
+WINDOW = 22  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
+CAP = 23  # and so on: blocks that an admission reserves in the group at most
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free
@@ -97,7 +103,10 @@ NEXT_PLANNED = 16  # requests in the step that follows the current one; 0: none 
 LOOKED = 17  # 1: the step that follows the current one has been planned, even if it has no request
 TURN = 18  # the first row of the plan of the current step
 LOADS = 19  # requests whose KV is coming or has come: the last rows of the waiting ones, from the end
-STATE_WIDTH = 20
+STORES = 20  # blocks that are being stored in host memory
+HOST_HITS = 21  # tokens found in host memory
+FIRST_LEFT, LAST_LEFT = 22, 23  # the number + 1 of the requests that have ended since the last plan, with host memory
+STATE_WIDTH = 24  # and again as many for host memory's own FREE, HEAD and TAIL: all its blocks, by their last use
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------
 CLOCK = 0  # when the latest step ended
@@ -105,7 +114,10 @@ END = 1  # when the step under way ends
 BUSY = 2  # seconds of steps
 KV_SECONDS = 3  # sum over steps of blocks held x seconds
 NEXT_MS = 4  # how long the step after the current one takes
-CLOCK_WIDTH = 5
+FLUSHED = 5  # no step begins before
+STORE_STREAM, LOAD_STREAM = 6, 7  # when host memory has stored and loaded all that is asked for
+BLOCKED = 8  # until then no step can be planned, unless a request comes
+CLOCK_WIDTH = 9  # and a time for each block of host memory: when it is stored
 
 # --- the latency of a step, in ms: max(FLOOR + EXPERTS (1 - MISSED ** tokens), SLOPE tokens + FIXED) + KV decode
 # + CONTEXT chunks + OVERHEAD + SWAP ---

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from kant.model.errors import InputError, StateError
 from kant.serving import columns as c
-from kant.serving import eviction, kernel, loading, waiting
+from kant.serving import eviction, kernel, waiting
 from kant.serving.columns import FOREVER, Table, Times
 from kant.serving.latency import LatencyModel
 
@@ -39,6 +39,11 @@ class EngineSettings:
 
     `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
     numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
+
+    `host_blocks` of host memory keep blocks too, of prompts alone with `offload_prompt_only`.
+
+    With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is
+    `fcfs` or `lpm`.
     """
 
     latency: LatencyModel
@@ -61,6 +66,9 @@ class EngineSettings:
     sliding_windows: tuple[int, ...] = (0,)
     max_model_len: int = MOST
     kv_connector: bool = False
+    host_blocks: int = 0
+    offload_prompt_only: bool = True
+    engine: str = "vllm"
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -78,10 +86,19 @@ class EngineSettings:
             raise InputError("speculative_method", f"{', '.join(WITH_HIDDEN_STATES)} or ngram", self.speculative_method)
         if not 0 <= self.acceptance <= 1:
             raise InputError("acceptance", "a share of the drafts from 0 to 1", self.acceptance)
-        if self.policy not in ("fcfs", "priority"):
-            raise InputError("policy", "fcfs or priority", self.policy)
+        policies = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lpm")}
+        if self.engine not in policies:
+            raise InputError("engine", "vllm or sglang", self.engine)
+        if self.policy not in policies[self.engine]:
+            raise InputError("policy", " or ".join(policies[self.engine]), self.policy)
 
         self._check_windows()
+        if self.engine != "vllm":
+            for name, field in self.__dataclass_fields__.items():
+                same = name in ("latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine")
+                wanted = {"block_size": 1, "prefix_cache": True}.get(name, field.default)
+                if not same and name not in ("acceptance", "max_model_len") and getattr(self, name) != wanted:
+                    raise InputError(name, f"{wanted} with SGLang", getattr(self, name))
 
     def _check_windows(self) -> None:
         windows = self.sliding_windows
@@ -90,6 +107,12 @@ class EngineSettings:
             raise InputError("sliding_windows", expected, windows)
         if self.kv_connector and (self.swap or windows != (0,)):
             raise InputError("kv_connector", "no swap, and one KV group of full attention", windows)
+        if not 0 <= self.host_blocks <= MOST:
+            raise InputError("host_blocks", f"a whole number from 0 to {MOST}", self.host_blocks)
+        alone = self.prefix_cache and not (self.kv_connector or self.swap or self.preemptive)
+        if self.host_blocks and not (alone and windows == (0,)):
+            expected = "0, or a prefix cache, one KV group of full attention, and no connector, swap or preemptive"
+            raise InputError("host_blocks", expected, self.host_blocks)
         if any(windows) and self.swap:
             raise InputError("sliding_windows", "only 0 with swap", windows)
 
@@ -144,18 +167,19 @@ class Engine:
                 int(settings.watermark * settings.num_blocks), settings.scheduler_reserve_full_isl,
                 settings.async_scheduling, settings.num_speculative_tokens, settings.lookahead,
                 settings.lookahead > 0, math.ceil(settings.acceptance * 65536),
-                any(settings.sliding_windows), len(settings.sliding_windows), settings.kv_connector,
+                any(settings.sliding_windows), len(settings.sliding_windows),
+                settings.kv_connector or settings.host_blocks > 0, settings.host_blocks, settings.offload_prompt_only,
                 *(limit for pair in zip(settings.sliding_windows, settings.caps, strict=True) for limit in pair),
             ],
             dtype=np.int64,
         )  # fmt: skip
         self.latency: Times = settings.latency.row()
-        self.state: Table = np.zeros(c.STATE_WIDTH, dtype=np.int64)
+        self.state: Table = np.zeros(2 * c.STATE_WIDTH, dtype=np.int64)
         self.state[c.FREE] = settings.num_blocks - 1
         self.state[c.ADMIT] = -1
-        self.clock: Times = np.zeros(c.CLOCK_WIDTH)
+        self.clock: Times = np.zeros(c.CLOCK_WIDTH + settings.host_blocks)
         self.count = 0
-        width = c.REQUEST_WIDTH + len(settings.sliding_windows)
+        width = c.REQUEST_WIDTH + len(settings.sliding_windows) + c.HOST_COLUMNS * (settings.host_blocks > 0)
         self.requests: Table = np.zeros((expected, width), dtype=np.int64)
         self.times: Times = np.zeros((expected, c.TIMES_WIDTH))
         self.waiting: Table = np.zeros(expected, dtype=np.int64)
@@ -168,7 +192,7 @@ class Engine:
         self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
         self.kernel = kernel.run_ahead if settings.async_scheduling else kernel.run
-        if settings.num_speculative_tokens or any(settings.sliding_windows) or settings.kv_connector:
+        if settings.num_speculative_tokens or any(settings.sliding_windows) or self.limits[c.CONNECTED]:
             self.kernel = kernel.run_any
 
     def _kv(self) -> tuple[Table, Table, Table]:
@@ -176,17 +200,21 @@ class Engine:
         if not self.settings.prefix_cache:
             empty = np.zeros((1, c.BLOCK_WIDTH), dtype=np.int64)
             return empty, np.full((1, 2), -1, dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
-        count = self.settings.num_blocks - 1
-        blocks = np.zeros((count, c.BLOCK_WIDTH), dtype=np.int64)
+        count, host = self.settings.num_blocks - 1, self.settings.host_blocks
+        blocks = np.zeros((count + 2 * host, c.BLOCK_WIDTH), dtype=np.int64)
         blocks[:, c.CONTENT] = c.NOTHING
-        blocks[:, c.BEFORE] = np.arange(-1, count - 1)
-        blocks[:, c.NEXT] = np.arange(1, count + 1)
-        blocks[-1, c.NEXT] = -1
+        blocks[:, c.BEFORE] = np.arange(-1, len(blocks) - 1)
+        blocks[:, c.NEXT] = np.arange(1, len(blocks) + 1)
+        blocks[count - 1, c.NEXT] = -1
         self.state[c.HEAD], self.state[c.TAIL] = 0, count - 1
-        buckets = np.full((1 << max(count - 1, 1).bit_length(), 2), -1, dtype=np.int64)
+        if host:
+            blocks[count, c.BEFORE] = blocks[count + host - 1, c.NEXT] = -1
+            own = self.state[c.STATE_WIDTH :]
+            own[c.HEAD], own[c.TAIL] = count, count + host - 1
+        buckets = np.full((1 << max(count + host - 1, 1).bit_length(), 2), -1, dtype=np.int64)
         rows = self.settings.max_num_seqs * len(self.settings.sliding_windows)
-        if self.settings.kv_connector:  # who holds blocks may have no seat
-            rows = len(self.requests)
+        if self.limits[c.CONNECTED]:  # who holds blocks may have no seat; two rows each: see `offload`
+            rows = 2 * len(self.requests)
         return blocks, buckets, np.zeros((rows, 64), dtype=np.int64)
 
     def add(
@@ -224,12 +252,13 @@ class Engine:
             self._share(row, contents, prompt, output)
         nan = float("nan")
         row[c.REMOTE] = remote_s is not None
-        if self.settings.kv_connector and not self.limits[c.BY_PRIORITY]:
+        if self.limits[c.CONNECTED] and not self.limits[c.BY_PRIORITY]:
             priority = 0.0  # the kernel puts those first that it has preempted
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)
-        idle = self.state[c.RUNS] + self.state[c.WAITS] + self.state[c.PLANNED] + self.state[c.LOADS] == 0
+        idle = self.state[c.PLANNED] + kernel.left_over(self.state, True) == 0
         if idle and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
+        self.clock[c.BLOCKED] = 0.0
         waiting.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
         return r
 
@@ -255,7 +284,7 @@ class Engine:
         first = len(self.waiting) - self.state[c.LOADS]
         room = np.zeros_like(self.waiting)
         self.waiting = np.concatenate([self.waiting[:first], room, self.waiting[first:]])
-        if self.settings.kv_connector and self.settings.prefix_cache:
+        if self.limits[c.CONNECTED] and self.settings.prefix_cache:
             self.held = np.concatenate([self.held, np.zeros_like(self.held)])
         self.ended = np.concatenate([self.ended, np.zeros_like(self.ended)])
 
@@ -281,10 +310,13 @@ class Engine:
         """The time at which the latest step ended."""
         return float(self.clock[c.CLOCK])
 
-    def live(self) -> Iterator[int]:
-        """Yield the running requests in order of admission, then the waiting ones in no order."""
-        yield from self.running[: self.state[c.RUNS]].tolist()
-        yield from self.waiting[: self.state[c.WAITS]].tolist()
+    def live(self) -> Table:
+        """Return the running requests in order of admission, the waiting ones, and those whose KV is on its way."""
+        return np.concatenate([self.running[: self.state[c.RUNS]], *self._waits()])
+
+    def _waits(self) -> tuple[Table, Table]:
+        """Return the waiting requests, and those whose KV is on its way."""
+        return self.waiting[: self.state[c.WAITS]], self.waiting[len(self.waiting) - self.state[c.LOADS] :]
 
     @property
     def plan(self) -> Table:
@@ -296,22 +328,17 @@ class Engine:
         """Whether a step can be planned now: with asynchronous scheduling also once while another is computed."""
         if self.state[c.PLANNED]:
             return bool(self.limits[c.ASYNC] and not self.state[c.LOOKED])
-        return bool(self.state[c.RUNS] + self.state[c.WAITS])
+        return bool(kernel.left_over(self.state, True)) and self.clock[c.BLOCKED] <= self.now
 
     @property
     def next_event(self) -> float:
-        """The end of the current step; now if one can be planned at once; infinity if there is nothing to do."""
+        """The end of the current step, or of what the next one waits for; now if one can be planned at once; infinity
+        if there is nothing to do."""
         if self.may_plan:
             return self.now
-        return float(self.clock[c.END]) if self.state[c.PLANNED] else self._next_kv()
-
-    def _next_kv(self) -> float:
-        """Return when the next KV is here that is on its way from another engine; infinity if none is."""
-        return loading.first_loaded(self.requests, self.times, self.waiting, self.state, self.now)
-
-    def wait_for_kv(self, until: float) -> None:
-        """Let time pass to the next KV, or to `until`: nothing could be planned now."""
-        self.clock[c.CLOCK] = min(self._next_kv(), until)
+        if self.state[c.PLANNED]:
+            return float(self.clock[c.END])
+        return float(self.clock[c.BLOCKED]) if kernel.left_over(self.state, True) else FOREVER
 
     def ran(self) -> Table:
         """Return the requests of the latest completed step, without those that had ended before it."""
@@ -369,15 +396,16 @@ class Engine:
         Also returns the original number of each of its requests. A request that already exceeds its prediction is
         assumed to have ten tokens more (as in Block). The copy has no prefix cache.
         """
-        live = np.concatenate([self.running[: self.state[c.RUNS]], self.waiting[: self.state[c.WAITS]]])
+        live, (waits, loads) = self.live(), self._waits()
         place = np.zeros(self.count + 1, dtype=np.int64)
         place[live] = np.arange(len(live))
         twin = object.__new__(Engine)
         twin.settings, twin.kernel = self.settings, self.kernel
         twin.limits, twin.latency = self.limits.copy(), self.latency
-        twin.limits[c.CACHING] = 0
+        twin.limits[c.CACHING] = twin.limits[c.HOST] = 0
         twin.state, twin.clock = self.state.copy(), self.clock.copy()
         twin.state[c.ENDED], twin.state[c.ADMIT] = 0, -1  # nobody limits its admissions anew
+        twin.state[c.FIRST_LEFT] = 0
         room = np.zeros((1, self.requests.shape[1]), dtype=np.int64)
         twin.requests = np.concatenate([self.requests[live], room])
         twin.times = np.concatenate([self.times[live], np.zeros((1, c.TIMES_WIDTH))])
@@ -387,7 +415,8 @@ class Engine:
         twin.requests[:-1, c.OUTPUT] = np.minimum(np.where(said > done, said, done + 10), np.maximum(most, done + 1))
         twin.count = len(live)
         twin.waiting = np.zeros(len(live) + 1, dtype=np.int64)
-        twin.waiting[: self.state[c.WAITS]] = place[self.waiting[: self.state[c.WAITS]]]
+        twin.waiting[: len(waits)] = place[waits]
+        twin.waiting[len(live) + 1 - len(loads) :] = place[loads]
         twin.running, twin.plans = place[self.running], self.plans.copy()
         twin.plans[:, c.SAMPLES] *= np.isin(self.plans[:, c.WHO], live)  # the others have ended
         twin.plans[:, c.WHO] = place[self.plans[:, c.WHO]]

@@ -31,6 +31,7 @@ from kant.serving.columns import (
     ASYNC,
     BLOCK,
     BLOCK_ROW,
+    BLOCKED,
     BUSY,
     CACHED,
     CACHING,
@@ -48,8 +49,10 @@ from kant.serving.columns import (
     FINISH,
     FINISHED,
     FIRST,
+    FIRST_LEFT,
     FIXED,
     FLOOR,
+    FLUSHED,
     FLYING,
     FOREVER,
     FREE,
@@ -58,10 +61,13 @@ from kant.serving.columns import (
     HASHED,
     HELD,
     HITS,
+    HOST,
+    HOST_HITS,
     IDLE,
     KV,
     KV_SECONDS,
     LAST,
+    LAST_LEFT,
     LOADED,
     LOADING,
     LOADS,
@@ -73,6 +79,7 @@ from kant.serving.columns import (
     MISSED,
     MOST,
     MOVED,
+    NEXT_ENDED,
     NEXT_MS,
     NEXT_PLANNED,
     OUTPUT,
@@ -111,7 +118,8 @@ from kant.serving.columns import (
 )
 from kant.serving.eviction import blocks_for, make_room, preempt, reserved_for, unplan, victim
 from kant.serving.loading import first_loaded, left_of_prefills, put, take
-from kant.serving.waiting import leave, pop
+from kant.serving.offload import fetch, found, land, next_stored, settle, stash
+from kant.serving.waiting import leave, pop, wait
 
 
 @merged
@@ -124,6 +132,8 @@ def schedule(
     budget = limits[TOKENS]
     planned = 0
     state[MOVED] = 0
+    if connected and limits[HOST] > 0:
+        land(requests, times, shared, blocks, buckets, limits, state, clock, waiting)
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
         make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan, base)
     alone = state[RUNS] + state[WAITS] + (state[LOADS] if connected else 0) == 1
@@ -185,29 +195,40 @@ def schedule(
                 i += 1
                 continue
             known = requests[r, PROMPT] + requests[r, DONE]
-            if requests[r, REMOTE] == 1:
-                requests[r, REMOTE], requests[r, COMPUTED] = 0, known - 1
+            if requests[r, REMOTE] > 0:
                 if limits[CACHING] == 1:
-                    know(requests, shared, blocks, buckets, held, limits, r, known)
-            count, slots = 1, known
-            if drafts:
-                if not prefills:
-                    count += limits[SPECULATIVE]  # padded, as below
-                slots = known - 1 + count + limits[LOOKAHEAD]
-            wanted = max(blocks_for(slots, limits) - requests[r, HELD], 0)
-            if count > budget or wanted > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
+                    know(requests, shared, blocks, buckets, held, limits, r, requests[r, SWAPPED])
+                requests[r, COMPUTED] = min(requests[r, SWAPPED], known - 1)
+                requests[r, REMOTE] = requests[r, SWAPPED] = 0
+            count = known - requests[r, COMPUTED]
+            if drafts and count == 1 and not prefills:
+                count += limits[SPECULATIVE]  # padded, as below
+                if count > budget:
+                    blocked = True
+                    break
+            count = min(count, most)
+            if limits[CHUNKED] == 0 and count > budget:
+                blocked = True
+                break
+            count = min(count, budget)
+            tokens = requests[r, COMPUTED] + count
+            slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
+            wanted = max(blocks_for(slots, limits), blocks_for(known, limits) if limits[WHOLE] == 1 else 0)
+            if wanted - requests[r, HELD] > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
                 blocked = True
                 break
             take(waiting, state, i)
             running[state[RUNS]] = r
             state[RUNS] += 1
             requests[r, STATE] = RUNNING
-            requests[r, CACHED] = known - 1
-            grow(requests, shared, blocks, buckets, held, limits, state, r, known, slots)
+            if requests[r, CACHED] < 0:
+                requests[r, CACHED] = requests[r, COMPUTED]
+            grow(requests, shared, blocks, buckets, held, limits, state, r, tokens, slots)
             plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
             planned += 1
             budget -= count
     blocked = blocked or preempted
+    last, skipped, row, fresh = state[WAITS] - 1, 0, base + planned, state[RUNS]
     while not blocked and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
         r = waiting[0]
         if ahead and requests[r, AHEAD] < 0:
@@ -219,36 +240,49 @@ def schedule(
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
             idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
         computed = min(swapped, known - 1) if swapped > 0 else hits * size
+        loads, slots = connected and requests[r, REMOTE] == 1, known
+        if connected and limits[HOST] > 0:
+            more = found(requests, shared, blocks, buckets, limits, state, r, hits)
+            if more < 0:  # others are asked meanwhile
+                waiting[last - skipped] = pop(requests, times, limits, state, waiting)
+                skipped += 1
+                continue
+            loads, slots = more > 0, (hits + more) * size
         count = known - computed
-        if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
-            count += limits[SPECULATIVE]  # padded, so that all decode alike
-            if count > budget:
+        if not loads:
+            if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
+                count += limits[SPECULATIVE]  # padded, so that all decode alike
+                if count > budget:
+                    break
+            count = min(count, most)
+            if limits[CHUNKED] == 0 and count > budget:
                 break
-        count = min(count, most)
-        if limits[CHUNKED] == 0 and count > budget:
-            break
-        count = min(count, budget)
-        slots = computed + count + (limits[LOOKAHEAD] if drafts else 0)
+            count = min(count, budget)
+            slots = computed + count + (limits[LOOKAHEAD] if drafts else 0)
         wanted = blocks_for(slots, limits) - hits * limits[GROUPS]
+        if loads:
+            wanted += left_of_prefills(requests, limits, state, running, waiting, plan, row, fresh)
         if limits[WHOLE] == 1:
             wanted = max(wanted, reserved_for(known, hits, limits))
-        loads = connected and requests[r, REMOTE] == 1
-        if loads:
-            wanted = max(
-                wanted, blocks_for(known, limits) - hits + left_of_prefills(requests, limits, state, running, waiting)
-            )
         if wanted + idle > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
             break
         pop(requests, times, limits, state, waiting)
         if loads:
-            requests[r, BLOCK_ROW], requests[r, STATE] = r, LOADING
+            requests[r, BLOCK_ROW], requests[r, STATE] = 2 * r, LOADING
             if hits > 0:
                 take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
-            grow(requests, shared, blocks, buckets, held, limits, state, r, 0, known)
-            times[r, LOADED] += clock[CLOCK]
+            grow(requests, shared, blocks, buckets, held, limits, state, r, 0, slots)
+            if limits[HOST] > 0:
+                state[LOOKED_UP] += known
+                state[HITS] += hits * size
+                state[HOST_HITS] += slots - hits * size
+                fetch(requests, times, shared, blocks, buckets, held, limits, 2 * r, r, hits, slots // size - hits)
+            else:
+                times[r, LOADED] += clock[CLOCK]
+                requests[r, SWAPPED] = known
             put(requests, times, limits, waiting, state, r)
             continue
-        requests[r, BLOCK_ROW] = r if connected else free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
+        requests[r, BLOCK_ROW] = 2 * r if connected else free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
         running[state[RUNS]] = r
         state[RUNS] += 1
         state[ADMIT] -= 1
@@ -268,6 +302,12 @@ def schedule(
         plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
         planned += 1
         budget -= count
+    for i in range(skipped - 1, -1, -1):
+        wait(requests, times, limits, state, waiting, waiting[last - i])
+    if connected and limits[HOST] > 0:
+        stash(
+            requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, plan, base, planned
+        )  # fmt: skip
     return int(planned)
 
 
@@ -342,7 +382,7 @@ def complete(
         for k in range(base, base + state[PLANNED]):
             r = plan[k, WHO]
             if requests[r, STATE] == FINISHED and requests[r, HELD] > 0:
-                requests[r, BLOCK_ROW] = r
+                requests[r, BLOCK_ROW] = 2 * r
                 give_back(requests, blocks, held, limits, state, r)
     for k in range(base, base + state[PLANNED]):
         r = plan[k, WHO]
@@ -389,6 +429,12 @@ def complete(
             else:
                 leave(requests, times, limits, state, waiting, r)
             requests[r, STATE] = FINISHED
+            if connected and limits[HOST] > 0:
+                if state[LAST_LEFT] > 0:
+                    requests[state[LAST_LEFT] - 1, NEXT_ENDED] = r + 1
+                else:
+                    state[FIRST_LEFT] = r + 1
+                state[LAST_LEFT] = r + 1
             ended[state[ENDED]] = r
             state[ENDED] += 1
     if left > 0:
@@ -405,6 +451,18 @@ def complete(
     state[RAN] = state[PLANNED]
     state[PLANNED] = 0
     state[STEPS] += 1
+
+
+@inlined
+def left_over(state: Table, connected: bool) -> int:
+    """Return how many requests a step that is planned now would look at."""
+    return int(state[RUNS] + state[WAITS] + (state[LOADS] + state[FIRST_LEFT] if connected else 0))
+
+
+@inlined
+def begins(clock: Times, now: float, connected: bool) -> float:
+    """Return when a step begins that could begin now."""
+    return float(max(now, clock[FLUSHED]) if connected else now)
 
 
 @merged
@@ -436,13 +494,16 @@ def drive(
                 state[TURN] = limits[MAX_SEQS] - state[TURN]
                 if state[NEXT_PLANNED] > 0:
                     state[PLANNED], state[NEXT_PLANNED] = state[NEXT_PLANNED], 0
-                    clock[END] = clock[CLOCK] + clock[NEXT_MS] / 1e3
+                    clock[END] = begins(clock, clock[CLOCK], connected) + clock[NEXT_MS] / 1e3
             if stop_at_finish and state[ENDED] > had:
                 return STOPPED
-        if state[RUNS] + state[WAITS] == 0 and state[PLANNED] == 0 and (not connected or state[LOADS] == 0):
+        if state[PLANNED] == 0 and left_over(state, connected) == 0:
             return IDLE
         if clock[CLOCK] >= until:
             return REACHED
+        if connected and state[PLANNED] == 0 and clock[BLOCKED] > clock[CLOCK]:
+            clock[CLOCK] = min(clock[BLOCKED], until)
+            continue
         if begun == steps:
             return STOPPED
         preemptions = state[PREEMPTIONS]
@@ -456,17 +517,22 @@ def drive(
         ms = 0.0
         if planned > 0:
             ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts, windows, connected)
+        if connected and limits[HOST] > 0:
+            start = clock[END] if ahead and state[PLANNED] > 0 else clock[CLOCK]
+            settle(requests, times, blocks, limits, latency, state, clock, waiting, start, planned, ms)
         if ahead and state[PLANNED] > 0:
             state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
             begun += 1
         elif planned > 0:
-            state[PLANNED], clock[END] = planned, clock[CLOCK] + ms / 1e3
+            state[PLANNED], clock[END] = planned, begins(clock, clock[CLOCK], connected) + ms / 1e3
             begun += 1
-        elif state[PREEMPTIONS] == preemptions:
+        elif state[PREEMPTIONS] == preemptions and left_over(state, connected) > 0:
             first = first_loaded(requests, times, waiting, state, clock[CLOCK]) if connected else FOREVER
+            if connected and limits[HOST] > 0:
+                first = min(first, next_stored(blocks, limits, state, clock))
             if first == FOREVER:
                 return STUCK
-            clock[CLOCK] = min(first, until)
+            clock[BLOCKED] = first
 
 
 def _entry(ahead: bool, features: bool) -> Callable[..., int]:

@@ -12,6 +12,7 @@ from kant.serving.columns import (
     BLOCK,
     BY_PRIORITY,
     COMPUTED,
+    COUNT,
     DONE,
     FOREVER,
     HELD,
@@ -54,14 +55,20 @@ def first_loaded(requests: Table, times: Times, waiting: Table, state: Table, no
     first = FOREVER
     for i in range(state[LOADS]):
         r = waiting[len(waiting) - 1 - i]
-        if requests[r, REMOTE] == 1:
+        if requests[r, REMOTE] > 0:
             first = min(first, max(times[r, LOADED], now))
     return float(first)
 
 
 @inlined
-def left_of_prefills(requests: Table, limits: Table, state: Table, running: Table, waiting: Table) -> int:
-    """Return the blocks that a transfer leaves to others: what prompts and the KV that comes still need to decode."""
+def left_of_prefills(
+    requests: Table, limits: Table, state: Table, running: Table, waiting: Table, plan: Table, row: int, fresh: int
+) -> int:  # fmt: skip
+    """Return the blocks that a transfer leaves to others: what prompts and the KV that comes still need to decode.
+
+    Running requests from the `fresh`-th on are admitted by this step, whose plan has them from a row on: those whose
+    prompt it completes need no more.
+    """
     size, more = limits[BLOCK], 0
     if limits[SPECULATIVE] > 0:
         more = 1 + limits[SPECULATIVE] + limits[LOOKAHEAD]
@@ -69,6 +76,8 @@ def left_of_prefills(requests: Table, limits: Table, state: Table, running: Tabl
     for i in range(state[RUNS] + state[LOADS]):
         r = running[i] if i < state[RUNS] else waiting[len(waiting) - 1 - (i - state[RUNS])]
         known = requests[r, PROMPT] + requests[r, DONE]
+        if fresh <= i < state[RUNS] and requests[r, COMPUTED] + plan[row + i - fresh, COUNT] >= known:
+            continue
         if requests[r, AHEAD] == 0 and (requests[r, COMPUTED] < known - 1 or requests[r, DONE] == 0):
             total += max((known + more + size - 1) // size - requests[r, HELD], 0)
     return int(total)

@@ -113,14 +113,12 @@ class EngineSite:
 
     @property
     def requests(self) -> int:
-        return int(self.engine.state[c.RUNS] + self.engine.state[c.WAITS])
+        return int(self.engine.state[[c.RUNS, c.WAITS, c.LOADS]].sum())
 
     def _rows(self) -> tuple[Table, Table]:
         engine = self.engine
-        return (
-            engine.requests[engine.running[: engine.state[c.RUNS]]],
-            engine.requests[engine.waiting[: engine.state[c.WAITS]]],
-        )
+        rows, runs = engine.requests[engine.live()], engine.state[c.RUNS]
+        return rows[:runs], rows[runs:]
 
     def tokens(self) -> int:
         runs, waits = self._rows()
@@ -133,7 +131,8 @@ class EngineSite:
         if self.cached is not None:
             engine = self.engine
             left -= int(self.cached()[engine.waiting[: engine.state[c.WAITS]]].sum())
-        return left
+        come = self._rows()[1][self.engine.state[c.WAITS] :, c.SWAPPED]
+        return left - int(come.sum())
 
     def under_way_ms(self, now: float) -> float:
         engine = self.engine
@@ -142,13 +141,13 @@ class EngineSite:
     def freeness(self) -> float:
         engine = self.engine
         _, waits = self._rows()
-        free = int(engine.state[c.FREE]) * engine.settings.block_size - int(waits[:, c.PROMPT].sum())
+        asked = waits[: engine.state[c.WAITS], c.PROMPT]
+        free = int(engine.state[c.FREE]) * engine.settings.block_size - int(asked.sum())
         return free / max(1, int(engine.state[c.RUNS]))
 
     def loads(self) -> tuple[Table, Table, Times]:
-        engine = self.engine
-        live = np.concatenate([engine.running[: engine.state[c.RUNS]], engine.waiting[: engine.state[c.WAITS]]])
-        rows = engine.requests[live]
+        live = self.engine.live()
+        rows = self.engine.requests[live]
         return rows[:, c.PROMPT], rows[:, c.DONE], self.predicted()[live]
 
     def twin(self, now: float) -> tuple[Engine, float]:

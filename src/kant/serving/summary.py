@@ -40,6 +40,7 @@ class Served:
     kv_use_max: float
     looked_up: int
     hits: int
+    host_hits: int
     series: Times
     """Rows of (time, engine, running, waiting, share of KV held)."""
 
@@ -103,6 +104,7 @@ def summarise(served: Served, objectives: Objectives) -> dict[str, Any]:
         },
         "kv_use": {"mean": served.kv_use, "max": served.kv_use_max},
         "cache_hit_rate": served.hits / served.looked_up if served.looked_up else None,
+        "host_hit_rate": served.host_hits / served.looked_up if served.looked_up else None,
         "engine_steps": served.steps,
         "makespan_s": span,
         "digest": digest(served),

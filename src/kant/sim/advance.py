@@ -30,19 +30,19 @@ from kant.cluster.quota_columns import (
     refund_all,
 )
 from kant.cluster.snapshot import copy_changed
-from kant.compiled import compiled_at_once, inlined
+from kant.compiled import compiled_at_once
 from kant.metrics.recorder import sample
 from kant.model.placement import GROUP
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
-from kant.placement.calendar.book import H_END
+from kant.placement.calendar.book import H_END as SPAN_END
 from kant.placement.cost.slowdown import SpanRows, write_spans
 from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group_kernel
 from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
 from kant.queueing.claims import may_evict
-from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim, finds_victims
+from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim
 from kant.queueing.watch import ANY_START, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 from kant.sim.blocked import (
     HOME_SLOT,
@@ -63,11 +63,15 @@ from kant.sim.blocked import (
     running_of,
 )
 from kant.sim.ends import first_end, push_end, take_end
+from kant.sim.evict import BUCKET, KEY, KNOWN, MOVED, Evictions, evict, look_for_victims, restart_kernel, work_lost
 from kant.sim.happened import (
     CAME,
     CYCLED,
     ENDED,
+    EVICTED,
+    H_BEGIN,
     H_COUNT,
+    H_END,
     H_PIECE,
     H_ROW,
     H_WHAT,
@@ -77,6 +81,7 @@ from kant.sim.happened import (
     STARTED,
     note,
 )
+from kant.sim.instant import changes_of, copy_of, undo
 from kant.sim.reservations import Reservations, close_up, follow_ends, has_room, join, leaves, spans_of, take_back
 from kant.sim.reserve import NO_ROOM, WAITS, reserving_kernel
 from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
@@ -106,54 +111,6 @@ FINISHED = int(JobStatus.FINISHED)
 Advance = Callable[..., Table]
 
 
-@inlined
-def copy_of(one: Table, other: Table) -> None:
-    """Copy a row of numbers."""
-    for i in range(one.shape[0]):
-        other[i] = one[i]
-
-
-@inlined
-def changes_of(happened: Table, known: int, said: int) -> int:
-    """Return what the events [known, said) change for those who wait, as bits of `queueing/watch.py`."""
-    found = 0
-    for k in range(known, said):
-        what = happened[k, H_WHAT]
-        if what == ENDED:
-            found |= QUOTA | JOBS | LIVE
-        elif what == STARTED:
-            found |= JOBS | LIVE
-        elif what == CAME:
-            found |= LIVE
-    return found
-
-
-@inlined
-def undo(
-    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, jobs: Table,
-    quotas: Quotas | None, begin: int, end: int,
-) -> None:  # fmt: skip
-    """Undo the attempt at an instant: new jobs are removed, and started jobs wait again."""
-    for k in range(said - 1, known - 1, -1):
-        row, what = happened[k, H_ROW], happened[k, H_WHAT]
-        if what == STARTED and entries[0, w.E_ROW] > 0:
-            # the row of the last that was removed is the first that is free again
-            was = entries[entries[0, w.E_LEFT]]
-            w.push(
-                entries, places, buckets, row, was[w.E_PRIORITY], was[w.E_KEY], was[w.E_SHAPE], was[w.E_KNOWN],
-                was[w.E_BUCKET],
-            )  # fmt: skip
-            if quotas is not None:
-                home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
-                refund_all(quotas.limits, quotas.used, home, amounts)
-        elif what >= HELD:
-            places[row, w.P_RECORDED] = 0
-    for row in range(begin, end):
-        if places[row, w.P_ENTRY] > 0:
-            w.remove(entries, places, buckets, places[row, w.P_ENTRY])
-        places[row, w.P_RECORDED] = 0
-
-
 @cache
 def advance_kernel(
     one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool, reserves: bool
@@ -163,7 +120,7 @@ def advance_kernel(
     With `backfills` heads that have waited too long are served. With `reserves` jobs have reservations in time.
     """
     place = group_kernel(one, other, by_domain)
-    serve = serve_kernel(place) if backfills else serve_none
+    serve, restart = serve_kernel(place) if backfills else serve_none, restart_kernel(place)
     cycle: Callable[..., Any] = reserving_kernel(place) if reserves else serve_none
     looks_again = backfills or reserves
 
@@ -174,13 +131,14 @@ def advance_kernel(
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
         places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
-        rules: Rules | None, rights: Rights, quotas: Quotas | None, counts: Table, reservations: Reservations,
-        store: Table,
+        rules: Rules | None, rights: Rights, quotas: Quotas | None, counts: Table,
+        reservations: Reservations, store: Table, evictions: Evictions | None,
     ) -> Table:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`.
 
         `quotas` is None where no queue has any and all jobs have one priority: then none holds or evicts another, and
-        nothing is compiled for that. `counts` are the preemptible running jobs by priority.
+        nothing is compiled for that. `evictions` is None where Python decides all instants that evict somebody.
+        `counts` are the preemptible running jobs by priority.
         `reservations` is None without any, and `store` that of the calendar, which is returned.
         """
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
@@ -195,9 +153,11 @@ def advance_kernel(
             wakes += now < min(due, comes)
             if now == FOREVER or now > until:
                 break
-            if reserves:
+            if reserves or evictions is not None:
                 most = stands[WAITING] + arrivals.shape[0] - at
-                if said + 2 * heap[0, 0] + 4 * most + 1 > happened.shape[0]:
+                if said + 4 * heap[0, 0] + 4 * most + 1 > happened.shape[0]:
+                    break
+                if stands[SAMPLES] == samples.shape[0]:
                     break
             if due == now:
                 while first_end(heap, ends) == now:
@@ -223,13 +183,16 @@ def advance_kernel(
             if reserves and code == 0 and not has_room(reservations.book, 3 * pods):
                 code = NO_ROOM
                 stands[ROOM] = 3 * pods
-            pieces_more = 2 * pods if reserves else pods
+            pieces_more, rows_more = 2 * pods if reserves else pods, stands[WAITING] + last - at
+            if evictions is not None:
+                rows_more += heap[0, 0]
             if code == 0 and (
-                stands[TAKEN] + pieces_more > held.shape[0] or stands[WAITING] + last - at >= entries.shape[0]
+                stands[TAKEN] + pieces_more > held.shape[0] or rows_more >= entries.shape[0]
+                or (evictions is not None and heap[0, 0] + rows_more >= heap.shape[0])
             ):  # fmt: skip
                 code = NO_ROOM
-                stands[ROOM] = max(pieces_more, last - at)
-            known, top, review, first = said, stands[TAKEN], -1, at
+                stands[ROOM] = max(pieces_more, rows_more)
+            known, top, review, first, evicted = said, stands[TAKEN], -1, at, False
             copy_of(stands, stood)
             tries = code == 0 and (last > at or stands[WAITING] > 0)
             if tries:
@@ -258,6 +221,9 @@ def advance_kernel(
                     stands[MILLI] += shapes[s, S_MILLI]
                     stands[PODS] += shapes[s, S_PODS]
                     places[row, w.P_RECORDED] = 0
+                    if evictions is not None:
+                        evictions.again[row, BUCKET], evictions.again[row, KNOWN] = come[A_BUCKET], come[A_KNOWN]
+                        evictions.again[row, KEY] = come[A_KEY]
                     if quotas is not None:
                         home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
                         if not could_ever(quotas.limits, home, quotas.amounts[s]):
@@ -318,23 +284,62 @@ def advance_kernel(
                                 if beside:
                                     code = WAITS
                                     break
-                        if quotas is not None and what == STARTED:
-                            key = first_short(quotas.limits, quotas.used, home, amounts)
-                            if key >= 0:
-                                what = SHORT
-                                why, which = binding(quotas.limits, quotas.used, home + key)
-                        for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
-                            if what != STARTED:
+                        may, victims, retry, wakes_on, stops = False, NONE_PROVEN, -1, rights.wakes_on, False
+                        for _ in range(2):  # again where others stop for it
+                            if quotas is not None and what == STARTED:
+                                key = first_short(quotas.limits, quotas.used, home, amounts)
+                                if key >= 0:
+                                    what = SHORT
+                                    why, which = binding(quotas.limits, quotas.used, home + key)
+                            for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
+                                if what != STARTED:
+                                    break
+                                placed = end
+                                end = place(
+                                    view, view_log, demands, groups[g], typical, scores, others, domains,
+                                    groups[g, G_PODS], held, placed,
+                                )  # fmt: skip
+                                if end < 0:
+                                    what, why, which = HELD, -1 - end, 0
+                                for piece in range(placed, end):
+                                    held[piece, GROUP] = groups[g, G_NUMBER]
+                            if stops or what in (STARTED, OUTRANKED):
                                 break
-                            placed = end
-                            end = place(
-                                view, view_log, demands, groups[g], typical, scores, others, domains,
-                                groups[g, G_PODS], held, placed,
-                            )  # fmt: skip
-                            if end < 0:
-                                what, why, which = HELD, -1 - end, 0
-                            for piece in range(placed, end):
-                                held[piece, GROUP] = groups[g, G_NUMBER]
+                            if quotas is not None:
+                                may = shapes[s, S_PREEMPTS] == 1 and may_evict(
+                                    priority, least if rights.by_priority or rights.keeps else FOREVER,
+                                    rights.reclaims, quotas.limits, quotas.used, home, amounts, beyond,
+                                )  # fmt: skip
+                            if quotas is not None and may:
+                                if not knows_running:
+                                    rows, knows_running = running_jobs(jobs, heap, ends), True
+                                    rows = in_order_of_start(rows, jobs)
+                                    borrows = borrowing_of(rows, quotas, jobs)
+                                    running = running_of(rows, borrows, rights, quotas, jobs, shapes)
+                                claim = Claim(
+                                    row, jobs[row, c.J_QUEUE], home if amounts.shape[0] > 0 else -1, priority,
+                                    jobs[row, c.J_SINCE], -1,
+                                    EVERYWHERE if what == SHORT else shapes[s, S_POOL_BITS], amounts,
+                                    rights.by_priority, rights.reclaims, rights.keeps, False,
+                                )  # fmt: skip
+                                victims, retry, leaving, gives = look_for_victims(
+                                    now, s, claim, running, rights, evictions, shapes, groups, jobs, held, view, demands
+                                )
+                                if evictions is not None and leaving.shape[0] > 0:
+                                    woken = -1
+                                    for other in leaving:
+                                        pods += jobs[other, c.J_PODS]  # they may start elsewhere
+                                    if stands[TAKEN] + pods <= held.shape[0]:
+                                        said, woken = evict(
+                                            leaving, gives, row, now, happened, said, passed, quotas, shapes, jobs,
+                                            held, view, view_log, demands, ends,
+                                        )  # fmt: skip
+                                    if woken >= 0:
+                                        what, end, stops, evicted = STARTED, top, True, True
+                                        knows_running, above_of = False, FOREVER
+                                        w.wake(entries, buckets, verdicts, ready, ANY_START | QUOTA, woken, False, now)
+                            if not stops:
+                                break
                         if what == STARTED:
                             said = note(happened, said, now, STARTED, row, passed, top, end - top)
                             top = end
@@ -346,32 +351,13 @@ def advance_kernel(
                                 woke = w.wake(entries, buckets, verdicts, ready, ANY_START, 0, False, now)
                                 stands[MAY_TRY] |= woke & w.MAY_TRY
                             w.remove(entries, places, buckets, entry)
+                            if stops:  # another round over all that are awake
+                                w.fill_ready(entries, buckets, verdicts, ready)
                         else:
                             if what == OUTRANKED:
                                 w.pop_ready(entries, buckets, ready)
                                 stands[MAY_TRY] = 1
                             else:
-                                may, victims, retry, wakes_on = False, NONE_PROVEN, -1, rights.wakes_on
-                                if quotas is not None:
-                                    may = shapes[s, S_PREEMPTS] == 1 and may_evict(
-                                        priority, least if rights.by_priority or rights.keeps else FOREVER,
-                                        rights.reclaims, quotas.limits, quotas.used, home, amounts, beyond,
-                                    )  # fmt: skip
-                                if quotas is not None and may:
-                                    if not knows_running:
-                                        rows, knows_running = running_jobs(jobs, heap, ends), True
-                                        rows = in_order_of_start(rows, jobs)
-                                        borrows = borrowing_of(rows, quotas, jobs)
-                                        running = running_of(rows, borrows, rights, quotas, jobs, shapes)
-                                    claim = Claim(
-                                        row, jobs[row, c.J_QUEUE], home if amounts.shape[0] > 0 else -1, priority,
-                                        jobs[row, c.J_SINCE], -1,
-                                        EVERYWHERE if what == SHORT else shapes[s, S_POOL_BITS], amounts,
-                                        rights.by_priority, rights.reclaims, rights.keeps, False,
-                                    )  # fmt: skip
-                                    victims, retry = finds_victims(
-                                        now, running, claim, int(rights.most * shapes[s, S_MILLI]), rights.exact
-                                    )
                                 if victims == MAY_BE or shapes[s, S_ALONE] == 1:
                                     code = WAITS
                                     break
@@ -422,8 +408,19 @@ def advance_kernel(
                         )
                         if soon > now:
                             review = soon if review <= now else min(review, soon)
+                if evictions is not None and quotas is not None and evicted and code == 0:
+                    review = now + 1  # others may fit where victims free more than is taken
+                    if evictions.moves:
+                        said, top, woke = restart(
+                            known, said, now, passed, happened, top, stands[WAKES_ON], quotas, shapes, groups, jobs,
+                            held, view, view_log, demands, typical, scores, others, domains, entries, buckets, verdicts,
+                            ready,
+                        )  # fmt: skip
+                        stands[MAY_TRY] |= woke & w.MAY_TRY
                 if code != 0:
-                    undo(happened, known, said, entries, places, buckets, jobs, quotas, begin + at, begin + last)
+                    undo(
+                        happened, known, said, entries, places, buckets, jobs, quotas, ends, begin + at, begin + last
+                    )  # fmt: skip
                     for i in range(at, last):
                         if queues[arrivals[i, A_QUEUE]] >= stood[QUEUES]:
                             queues[arrivals[i, A_QUEUE]] = -1
@@ -443,7 +440,27 @@ def advance_kernel(
             at = last
             runs = 0
             for k in range(known, said):
-                if happened[k, H_WHAT] == STARTED:
+                if evictions is not None and happened[k, H_WHAT] == EVICTED:
+                    row, moved = happened[k, H_ROW], happened[k, H_BEGIN] & MOVED != 0
+                    pieces = held[jobs[row, c.J_PIECE] : jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]]
+                    cost = work_lost(evictions, jobs[row, c.J_MILLI], now - jobs[row, c.J_STARTED])
+                    work[row] += cost - (now - jobs[row, c.J_STARTED])
+                    happened[k, H_PIECE], happened[k, H_END] = cost, jobs[row, c.J_STARTED]
+                    to.stopped(
+                        table, log, pools, jobs, pieces, demands, row, now, to.PENDING, cost,
+                        -1 if moved else c.J_PREEMPTIONS, to.ENDS, True,
+                    )  # fmt: skip
+                    count(counts, jobs[row, c.J_PRIORITY], -1)
+                    stands[WAITING] += 1
+                    stands[MILLI] += jobs[row, c.J_MILLI]
+                    stands[PODS] += jobs[row, c.J_PODS]
+                    places[row, w.P_RECORDED] = 0
+                    if not moved:
+                        again, priority = evictions.again[row], -jobs[row, c.J_PRIORITY] if by_priority else 0
+                        s = jobs[row, c.J_SHAPE]
+                        if w.push(entries, places, buckets, row, priority, again[KEY], s, again[KNOWN], again[BUCKET]):
+                            stands[MAY_TRY] = 1
+                elif happened[k, H_WHAT] == STARTED:
                     runs += 1
                     row, first = happened[k, H_ROW], happened[k, H_PIECE]
                     if jobs[row, c.J_PREEMPTIBLE] == 1:
@@ -457,8 +474,9 @@ def advance_kernel(
                     stands[WAITING] -= 1
                     stands[MILLI] -= jobs[row, c.J_MILLI]
                     stands[PODS] -= jobs[row, c.J_PODS]
-                    if reserves and reservations.book.spans[row, H_END] < FOREVER:
-                        push_end(reservations.expects, reservations.expected, row, reservations.book.spans[row, H_END])
+                    until_then = reservations.book.spans[row, SPAN_END] if reserves else FOREVER
+                    if reserves and until_then < FOREVER:
+                        push_end(reservations.expects, reservations.expected, row, until_then)
             if reserves and said > known:
                 close_up(reservations.line, stands[WAITING] + runs, jobs)
                 stands[TAKEN] = top
@@ -470,11 +488,11 @@ def advance_kernel(
             if code == 0:
                 if looks_again or rights.evicts:
                     said = note(happened, said, now, CYCLED, -1, passed, review, 0)
-                    stands[WAKE] = review if review > now else FOREVER
+                    stands[WAKE] = now if evicted else review if review > now else FOREVER
                 passed += 1
             elif looks_again or rights.evicts or due == now:
                 stands[WAKE] = now  # for the rest of this instant
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
         return store
 
-    return compiled_at_once(named(advance, one, other, place, serve, cycle))
+    return compiled_at_once(named(advance, one, other, place, serve, restart, cycle))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kant.cluster.columns import Table
 from kant.placement.capacity import NodeScores
 from kant.placement.group_kernel import Scores
 from kant.placement.policy import NodePolicy
@@ -33,6 +34,12 @@ class Names:
             state[name] = len(state)
         self._known = len(state)
         return names
+
+
+def last_of(rows: Table) -> Table:
+    """Return the rows, each once: where it comes last."""
+    _, places = np.unique(rows[::-1], return_index=True)
+    return rows[len(rows) - 1 - np.sort(places)[::-1]]
 
 
 def kept(nodes: NodeScores) -> Scores:

@@ -9,10 +9,11 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
-from kant.model.decision import Hold, Plan, Reason, Reserve, Start
-from kant.model.event import JobFinished, JobReserved, JobStarted, JobSubmitted
+from kant.model.decision import Decision, Hold, Plan, Preempt, Reason, Reserve, Start
+from kant.model.event import JobFinished, JobPreempted, JobReserved, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
 from kant.sim import happened as h
+from kant.sim.evict import MOVED, RECLAIM
 
 if TYPE_CHECKING:
     from kant.sim.run import Run
@@ -27,6 +28,11 @@ def pieces_of(state: ClusterState, rows: np.ndarray) -> Iterator[Allocation]:
         yield state.pieces[at : at + count].copy()
 
 
+def _preempted(state: ClusterState, row: int, by: int, bits: int) -> Preempt:
+    """Return the decision that an eviction records."""
+    return Preempt(state.ids[row], bits & MOVED > 0, state.ids[by], "reclaim" if bits & RECLAIM else "priority")
+
+
 def write_events(
     run: Run, happened: np.ndarray, came: Callable[[int], JobSubmitted], lack: Lack, broken_off: bool
 ) -> None:
@@ -35,24 +41,33 @@ def write_events(
     Where the last instant was `broken_off` only its job ends have happened.
     """
     state, recorder, what = run.state, run.recorder, happened[:, h.H_WHAT]
-    decided, cycled = happened[(what >= h.STARTED) & (what < h.CYCLED)], happened[what == h.CYCLED]
+    decided, cycled = happened[(what >= h.EVICTED) & (what < h.CYCLED)], happened[what == h.CYCLED]
     if run.journal.sink is not None:
         _write_all(run, happened, came, lack, broken_off)
     elif len(decided):
         names = [state.ids[row] for row in decided[:, h.H_ROW].tolist()]
-        counts = np.where(decided[:, h.H_WHAT] <= h.RESERVED, decided[:, h.H_COUNT], 0)
-        lacks = (lack(*one) for one in decided[counts == 0][:, [h.H_WHAT, h.H_ROW, h.H_PIECE, h.H_COUNT]].tolist())
+        kind = decided[:, h.H_WHAT]
+        counts = np.where((kind == h.STARTED) | (kind == h.RESERVED), decided[:, h.H_COUNT], 0)
+        others = (
+            Hold(state.ids[row], lack(event, row, value, other)) if event != h.EVICTED
+            else _preempted(state, row, other, bits)
+            for _, event, row, _, value, other, bits, _ in decided[counts == 0].tolist()
+        )  # fmt: skip
         pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
         when = decided[:, [h.H_TIME, h.H_INSTANT, h.H_COUNT, h.H_BEGIN, h.H_END]]
         when[:, 2] = -1
-        when[decided[:, h.H_WHAT] != h.RESERVED, 3:] = 0
+        when[kind != h.RESERVED, 3:] = 0
         if len(cycled):
             when[:, 2] = cycled[np.searchsorted(cycled[:, h.H_INSTANT], when[:, 1]), h.H_PIECE]
-        run.journal.decided(when, names, counts, pieces, lacks)
+        run.journal.decided(when, names, counts, pieces, others)
     if recorder.keep_intervals:
-        ended = happened[what == h.ENDED, h.H_ROW]
-        for row, held in zip(ended.tolist(), pieces_of(state, ended), strict=True):
-            recorder.ended(row, held, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
+        held = dict[int, Allocation]()  # of jobs that start in the call
+        for now, event, row, _, value, count, _, began in happened[what <= h.STARTED].tolist():
+            if event == h.STARTED:
+                held[row] = state.pieces[value : value + count].copy()
+            elif event != h.CAME:
+                began = began if event == h.EVICTED else state.jobs.item(row, c.J_STARTED)
+                recorder.ended(row, held[row] if row in held else state.running[row], began, now)
 
 
 def _write_all(
@@ -62,7 +77,7 @@ def _write_all(
     cut = np.flatnonzero(np.diff(happened[:, h.H_INSTANT])) + 1
     instants = [part.tolist() for part in np.split(happened, cut)] if len(happened) else []
     for at, instant in enumerate(instants):
-        decisions, review = list[Start | Hold | Reserve](), -1
+        decisions, review, costs = list[Decision](), -1, list[int]()
         for now, event, row, _, value, other, start, end in instant:
             if event == h.ENDED:
                 journal.write(JobFinished(now, state.ids[row]))
@@ -74,6 +89,9 @@ def _write_all(
                 decisions.append(Reserve(state.ids[row], start, end, state.pieces[value : value + other].copy()))
             elif event == h.CYCLED:
                 review = value
+            elif event == h.EVICTED:
+                decisions.append(_preempted(state, row, other, start))
+                costs.append(value)
             else:
                 decisions.append(Hold(state.ids[row], lack(event, row, value, other)))
         now = instant[0][h.H_TIME]
@@ -84,3 +102,5 @@ def _write_all(
                 journal.write(JobStarted(now, one.job, one.allocation))
             elif isinstance(one, Reserve):
                 journal.write(JobReserved(now, one.job, one.start, one.end, one.allocation))
+            elif isinstance(one, Preempt):
+                journal.write(JobPreempted(now, one.job, costs.pop(0), one.moved, one.by))

@@ -5,6 +5,7 @@ The compiled call returns its events as an array. A job that arrives and ends wi
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,9 +29,10 @@ from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim import happened as h
-from kant.sim.advance_columns import Names, kept, node_policies
+from kant.sim.advance_columns import Names, kept, last_of, node_policies
 from kant.sim.advance_journal import pieces_of, write_events
 from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
+from kant.sim.eviction_columns import EvictionColumns, may_evict
 from kant.sim.jobs import Arrivals
 from kant.sim.reserve import NO_ROOM, NO_SLOTS
 from kant.sim.reserve_columns import NO_STORE, Line, is_simple, may_reserve
@@ -43,8 +45,11 @@ if TYPE_CHECKING:
 MOST = 1 << 14
 """Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
-ENTRIES = 1 << 10
-"""Room for this many more waiting jobs when a call begins."""
+STALE = 1 << 16
+"""Pieces of stopped jobs that may be kept beside twice those of running ones."""
+
+PIECES = 1 << 10
+"""Room for this many more pieces of reservations, and twice as many ends of jobs, when a call begins."""
 
 
 class Advancer:
@@ -54,7 +59,10 @@ class Advancer:
         self.run = run
         self.state = run.state
         self.coming = coming
-        self._table, self._simple = coming.columns()
+        ids = coming.workload.ids
+        if len(set(ids)) < len(ids):
+            raise StateError(f"job {Counter(ids).most_common(1)[0][0]!r} was submitted twice")
+        self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
@@ -66,21 +74,24 @@ class Advancer:
         )
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
         self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
-        self._priorities = len(np.unique(self._table[:, a.A_PRIORITY]))
+        self._priorities = len(np.unique(coming.workload.priority))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
-        self._work = np.zeros(0, dtype=np.int64)
-        self._room = 0
+        self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
         self._in_the_way = -1  # a waiting job that Python decides
-        _, first = np.unique(self._table[:, a.A_QUEUE], return_index=True)
-        self._queues_in_order = self._table[np.sort(first), a.A_QUEUE].tolist()
+        named = coming.workload.queues
+        codes, first = np.unique(coming.workload.queue, return_index=True)
+        met = [named[code] for code in codes[first.argsort()].tolist()]
+        self._queues_in_order = [named.index(name) for name in dict.fromkeys(met)]
         self._ready_for: tuple[object, ...] = ()
         assert isinstance(run.execution.speed, Steady)
         self._speed = run.execution.speed
         self._happened = np.zeros((0, h.EVENT_WIDTH), dtype=np.int64)
-        kinds, first = np.unique(self._table[:, a.A_KIND], return_index=True)
+        kinds, first = np.unique(self._kind_of, return_index=True)
+        self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
+        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all that come
 
     @staticmethod
     def may_advance(run: Run) -> bool:
@@ -145,7 +156,8 @@ class Advancer:
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
         shapes = state.jobs[rows, c.J_SHAPE]
-        for shape in {*asked, *np.unique(shapes).tolist()}:
+        running = self._evictions.shapes_of_running() if self._evictions is not None else ()
+        for shape in {*asked, *np.unique(shapes).tolist(), *running}:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
         stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1)
@@ -168,8 +180,9 @@ class Advancer:
         while self._may_now():
             self._meet_kinds()
             at = self.coming.at
-            comes = at < len(self._table) and self._table.item(at, a.A_TIME) <= self._speed.next_end
-            if comes and self._shape_of.item(self._table.item(at, a.A_KIND)) == a.PYTHON:
+            submit = self.coming.workload.submit
+            comes = at < len(submit) and submit.item(at) <= self._speed.next_end
+            if comes and self._shape_of.item(self._kind_of.item(at)) == a.PYTHON:
                 break
             if not self._meet_waiting():
                 break
@@ -192,10 +205,10 @@ class Advancer:
         for code in self._queues_in_order:
             if numbers[code] < 0:
                 numbers[code], more = more, more + 1
-        made_for = begin, self._made_with, pending.numbered, numbers.tobytes()
+        made_for = begin, self._shape_of.tobytes(), pending.numbered, numbers.tobytes()
         if made_for != self._ready_for:
             self._ready_for = made_for
-            part = self._table[begin : begin + MOST]
+            part = self.coming.columns(slice(begin, begin + MOST), self._kind_of)
             self._arrivals = np.zeros((len(part), a.ARRIVAL_WIDTH), dtype=np.int64)
             self._arrivals[:, : part.shape[1]] = part
             jobs, shapes = np.zeros((len(part), c.JOB_WIDTH), dtype=np.int64), self._shape_of[part[:, a.A_KIND]]
@@ -234,22 +247,17 @@ class Advancer:
             arrivals = arrivals[: state.typical.steady_for(begin)]
         if pending.keeps_priority and not pending.mixed:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
-        if first + len(arrivals) < len(self._table):
-            until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
+        if first + len(arrivals) < len(self._kind_of):
+            until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
+        if state.pieces_used > 2 * self._held + STALE:  # else the whole table would be written, and be in memory
+            self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
-        most, runs = begin + len(arrivals), len(state.running)
-        more = len(arrivals) + len(waiting)
-        if most > len(state.jobs):
-            state.jobs = c.longer(state.jobs, most)
-        if most > len(self._work):
-            self._work = c.longer(self._work, most)
-        if most > len(recorder.spans):
-            recorder.spans = c.longer(recorder.spans, most)
+        most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
         samples = recorder.used + runs + 4 * more + 1
         if samples > len(recorder.samples):
             recorder.samples = c.longer(recorder.samples, samples)
-        speed.reserve(most, more)
-        pending.reserve(most, max(self._room, ENTRIES))
+        speed.reserve(most, more + 2 * max(self._room, PIECES))
+        pending.reserve(most, max(self._room, MOST))
         self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)
@@ -262,9 +270,9 @@ class Advancer:
         stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
         stands[[a.WAKE, a.RETRY]] = run.wake, pending.retry_until
         stands[[a.LOWEST, a.BEYOND]] = pending.watch.bounds()
-        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1
+        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1 + 4 * speed.heap.item(0, 0)
         if events > len(self._happened):
-            self._happened = np.zeros((events, h.EVENT_WIDTH), dtype=np.int64)
+            self._happened = np.zeros((events + events // 2, h.EVENT_WIDTH), dtype=np.int64)
         domains, capacity = None, self._capacity
         if capacity is not None:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
@@ -276,14 +284,18 @@ class Advancer:
                 FOREVER, state.shapes.facts, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
+        evictions = None
+        if quotas is not None and self._evictions is not None:
+            evictions = self._evictions.of_call(most, self._work)
         assert state.preemptible is not None
         reservations, store = None, NO_STORE
         if self._line is not None:
             reservations, store = self._line.tables(
-                most, more + max(self._room, ENTRIES), self._shapes, self._groups, (kept(one), kept(other)), domains
+                most, more + max(self._room, PIECES), self._shapes, self._groups, (kept(one), kept(other)), domains
             )
         by_policy = type(one.policy), type(other.policy), capacity is not None
-        store = a.advance_kernel(*by_policy, rules is not None, reservations is not None)(
+        advance = a.advance_kernel(*by_policy, rules is not None, reservations is not None)
+        told = (
             until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
@@ -293,6 +305,9 @@ class Advancer:
             pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, state.preemptible.table,
             reservations, store,
         )  # fmt: skip
+        if evictions is not None and self._evictions is not None and not self._evictions.pay(advance, *told, evictions):
+            evictions = None
+        store = advance(*told, evictions)
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
         recorder.used, recorder.model.stamp = stands[[a.SAMPLES, a.STAMP]].tolist()
@@ -308,7 +323,7 @@ class Advancer:
         now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
         retry = stands.item(a.RETRY)
         pending.advanced(now, may_try, doubts, wakes_on, retry, state.quota_usage.tree is not None)
-        quota = state.quota_usage.quota_version - int((what == h.ENDED).sum())
+        quota = state.quota_usage.quota_version - int(((what == h.ENDED) | (what == h.EVICTED)).sum())
         pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
         coming.at += came
         return int(stands[a.CODE]), int(stands[a.ROOM]), int(stands[a.INSTANTS])
@@ -324,12 +339,7 @@ class Advancer:
         for name in self._queues.new(state.queues):
             state.quota_usage.queue_added(name)
         self._users.new(state.users)
-        ids = workload.ids[first : first + came]
-        state.ids += ids
-        state.rows.update(zip(ids, range(begin, begin + came), strict=True))
-        if len(state.rows) != len(state.ids):
-            twice = next(name for row, name in enumerate(state.ids) if state.rows[name] != row)
-            raise StateError(f"job {twice!r} was submitted twice")
+        state.ids += workload.ids[first : first + came]
         what, rows = happened[:, h.H_WHAT], happened[:, h.H_ROW]
         write_events(run, happened, lambda row: self.coming.event(first + row - begin), self._lack, broken_off)
         ended = rows[what == h.ENDED]
@@ -340,14 +350,18 @@ class Advancer:
             else:
                 state.quota_usage.stopped(row, state.now, refunds=False)
             self._speed.forget(row)
-        status = state.jobs[begin : begin + came, c.J_STATUS]
+        status, evicted = state.jobs[begin : begin + came, c.J_STATUS], rows[:0]
         for row in (begin + np.flatnonzero((status == to.PENDING) | (status == to.RUNNING))).tolist():
             event = self.coming.event(first + row - begin)
-            state.live[row] = event.job
+            state.live[row], state.rows[event.job.id] = event.job, row
             self._speed.submitted(row, event.runtime, event.overhead)
-            if state.jobs.item(row, c.J_STATUS) == to.PENDING:
-                state.pending[row] = None
-        started = rows[what == h.STARTED]
+        started, waits = rows[what == h.STARTED], rows[what == h.CAME]
+        if self._evictions is not None and len(evicted := rows[what == h.EVICTED]):
+            self._evictions.follow(happened[what == h.EVICTED], self._work)
+            started, waits = last_of(started), last_of(rows[(what == h.CAME) | (what == h.EVICTED)])
+        for row in waits[state.jobs[waits, c.J_STATUS] == to.PENDING].tolist():
+            state.pending.pop(row, None)
+            state.pending[row] = None
         started = started[state.jobs[started, c.J_STATUS] == to.RUNNING]
         for row, pieces in zip(started.tolist(), pieces_of(state, started), strict=True):
             state.pending.pop(row, None)
@@ -356,9 +370,11 @@ class Advancer:
             shape, now = state.shapes.shapes[job[c.J_SHAPE]], job[c.J_STARTED]
             state.quota_usage.started(row, job[c.J_QUEUE], job[c.J_USER], shape, pieces, now, charges=False)
             self._speed.follow(row, now)
-        state.capacity_version += len(ended)
+        if len(state.rows) > 2 * len(state.live) + MOST:
+            state.rows = {state.ids[row]: row for row in state.live}
+        state.capacity_version += len(ended) + len(evicted)
         if state.quota_usage.tree is not None:
-            state.quota_usage.quota_version += len(ended)
+            state.quota_usage.quota_version += len(ended) + len(evicted)
         state.job_changes.frombytes(rows[what <= h.STARTED].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
@@ -436,6 +452,8 @@ class Advancer:
         self._shape_of[:] = a.PYTHON
         self._met, self._met_shapes = 0, set[int]()
         self._shapes = np.full((1, SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
+        if self._evictions is not None:
+            self._evictions.forget_shapes()
         self._groups = np.zeros((0, GROUP_WIDTH), dtype=np.int64)
         self._made_with = self._token()
         self._scores, self._capacity = self.run.scheduler.placer.kept(self._policies)
@@ -464,6 +482,8 @@ class Advancer:
         if index >= len(self._shapes):
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
             self._shapes[known:, S_FIRST] = a.PYTHON
+        facts = shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent, shape.ask.preempts
+        self._shapes[index] = a.PYTHON, 0, *facts, -1
         pending = self.run.scheduler.pending
         if (
             (self._line is not None and not is_simple(shape))
@@ -475,8 +495,6 @@ class Advancer:
         rows = placer.kernel_groups(shape, self._scores)
         if rows is None:
             return
-        self._shapes[index] = (
-            len(self._groups), len(rows), shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent,
-            shape.ask.preempts,
-        )  # fmt: skip
+        counted = self._evictions.domains_of(shape) if self._evictions is not None else -1
+        self._shapes[index] = len(self._groups), len(rows), *facts, counted
         self._groups = np.concatenate([self._groups, np.array(rows, dtype=np.int64)])

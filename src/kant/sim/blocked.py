@@ -30,10 +30,11 @@ from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, may_evict_l
 from kant.sim.ends import ENDS, JOB
 
 # Columns of a shape.
-S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS = range(7)
+S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS, S_COUNTED = range(8)
 """Of a shape: its groups in the table of groups; its request; its pools as bits; 1 where Python decides whether one of
-its jobs waits (such jobs start here only where no job waits and no key is known); and 1 where it may preempt."""
-SHAPE_WIDTH = 7
+its jobs waits (such jobs start here only where no job waits and no key is known); 1 where it may preempt; and the row
+of its domains where a count tells whether it fits (`Placer.counted_domains`), else -1."""
+SHAPE_WIDTH = 8
 
 # Columns of a queue, by its number in the state.
 HOME_SLOT, HOME_MIN_RUN = range(2)  # its first slot in the quota tree (-1: no tree); the run time it guarantees, µs

@@ -46,8 +46,8 @@ from kant.scheduler.cycle import Scheduler
 from kant.sim.execution import Execution, speed_of
 from kant.sim.options import read_options
 
-FUTURES = ((100, 20), (400, 12), (FOREVER, 8))
-"""(maximum waiting jobs, number of futures)."""
+FUTURES = ((100, 21), (400, 13), (FOREVER, 9))
+"""(maximum waiting jobs, number of futures); odd, so that one of them is the median."""
 
 MOST_NAMED = 3
 """Maximum number of jobs that one basis names."""

@@ -107,6 +107,8 @@ class Gangs:
 
 def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
     """Return the true run time of each job, microseconds at full speed."""
+    if options.slowdown_permille == 1000 and not options.extra_runtime_s:
+        return workload.runtime
     return workload.runtime * options.slowdown_permille // 1000 + options.extra_runtime_s * SECOND
 
 
@@ -135,7 +137,9 @@ class Arrivals(Iterator[JobSubmitted]):
     def __init__(self, workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 0) -> None:
         self.workload = workload
         self.at = 0
-        truth = np.maximum(run_times(workload, options), 1 if options.speed == "interval-overhead" else 0)
+        truth, least = run_times(workload, options), 1 if options.speed == "interval-overhead" else 0
+        if truth.min(initial=least) < least:
+            truth = np.maximum(truth, least)
         estimate = estimates(workload, options, truth, seed)
         limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else _none(len(truth))
         rigid = options.static or options.speed == "interval-overhead"  # these support one size only
@@ -185,23 +189,30 @@ class Arrivals(Iterator[JobSubmitted]):
         )  # fmt: skip
         return JobSubmitted(submit, job, runtime, overhead)
 
-    def columns(self) -> tuple[Table, NDArray[np.bool_]]:
-        """Return the submissions as a table (`advance.py`), and which of their kinds are simple.
+    def kinds(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Return the kind of each submission, and which kinds are simple.
 
         Jobs of a simple kind have no property beyond the columns of the job table.
         """
-        (_, submit, queue, user, _, priority, estimate, truth, _, limit, due, _, base, preemptible, *_) = self._columns
+        (_, submit, _, _, _, priority, estimate, _, _, limit, due, _, base, *_) = self._columns
         workload = self.workload
         special = (limit >= 0) | (base >= 0) | (workload.affinity > 0) | (workload.apart > 0) | (workload.near > 0)
         for column in (submit, estimate, priority, due):
             special |= abs(column) >= FOREVER
         asked = _alike(workload, (*PODS, *WHERE, *SHAPE, "within", "within_required", "training"))
-        kinds, count = asked[0].astype(np.int64), len(asked[1])
-        simple = np.ones(2 * count, dtype=np.bool_)
-        simple[count:] = False
-        kinds = np.where(special, kinds + count, kinds)
-        queue, user = _by_name(workload.queues)[queue], _by_name(workload.users)[user]
-        return np.column_stack([submit, truth, queue, user, kinds, estimate, priority, preemptible, due]), simple
+        self._queues, self._users = _by_name(workload.queues), _by_name(workload.users)
+        kinds, count = asked[0], len(asked[1])
+        kinds[special] += count
+        return kinds, np.arange(2 * count) < count
+
+    def columns(self, span: slice, kinds: NDArray[np.int32]) -> Table:
+        """Return some submissions as a table (`advance.py`); `kinds` are those of all."""
+        (_, submit, queue, user, _, priority, estimate, truth, _, _, due, _, _, preemptible, *_) = self._columns
+        queue, user = self._queues[queue[span]], self._users[user[span]]
+        return np.array([
+            submit[span], truth[span], queue, user, kinds[span], estimate[span], priority[span], preemptible[span],
+            due[span],
+        ]).T  # fmt: skip
 
 
 def _by_name(names: Sequence[str]) -> NDArray[np.int64]:

@@ -180,12 +180,11 @@ class Run:
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
         """Run the `total` submissions, which come in order of time, to the end and sum up."""
-        rows = len(self.state.ids) + total
-        self.state.jobs, self.recorder.spans = c.longer(self.state.jobs, rows), c.longer(self.recorder.spans, rows)
         self.recorder.observe(self.begin)
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
+        del coming  # its columns are large
         self.journal.write(Footer(end, self.interrupted or end == self.until, self.interrupted))
         self.state.check()
         for row, allocation in self.state.running.items():
@@ -204,7 +203,7 @@ class Run:
             cluster=self.cluster,
             summary=summary,
             series=self.recorder.series(),
-            jobs=table,
+            jobs=table.apart(),
             queues=tuple(self.state.queues),
             end=end,
             interrupted=self.interrupted,
@@ -243,6 +242,10 @@ class Run:
         if dependencies is not None:
             arrive = dependencies.arrive
         instants, always = 0, self.faults.any
+        if isinstance(coming, Arrivals) and (rows := len(state.ids) + len(coming.workload)) > len(state.jobs):
+            recorder = self.recorder  # room for all at once: a table that grows is there twice meanwhile
+            state.jobs, recorder.spans = c.longer(state.jobs, rows), c.longer(recorder.spans, rows)
+            recorder.samples = c.longer(recorder.samples, 2 * rows)
         arrival = next(coming, None)
         may_advance = isinstance(coming, Arrivals) and Advancer.may_advance(self)
         advancer = Advancer(self, coming) if isinstance(coming, Arrivals) and may_advance else None

@@ -144,6 +144,11 @@ class Steady:
         """Record that a job runs from `now` on; the heap has its end already."""
         self._runs[row] = _Run(now, now + self._left[row], FULL, 1)
 
+    def evicted(self, row: int, left: int) -> None:
+        """Record that a job was stopped, and has so much work left; the heap knows already."""
+        self._runs.pop(row, None)
+        self._left[row] = left
+
     def forget(self, row: int) -> None:
         """Remove a job that has ended; the heap knows already."""
         self._runs.pop(row, None)

@@ -26,7 +26,7 @@ from kant.sim.forecast_starts import forecast_starts
 LOOK_BACK = 14 * DAY
 """Answers are compared with what happened over this period before the time asked about."""
 
-SAMPLE_FUTURES = 4
+SAMPLE_FUTURES = 5
 """Number of futures in a forecast that is made only for comparison with what happened."""
 
 SAMPLES = 48

@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from kant.model.errors import InputError
-from kant.model.taxonomy import wrong_tags
+from kant.model.taxonomy_keys import wrong_tags
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.order import Order

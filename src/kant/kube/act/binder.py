@@ -15,10 +15,8 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kant.kube.act.device_locks import DeviceLocks
 from kant.kube.act.effects import Effects, RefusedError, Step
 from kant.kube.act.gates import open_gate, our_gate
-from kant.kube.act.volume_binder import VolumeBinder
 from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.views import Pod
@@ -27,6 +25,8 @@ from kant.kube.reconcile.workload import Phase, Workload
 
 if TYPE_CHECKING:
     from kant.kube.act.claim_binder import ClaimBinder
+    from kant.kube.act.device_locks import DeviceLocks
+    from kant.kube.act.volume_binder import VolumeBinder
 
 WORKERS = 48  # concurrent bindings
 PATIENCE = 30.0  # seconds for which a transient failure of a binding is retried
@@ -69,8 +69,8 @@ class Binder:
     """
 
     def __init__(
-        self, effects: Effects, mirror: Mirror, volumes: VolumeBinder, claims: Callable[[], ClaimBinder | None],
-        locks: DeviceLocks,
+        self, effects: Effects, mirror: Mirror, volumes: Callable[[], VolumeBinder | None],
+        claims: Callable[[], ClaimBinder | None], locks: Callable[[str], DeviceLocks | None],
     ) -> None:  # fmt: skip
         self.effects = effects
         self.step: Step[str] = effects.step(WORKERS)  # by the uid of a pod
@@ -106,7 +106,8 @@ class Binder:
             for slot in slots:
                 if slot.pod in self.step.in_flight:
                     continue
-                if self.locks.is_held_for(slot, self.step.in_flight):
+                locks = self.locks(slot.node)
+                if locks is None or locks.is_held_for(slot, self.step.in_flight):
                     self._places[slot.pod] = workload, slot
                     self.step.begin(slot.pod, partial(self._bind, workload, slot, slot.pod))
                 else:
@@ -119,12 +120,13 @@ class Binder:
 
     def _is_prepared(self, workload: Workload) -> bool:
         """Whether its pods have their volumes and devices. Raises RefusedError where they cannot have them."""
+        volumes, claims = self.volumes(), self.claims()
         try:
-            has_volumes = self.volumes.prepare(workload)
-            claims = self.claims()
+            has_volumes = volumes is None or volumes.prepare(workload)
             return (claims is None or claims.prepare(workload)) and has_volumes
         except RefusedError:
-            self.volumes.give_back(workload)
+            if volumes is not None:
+                volumes.give_back(workload)
             raise
 
     def _is_there(self, uid: str) -> bool:
@@ -153,7 +155,8 @@ class Binder:
                 del self.leaving[node]
 
     async def _bind(self, workload: Workload, slot: Slot, uid: str) -> None:
-        began, notes = self.effects.clock(), self.locks.notes(slot)
+        locks, began = self.locks(slot.node), self.effects.clock()
+        notes = locks.notes(slot) if locks is not None else {}
         outcome, pod, why, code = await self._judged(workload, slot, uid, notes)
         seconds = self.effects.clock() - began
         self._note(BindResult(workload, slot, uid, outcome, seconds, pod, why, code, notes))

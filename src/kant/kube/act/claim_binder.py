@@ -23,14 +23,14 @@ from kant.kube.act.effects import Effects, RefusedError, Step, Work
 from kant.kube.connect.client import ApiError
 from kant.kube.follow.informers import DEVICES
 from kant.kube.follow.mirror import Mirror
-from kant.kube.objects.device_views import Consumer, ResourceClaim
+from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.names import ALLOCATED
 from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.attached_devices import unattached
-from kant.kube.translate.device_claims import FINALIZER, consumer, identity, is_made, key_of, known_names
+from kant.kube.translate.device_claims import FINALIZER, identity, is_made, key_of, known_names, with_consumers
 from kant.kube.translate.device_results import results_of
 from kant.kube.translate.extended_claims import asks_alike, body_of
 from kant.kube.translate.volumes import ClaimName
@@ -203,10 +203,10 @@ class ClaimBinder:
         return not self.allocations.is_beyond([grant for plan in plans for grant in plan.grants], missing)
 
     async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
-        """Allocate a claim by a plan, or (None) only reserve it, for these pods."""
+        """Allocate a claim by a plan, or (None) only reserve it, for these pods and others of it that have a place."""
         if plan is not None and plan.made is not None:
             claim = await self._create(plan, claim)
-        reserved = list(claim.status.reserved_for)
+        reserved = claim.status.reserved_for
         status: dict[str, Any] = {}
         if plan is None or _is_as(claim, plan):
             claim = await self._signed(claim)
@@ -214,12 +214,12 @@ class ClaimBinder:
             claim = await self._signed(claim, {ALLOCATED: "true"})
             if claim.status.allocation is not None:  # ours, of an earlier plan: remove it first
                 claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
-            reserved = []
+            reserved = ()
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes, plan.node, now)
-        known = {one.uid for one in reserved}
-        reserved += [consumer(pod) for pod in pods if pod.metadata.uid not in known]
-        status["reservedFor"] = [_plain(one) for one in reserved]
+        users = (uid for uid in self.mirror.devices.users.get(key_of(claim), ()) if self.allocations.stands(uid))
+        others = [self.mirror.pods[uid] for uid in users if uid in self.mirror.pods]
+        status["reservedFor"] = msgspec.to_builtins(with_consumers(reserved, pods, others))
         claim = await self._patch(claim, {"status": status}, "/status")
         if plan is not None and plan.made is not None:
             await self._note(claim, plan, pods[0])
@@ -323,11 +323,14 @@ class ClaimBinder:
         body = change | {"metadata": change.get("metadata", {}) | known}
         try:
             raw = await self.effects.patch(f"{_path(claim)}{part}", body)
+            changed = msgspec.json.decode(raw, type=ResourceClaim)
         except ApiError as error:
             if part or error.code != 422:
                 raise
-            return await self._put(claim, change["metadata"])
-        return msgspec.json.decode(raw, type=ResourceClaim)
+            changed = await self._put(claim, change["metadata"])
+        if changed.metadata.resource_version != known["resourceVersion"]:
+            self.step.replaced(key_of(claim), known["resourceVersion"])
+        return changed
 
     async def _put(self, claim: ResourceClaim, change: dict[str, Any]) -> ResourceClaim:
         """Change the metadata where a patch would change more: driver parameters that were written with spaces."""
@@ -350,9 +353,3 @@ def _is_as(claim: ResourceClaim, plan: ClaimPlan) -> bool:
         return False
     written = [(one.driver, one.pool, one.device) for one in claim.status.allocation.devices.results]
     return identity(claim) == plan.uid and written == [one.device.id for one in plan.grants]
-
-
-def _plain(one: Consumer) -> dict[str, str]:
-    return {"resource": one.resource, "name": one.name, "uid": one.uid} | (
-        {"apiGroup": one.api_group} if one.api_group else {}
-    )

@@ -22,7 +22,8 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Node, Pod
 from kant.kube.reconcile.slots import Slot
-from kant.kube.translate.hami import ALLOCATING, PHASE, notes_of, registered
+from kant.kube.translate.hami import ALLOCATING, PHASE, notes_of
+from kant.kube.translate.hami_devices import registered
 from kant.model.errors import InputError
 
 LOCK = "hami.io/mutex.lock"

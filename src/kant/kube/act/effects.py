@@ -28,6 +28,10 @@ Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
+ELSEWHERE = "volume-elsewhere"
+"""What a pod lacks whose volume cannot be reached from its node: it may be bound to another one."""
+
+
 class RefusedError(Exception):
     """The pod of a slot cannot have what it needs before it is bound, in one sentence; `word` names what it lacks."""
 
@@ -91,11 +95,15 @@ class Step(Generic[Key]):
         self.closed = False
         self._effects = effects
         self._idle = workers
-        self._begun: dict[Key, str] = {}  # the object version for which an effect last began
+        self._begun: dict[Key, tuple[str, ...]] = {}  # object versions that the effect begun last is to replace
 
     def is_unseen(self, key: Key, version: str) -> bool:
         """Whether an effect began on this version of its object, and the watch does not show its outcome yet."""
-        return self._begun.get(key) == version
+        return version in self._begun.get(key, ())
+
+    def replaced(self, key: Key, version: str) -> None:
+        """Note that an effect of several requests has replaced this version too, which the watch may still show."""
+        self._begun[key] = (*self._begun.get(key, ()), version)
 
     def begin(self, key: Key, work: Work, version: str = "") -> bool:
         """Begin an effect on this `version` of its object. False: one is in flight, or its outcome is unseen.
@@ -107,7 +115,7 @@ class Step(Generic[Key]):
         self.in_flight[key] = None
         if version:
             self._begun.pop(key, None)
-            self._begun[key] = version
+            self._begun[key] = (version,)
             if len(self._begun) > REMEMBERED:  # costs at most a write that changes nothing
                 del self._begun[next(iter(self._begun))]
         self._put(key, work)

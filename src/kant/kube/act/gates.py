@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kant.kube.act.effects import Effects
-from kant.kube.objects.names import GATE
+from kant.kube.objects.names import GATE, TEST_GATE
 from kant.kube.objects.views import Pod
 
 
@@ -17,3 +17,8 @@ async def open_gate(effects: Effects, pod: Pod) -> None:
     meta, gate = pod.metadata, f"/spec/schedulingGates/{our_gate(pod)}"
     patch = [{"op": "test", "path": f"{gate}/name", "value": GATE}, {"op": "remove", "path": gate}]
     await effects.patch(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", patch, "json")
+
+
+def asks(pod: Pod) -> bool:
+    """Whether a pod only asks when it would start (`lead/trials.py`)."""
+    return any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kant.kube.act.binder import Binder
-from kant.kube.act.device_locks import DeviceLocks
 from kant.kube.act.effects import Effects
 from kant.kube.act.evictor import Evictor
-from kant.kube.act.volume_binder import VolumeBinder
 from kant.kube.follow.mirror import Mirror
 from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.hami_devices import REGISTER
 
 if TYPE_CHECKING:
     from kant.kube.act.claim_binder import ClaimBinder
+    from kant.kube.act.device_locks import DeviceLocks
+    from kant.kube.act.volume_binder import VolumeBinder
 
 
 class Steps:
@@ -24,9 +25,9 @@ class Steps:
         self.mirror = mirror
         self.translation = translation
         self._claims: ClaimBinder | None = None
-        self.volumes = VolumeBinder(effects, mirror, translation.filters.chosen_volumes)
-        locks = DeviceLocks(effects, mirror, translation.scheduler)
-        self.binder = Binder(effects, mirror, self.volumes, lambda: self.claims, locks)
+        self._locks: DeviceLocks | None = None
+        self._volumes: VolumeBinder | None = None
+        self.binder = Binder(effects, mirror, lambda: self.volumes, lambda: self.claims, self.locks)
         self.evictor = Evictor(effects, mirror)
 
     @property
@@ -37,6 +38,26 @@ class Steps:
 
             self._claims = ClaimBinder(self.effects, self.mirror, self.translation.devices)
         return self._claims
+
+    @property
+    def volumes(self) -> VolumeBinder | None:
+        """Has claims to volumes bound; imported with the first pod that has one, None before."""
+        if self._volumes is None and self.mirror.users:
+            from kant.kube.act.volume_binder import VolumeBinder
+
+            self._volumes = VolumeBinder(self.effects, self.mirror, self.translation.filters.chosen_volumes)
+        return self._volumes
+
+    def locks(self, node: str) -> DeviceLocks | None:
+        """Return the locks of nodes on which HAMi has registered devices, imported with the first; None for another."""
+        view = self.mirror.nodes.get(node)
+        if view is None or not (view.metadata.annotations or {}).get(REGISTER):
+            return None
+        if self._locks is None:
+            from kant.kube.act.device_locks import DeviceLocks
+
+            self._locks = DeviceLocks(self.effects, self.mirror, self.translation.scheduler)
+        return self._locks
 
     def is_binding(self) -> bool:
         """Whether bindings are in flight, for which everything else waits."""

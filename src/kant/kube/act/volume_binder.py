@@ -12,22 +12,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kant.kube.act.effects import Effects, RefusedError, Step, Work
+from kant.kube.act.effects import ELSEWHERE, Effects, RefusedError, Step, Work
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
-from kant.kube.translate.local_volumes import chosen_claims, fits, is_kept_for, key_of
+from kant.kube.translate.local_volumes import fits, is_kept_for
 from kant.kube.translate.node_facts import meets
-from kant.kube.translate.volumes import SELECTED_NODE, claims_of, demanded, is_bound, selected_node
+from kant.kube.translate.volumes import (
+    SELECTED_NODE,
+    chosen_claims,
+    claims_of,
+    demanded,
+    is_bound,
+    key_of,
+    selected_node,
+)
 
 PATIENCE = 600.0  # seconds to provision a volume, as for kube-scheduler (bindTimeoutSeconds)
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 """The annotation of a volume whose claim was chosen by a program: without its claim it is available again."""
 
 TAKEN = "volume-taken"
-ELSEWHERE = "volume-elsewhere"
 
 
 @dataclass(slots=True)

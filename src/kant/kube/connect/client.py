@@ -15,13 +15,13 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from kant.kube.connect.config import Config
-from kant.kube.connect.decoding import OnMalformed, decoder, page_of
+from kant.kube.connect.decoding import OnMalformed, decoded, decoder, page_of
 from kant.kube.connect.errors import ApiError, ExpiredError, FencedError
 from kant.kube.connect.renewal import Renewal
 from kant.kube.connect.wire import GuardRefusedError, Pool, UnreachableError
@@ -112,34 +112,42 @@ class ApiClient:
         if self._opened is not None:
             await self._opened.close()
 
-    @overload
-    async def call(
-        self, method: str, path: str, body: bytes | None = None, *, view: type[T], **options: Unpack[RequestOptions]
-    ) -> T: ...
-    @overload
-    async def call(
-        self, method: str, path: str, body: bytes | None = None, *, view: None = None, **options: Unpack[RequestOptions]
-    ) -> bytes: ...
     async def call(
         self,
         method: str,
         path: str,
         body: bytes | None = None,
-        *,
-        view: type[T] | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> T | bytes:
-        """Send one request and return its answer, decoded as `view`, else as bytes. Raises ApiError."""
-        raw = await self._send(method, path, body, **options)
-        if view is None:
-            return raw
+        content_type: str = "application/json",
+        params: dict[str, str] | None = None,
+        timeout: float | None = None,
+        guard: Guard | None = None,
+    ) -> bytes:
+        """Send one request and return its answer (the options: `RequestOptions`). Raises ApiError, and FencedError."""
+        kind, path, timeout = content_type if body is not None else None, _with(path, params), timeout or self.timeout
+        if not path.isascii() or not path.isprintable() or " " in path:
+            raise ValueError(f"not the path of a request: {path!r}")
         try:
-            return decoder(view).decode(raw)
-        except msgspec.DecodeError as error:
-            raise ApiError(0, "Malformed", f"{method} {path}: the answer does not decode: {error}") from error
+            if self.config.proxy:
+                headers = await self._headers(kind)
+                answer = await self._session().request(method, path, body, headers, timeout, guard)
+            else:
+                content, lines = body or b"", await self._head(kind)
+                request = (
+                    f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{lines}".encode()
+                )
+                async with asyncio.timeout(timeout):
+                    answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
+        except GuardRefusedError:
+            raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
+        except (TimeoutError, OSError) as error:
+            raise self._lost(method, path, error) from error
+        if answer.code >= 300:
+            raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
+        return answer.body
 
     async def get(self, path: str, view: type[T], **options: Unpack[RequestOptions]) -> T:
-        return await self.call("GET", path, view=view, **options)
+        """Return the object at `path`. Raises ApiError."""
+        return decoded(await self.call("GET", path, **options), view, f"GET {path}")
 
     async def create(self, path: str, obj: object, **options: Unpack[RequestOptions]) -> bytes:
         return await self.call("POST", path, encoded(obj), **options)
@@ -199,7 +207,7 @@ class ApiClient:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
-        await self._send("POST", path, encoded(binding), **options)
+        await self.call("POST", path, encoded(binding), **options)
 
     async def evict(
         self,
@@ -268,44 +276,12 @@ class ApiClient:
             self._opened = Session(self.config, self._context)
         return self._opened
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        content_type: str = "application/json",
-        params: dict[str, str] | None = None,
-        timeout: float | None = None,
-        guard: Guard | None = None,
-    ) -> bytes:
-        kind, path, timeout = content_type if body is not None else None, _with(path, params), timeout or self.timeout
-        if not path.isascii() or not path.isprintable() or " " in path:
-            raise ValueError(f"not the path of a request: {path!r}")
-        try:
-            if self.config.proxy:
-                headers = await self._headers(kind)
-                answer = await self._session().request(method, path, body, headers, timeout, guard)
-            else:
-                content, lines = body or b"", await self._head(kind)
-                request = (
-                    f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{lines}".encode()
-                )
-                async with asyncio.timeout(timeout):
-                    answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
-        except GuardRefusedError:
-            raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
-        except (TimeoutError, OSError) as error:
-            raise self._lost(method, path, error) from error
-        if answer.code >= 300:
-            raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
-        return answer.body
-
     async def _judged(self, path: str, error: ApiError) -> ApiError:
         """Return the error, as a transient one if it comes from a starting server that does not know its roles."""
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:
-            await self._send("GET", READY)
+            await self.call("GET", READY)
             return error
         except ApiError as unready:
             lately = time.monotonic() - self._away < STARTING

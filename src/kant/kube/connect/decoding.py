@@ -37,6 +37,14 @@ def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
     return found
 
 
+def decoded(raw: bytes, view: type[T], what: str) -> T:
+    """Return the answer to a request, `what`, as a view. Raises ApiError where it does not decode."""
+    try:
+        return decoder(view).decode(raw)
+    except msgspec.DecodeError as error:
+        raise ApiError(0, "Malformed", f"{what}: the answer does not decode: {error}") from error
+
+
 def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> ListPage[T]:
     """Return one page without the objects that do not decode, which go to `on_malformed`. ApiError if it is no page."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Claim, Node, Pod, Unstructured
-from kant.kube.translate.hami import REGISTER
+from kant.kube.translate.hami_devices import REGISTER
 from kant.kube.translate.provisioning import PROVISIONING
 from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kant.kube.act.binder import BindResult, Outcome
+from kant.kube.act.effects import ELSEWHERE
 from kant.kube.act.evictor import Eviction
 from kant.kube.act.plan_executor import KubeExecutor
 from kant.kube.act.steps import Steps
-from kant.kube.act.volume_binder import ELSEWHERE
 from kant.kube.lead.counts import Counts
 from kant.kube.notify.notifier import Notifier
 from kant.kube.reconcile.workload import Phase

@@ -11,10 +11,13 @@ import asyncio
 import dataclasses
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kant.kube.act.effects import Effects
+from kant.kube.act.gates import asks
 from kant.kube.act.steps import Steps
 from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import Informers
@@ -27,10 +30,10 @@ from kant.kube.lead.proposals import Proposals
 from kant.kube.lead.rebuilding import QUIET, Rebuilding
 from kant.kube.lead.reports import Reports
 from kant.kube.lead.settings import DriverSettings
-from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.notify.status import Statuses
+from kant.kube.objects.views import Pod
 from kant.kube.reconcile.fleet import cluster_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
@@ -39,6 +42,9 @@ from kant.live.core import Core
 from kant.model.node import ClusterSpec
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
+
+if TYPE_CHECKING:
+    from kant.kube.lead.trials import Trials
 
 PACE = 0.005  # minimum seconds between two cycles; and no less than the last one took,
 BREATH = 0.25  # but no more than this: after a slow build bindings are due
@@ -76,7 +82,7 @@ class KubeDriver:
         self.translation.groups = self.informers.groups
         self.effects = effects = Effects(client, self._awake.set, holds, token)
         self.steps = Steps(effects, self.mirror, self.translation)
-        recorder.busy = self.steps.is_binding
+        recorder.busy, recorder.on_dropped = self.steps.is_binding, self.telemetry.dropped
         self.notifier = Notifier(effects, recorder, self.mirror)
         self.on_core: Callable[[Core], None] = lambda core: None  # called when the build of a state begins
         self.state: LiveState | None = None
@@ -84,9 +90,25 @@ class KubeDriver:
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
         self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
         self.statuses = Statuses(effects, self.translation, lambda: self.state, self.proposals.statuses)
-        self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
-        self.reports = Reports(settings, self.translation, self.notifier, self.telemetry)
+        self._asked = asyncio.Event()  # set with the first pod that only asks when it would start
+        self.reports = Reports(settings, self.translation, recorder, self.telemetry)
         self._early: list[bytes] | None = None  # lines of the journal while not leading yet
+
+    @cached_property
+    def trials(self) -> Trials:
+        """Answers pods that only ask when they would start; imported with the first of them."""
+        from kant.kube.lead.trials import Trials
+
+        return Trials(self.translation, self.notifier, self.settings.forecaster, lambda: self.core)
+
+    def _look_for_trials(self, pods: Mapping[str, Pod]) -> None:
+        if any(map(asks, pods.values())):
+            self.trials.look(pods)
+            self._asked.set()
+
+    async def _answer_trials(self) -> None:
+        await self._asked.wait()
+        await self.trials.run()
 
     def take_profile(self, profile: Profile) -> None:
         """Use another profile from the next state on, which is built at once."""
@@ -127,7 +149,7 @@ class KubeDriver:
                 tasks.create_task(self.effects.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
-                    tasks.create_task(self.trials.run())
+                    tasks.create_task(self._answer_trials())
                 await self._lead()
         finally:
             gc.unfreeze()
@@ -237,7 +259,7 @@ class KubeDriver:
     def take_changes(self) -> None:
         """Take in the changes of the mirror since the last call, as events."""
         assert self.state is not None
-        self.trials.look(self.mirror.touched)
+        self._look_for_trials(self.mirror.touched)
         self.state.take_changes()
 
     def build(self) -> bool:
@@ -257,9 +279,9 @@ class KubeDriver:
             self.on_core(core)
         self.state = state = LiveState(
             core, self.settings, self.translation, self.steps, self.informers, self.notifier, self.rebuilding,
-            self.telemetry, self.counts,
+            self.telemetry, self.counts, self.reports,
         )  # fmt: skip
-        self.trials.look(mirror.pods)
+        self._look_for_trials(mirror.pods)
         state.settle_everything()
         self.counts.builds += 1
         if self._early is None:

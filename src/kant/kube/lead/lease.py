@@ -20,12 +20,13 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from math import ceil
 
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.decoding import decoded
+from kant.kube.objects.times import micro_now
 from kant.kube.objects.views import LeaseObject, LeaseRecord
 from kant.model.errors import InputError
 
@@ -136,7 +137,7 @@ class Lease:
         held, self._until = self.holds(), float("-inf")
         try:
             while held:
-                now = _now()
+                now = micro_now()
                 try:
                     return await self._write(LeaseRecord("", 1, now, now, self._transitions))
                 except ApiError as error:
@@ -177,7 +178,7 @@ class Lease:
 
     async def _read(self) -> None:
         try:
-            found = await self.client.call("GET", self._path, view=LeaseObject, timeout=self._patience())
+            found = await self.client.get(self._path, LeaseObject, timeout=self._patience())
         except ApiError as error:
             if error.code != 404:
                 raise
@@ -194,15 +195,15 @@ class Lease:
             return False
         changes = int(holder != self.identity)
         transitions = (spec.lease_transitions or 0) + changes
-        acquired = _now() if changes else spec.acquire_time
-        await self._lead(LeaseRecord(self.identity, ceil(self.duration), acquired, _now(), transitions))
+        acquired = micro_now() if changes else spec.acquire_time
+        await self._lead(LeaseRecord(self.identity, ceil(self.duration), acquired, micro_now(), transitions))
         return self.holds()
 
     async def _renew(self) -> bool:
         """Renew from the last record that we wrote; where another one was written, find out its holder."""
         spec = self._seen.spec
         try:
-            await self._lead(msgspec.structs.replace(spec, renew_time=_now()))
+            await self._lead(msgspec.structs.replace(spec, renew_time=micro_now()))
         except ApiError:
             await self._read()  # our own write with a lost answer, or another leader's
             if self._seen.spec.holder_identity != self.identity:
@@ -223,16 +224,10 @@ class Lease:
         meta = self._meta | {"annotations": notes} | ({"resourceVersion": version} if version else {})
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": record}
         method, path = ("PUT", self._path) if version else ("POST", self._collection)
-        self._seen = await self.client.call(
-            method, path, msgspec.json.encode(lease), view=LeaseObject, timeout=self._patience()
-        )
+        raw = await self.client.call(method, path, msgspec.json.encode(lease), timeout=self._patience())
+        self._seen = decoded(raw, LeaseObject, f"{method} {path}")
         self._seen_at = self._clock()
 
     def _patience(self) -> float:
         """Return the timeout of one try, which leaves time for another one before the deadline."""
         return min(self.in_flight, max(self.retry, self.renew_deadline / 3))
-
-
-def _now() -> str:
-    """Return the wall-clock time as a MicroTime: for people, never compared."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -16,6 +16,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.lead.answers import Answers
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.rebuilding import Rebuilding
+from kant.kube.lead.reports import Reports
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
@@ -53,6 +54,7 @@ class LiveState:
     rebuilding: Rebuilding
     telemetry: KubeTelemetry
     counts: Counts
+    reports: Reports
 
     def __post_init__(self) -> None:
         core, translation, steps, binder = self.core, self.translation, self.steps, self.steps.binder
@@ -106,7 +108,7 @@ class LiveState:
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
-        workloads.rule_changes.count_beside(mirror.nodes)
+        workloads.rule_changes.count_beside([(uid, node) for node, own in mirror.on_node.items() for uid in own])
         workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
         self.saved_work.follow(mirror.pods)
@@ -164,7 +166,7 @@ class LiveState:
             self.fleet.follow(names)
             self.steps.binder.recall(self.fleet.closed & names.keys())
             self.workloads.lost_places.has_more(names)
-            self.notifier.nodes(names, self.translation.complaints, not self.settings.shadow)
+            self.reports.nodes(names)
             if self.fleet.stale and was_stale:
                 self.rebuilding.is_restless()
         return names
@@ -205,7 +207,7 @@ class LiveState:
             if uid not in self.mirror.pods or is_over(pod):
                 self.steps.binder.left(uid)
             if pod.spec.node_name:
-                self.workloads.transitions.changed[uid] = pod.spec.node_name
+                self.workloads.transitions.changed[uid, pod.spec.node_name] = None
             self.notifier.again(uid)
             key = self.workloads.members.note(uid, pod)
             if key is not None:
@@ -248,11 +250,10 @@ class LiveState:
     def _count_pods(self) -> None:
         """Count what no job states on nodes where pods came or went."""
         transitions = self.workloads.transitions
-        crowded, transitions.crowded = transitions.crowded, {}
         changed, transitions.changed = transitions.changed, {}
-        if crowded or changed:
+        if changed:
             transitions.count_promised()
-        self.workloads.rule_changes.count_beside(crowded, changed)
+        self.workloads.rule_changes.count_beside(changed)
 
     def look_up(self) -> None:
         """Have the objects read of groups that workloads wait for."""
@@ -302,7 +303,7 @@ class LiveState:
         unsent = self.workloads.messages.unsent
         while unsent:
             workload, sentence, reason = unsent.popleft()
-            self.notifier.says(workload, members.pods_of.get(workload.key, ()), sentence, reason)
+            self.notifier.says(members.pods_of.get(workload.key, ()), sentence, reason)
 
     def _start_evictions(self) -> None:
         evictions, to_evict = self.executor.evictions, self.workloads.transitions.to_evict

@@ -269,7 +269,7 @@ class Replica:
 
         def taken(why: str) -> None:
             self._name_taken = why
-            self.telemetry.name_taken(bool(why))
+            self.telemetry.flag("kant_name_taken", bool(why))
 
         return NameClaim(
             self.config,
@@ -343,7 +343,7 @@ class Replica:
         if driver.settings.profile is not self.profile:  # it has changed since
             driver.take_profile(self.profile)
         ready.led.set()
-        self.telemetry.leads(True)
+        self.telemetry.flag("kant_leader", True)
         informers = driver.informers
         self.telemetry.staleness = {"pods": informers.pods.stale_for, "nodes": informers.nodes.stale_for}
         try:
@@ -360,7 +360,7 @@ class Replica:
             await ready.drop()
             self.driver = None
             self.questions.leave()
-            self.telemetry.leads(False)
+            self.telemetry.flag("kant_leader", False)
             self.telemetry.staleness = {}
 
     def trouble(self, error: Exception) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kant.kube.act.gates import asks
 from kant.kube.notify.notifier import Notifier
-from kant.kube.objects.names import TEST_GATE, TEST_ONLY, TEST_PODS
+from kant.kube.objects.names import TEST_ONLY, TEST_PODS
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
@@ -50,9 +51,8 @@ class Trials:
     def look(self, pods: Mapping[str, Pod]) -> None:
         """Queue those of these new or changed pods (by uid) that ask and have not been answered."""
         for uid, pod in pods.items():
-            asks = any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)
             answered = any(one.reason == TEST_ONLY for one in pod.status.conditions)
-            if asks and self.translation.is_ours(pod) and not answered:
+            if asks(pod) and self.translation.is_ours(pod) and not answered:
                 self._waiting.setdefault(pod.metadata.namespace, {})[uid] = None
                 self._came.set()
 

@@ -10,8 +10,7 @@ the message, and a while after it was sent: answers get lost, watches lag, and o
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 
 from kant.kube.act.effects import Effects, Step
@@ -20,14 +19,12 @@ from kant.kube.act.gates import open_gate, our_gate
 from kant.kube.connect.client import ApiError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.objects.views import Condition, Meta, Pod
+from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.annotations import names_reservation
-from kant.live import logs
 from kant.live.sentences import public_sentence
 from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OutOfBudget, OverQuota, Reason
 
-log = logging.getLogger("kant.kube")
 SETTLED = 5.0  # seconds after which the condition of a pod should show its message
 GATES = 8  # concurrent removals of gates
 REFUSED = 60.0  # seconds until a rejected request is sent again
@@ -46,7 +43,6 @@ class Notifier:
             str, tuple[str, str, str]
         ] = {}  # by waiting pod: text, reason, the version at which it was sent
         self._looks: set[str] = set()  # pods with a timer to check them again
-        self._faults: dict[str, tuple[str, str]] = {}  # by malformed node: its uid, and the report
         recorder.on_refused = self.refused
 
     def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, remarks: str = "") -> None:
@@ -55,22 +51,19 @@ class Notifier:
         if text == workload.reason:
             return
         workload.reason, workload.queued = text, isinstance(reason, FOR_QUOTA) or self._is_booked(pods)
-        self._mark(pods, workload.reason, "Queued" if workload.queued else "Unschedulable")
+        self.says(pods, text, "Queued" if workload.queued else "Unschedulable")
 
     def _is_booked(self, pods: Iterable[str]) -> bool:
         """Whether these pods may only run in a reservation, whose nodes are chosen already."""
         return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
-
-    def says(self, workload: Workload, pods: Iterable[str], text: str, reason: str) -> None:
-        """Report that a workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""
-        self._mark(pods, text, reason)
 
     def answers(self, uid: str, text: str, reason: str) -> None:
         """Put this text on the condition of a pod, and nowhere else."""
         self._messages[uid] = text, reason, ""
         self.again(uid)
 
-    def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
+    def says(self, pods: Iterable[str], text: str, reason: str) -> None:
+        """Report why pods wait; `reason` is that of the condition PodScheduled."""
         for uid in pods:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
@@ -95,7 +88,7 @@ class Notifier:
             self._gates.begin(uid, partial(self._open_gate, pod))
         if pod.metadata.resource_version == version or (reason == "Queued" and _is_gated(pod)):
             return
-        current = _scheduled(pod)
+        current = pod.scheduled
         if self.recorder.condition(pod.metadata, text, reason, current):
             self._messages[uid] = text, reason, pod.metadata.resource_version
         elif current is None or (current.reason, current.message) != (reason, text):
@@ -138,40 +131,6 @@ class Notifier:
             for pod in pods:
                 self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
 
-    def nodes(self, names: Iterable[str], complaints: Mapping[str, str], post: bool = True) -> None:
-        """Report errors in these nodes, once for each change: in the log, and with `post` as an event of the node."""
-        for name in names:
-            view, text = self.mirror.nodes.get(name), complaints.get(f"node {name}", "")
-            if view is None or not text:
-                self._faults.pop(name, None)
-            elif self._faults.get(name) != (view.metadata.uid, text):
-                self._faults[name] = view.metadata.uid, text
-                self.malformed("Node", view.metadata, text, post)
-
-    def malformed(self, kind: str, meta: Meta, text: str, post: bool = True) -> None:
-        """Report an error in a Node or a Pod itself."""
-        logs.log_event(log, text, logging.WARNING, about=f"{kind.lower()} {meta.name}")
-        if post:
-            self.recorder.event(meta, "Warning", "Malformed", text, "Scheduling", kind)
-
-    def journal(self, namespace: str, trouble: str) -> None:
-        """Report that the journal is not written, because of `trouble`; or, where that is empty, that it is again."""
-        lease = Meta(name="kant", namespace=namespace)
-        if trouble:
-            text = f"{trouble}; nothing is recorded until it can be written, and scheduling continues"
-            self.recorder.event(lease, "Warning", "JournalStopped", text, "Recording", "Lease")
-        else:
-            logs.log_event(log, "the journal continues in a new file")
-            self.recorder.event(lease, "Normal", "JournalResumed", "it continues in a new file", "Recording", "Lease")
-
-    def queues(self, namespace: str, trouble: str, post: bool = True) -> None:
-        """Report by `trouble` that no Queue is left; or, where that is empty, that there is one, or none is meant."""
-        text = trouble or "a Queue exists again, or none is expected: pods start"
-        logs.log_event(log, text, logging.WARNING if trouble else logging.INFO)
-        if post:
-            kind, reason = ("Warning", "QueuesGone") if trouble else ("Normal", "QueuesBack")
-            self.recorder.event(Meta(name="kant", namespace=namespace), kind, reason, text, "Scheduling", "Lease")
-
     async def _open_gate(self, pod: Pod) -> None:
         """Remove our gate from a pod that waits for capacity. Where that fails the pod is checked again later."""
         try:
@@ -183,10 +142,6 @@ class Notifier:
 
 def _is_gated(pod: Pod) -> bool:
     """Whether the API server reports that a pod is held by gates, and some are not ours: then it needs no message."""
-    current = _scheduled(pod)
+    current = pod.scheduled
     gated = current is not None and current.reason == "SchedulingGated"
     return gated and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)
-
-
-def _scheduled(pod: Pod) -> Condition | None:
-    return next((one for one in pod.status.conditions if one.type == "PodScheduled"), None)

@@ -16,10 +16,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 
 from kant.kube.connect.client import ApiClient, ApiError, encoded
+from kant.kube.objects.times import micro_now, now_text
 from kant.kube.objects.views import Condition, Meta
 from kant.model.errors import InputError
 
@@ -74,6 +74,7 @@ class EventRecorder:
         self.workers = workers or max(1, client.concurrency // 2)
         self.sent = self.dropped = self.failed = 0
         self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected for good
+        self.on_dropped: Callable[[], None] = lambda: None
         self._bound, self._on_trouble, self._clock = bound, on_trouble, clock
         self.busy = busy
         self._rng = rng or random.Random()
@@ -121,7 +122,7 @@ class EventRecorder:
             return False
         wanted = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         if current is None or current.status != "False":
-            wanted["lastTransitionTime"] = _now()[:19] + "Z"
+            wanted["lastTransitionTime"] = now_text()
         metadata = {"uid": pod.uid} | ({"resourceVersion": pod.resource_version} if pod.resource_version else {})
         body = encoded({"metadata": metadata, "status": {"conditions": [wanted]}})
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
@@ -165,7 +166,7 @@ class EventRecorder:
         api = API_OF.get(kind, "v1")
         body = (
             f'{{"apiVersion":"events.k8s.io/v1","kind":"Event",{self._source},'
-            f'"metadata":{{"name":"{name}","namespace":"{space}"}},"eventTime":"{_now()}",'
+            f'"metadata":{{"name":"{name}","namespace":"{space}"}},"eventTime":"{micro_now()}",'
             f'"type":"{type}","reason":"{reason}","action":"{action}","note":{note},'
             f'"regarding":{{"apiVersion":"{api}","kind":"{kind}",{inside}"name":"{of.name}","uid":"{of.uid}"}}}}'
         )
@@ -177,6 +178,7 @@ class EventRecorder:
         if self._events and len(self._conditions) + len(self._events) > self._bound:
             self._events.popitem(last=False)
             self.dropped += 1
+            self.on_dropped()
         if queue is self._conditions or self._may_tell_events():
             self._hire()
         else:
@@ -278,7 +280,3 @@ class EventRecorder:
             wait = max(error.retry_after or 0.0, self._wait * self._rng.uniform(0.5, 1.0))
             self._not_before = self._clock() + wait
             self._wait = min(self._wait * 2, LONGEST_WAIT)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from kant.cluster.columns import J_QUEUE
 from kant.kube.act.effects import Effects
 from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.objects.quantity import text_of
+from kant.kube.objects.times import now_text
 from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.translated_nodes import matches
 from kant.kube.reconcile.translation import Translation
@@ -86,7 +86,6 @@ class Statuses:
         translation, core = self.translation, state.core
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
-        labels = [view.metadata.labels or {} for view in self.translation.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.nodes.reserved}
         booked = {one.name: one for one in translation.booked}
         for plural, kind in (("queues", "Queue"), ("topologies", "Topology"), ("reservations", "Reservation")):
@@ -102,6 +101,7 @@ class Statuses:
                         wrong = wrong or state.bookings.troubles.get(name, "")
                         status |= booking_status(booked[name], state.bookings.places.get(name, ()), core.now)
                     else:
+                        labels = (view.metadata.labels or {} for view in translation.mirror.nodes.values())
                         status |= reservation_status(reserved.get(name), labels, core.now)
                         good = good if status.get("nodes") else "no node has these labels"
                 yield f"{API}/{plural}/{name}", item, status | {"conditions": [_ready(item, wrong, good)]}
@@ -190,7 +190,7 @@ def _said(item: Unstructured) -> Status:
 def _with_times(wanted: Status, item: Unstructured) -> Status:
     """Return the status with the time at which each condition got its value: that of the object, or now."""
     before = {one.get("type"): one for one in _said(item).get("conditions", [])}
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = now_text()
     conditions = []
     for one in wanted["conditions"]:
         old = before.get(one["type"], {})

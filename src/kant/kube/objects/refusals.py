@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kant.model.errors import InputError
 
 
@@ -14,11 +16,17 @@ class MalformedError(InputError):
 
 
 class NoMatchingNodeError(MalformedError):
-    """No present node fits: others may join the sets `node_sets`."""
+    """No present node fits: others may join the sets `node_sets`.
 
-    def __init__(self, sentence: str, node_sets: frozenset[str]) -> None:
-        super().__init__(sentence)
-        self.node_sets = node_sets
+    `why` says in one sentence why none does; it looks at all nodes, so it is called only where the error is shown.
+    """
+
+    def __init__(self, why: Callable[[], str], node_sets: frozenset[str]) -> None:
+        super().__init__("")
+        self.why, self.node_sets = why, node_sets
+
+    def __str__(self) -> str:
+        return self.why()
 
 
 class NotYetError(MalformedError):

@@ -42,6 +42,11 @@ class Meta(View, frozen=True):
         """Labels and annotations; an annotation takes precedence over a label of the same key."""
         return {**(self.labels or {}), **(self.annotations or {})}
 
+    @property
+    def controller(self) -> Owner:
+        """The controller that made the object; without a name and a uid where none did."""
+        return next((one for one in self.owner_references if one.controller), Owner())
+
 
 class PartialMetadata(View, frozen=True):
     """An object, of which only the metadata is read unless a subclass adds fields."""
@@ -269,6 +274,11 @@ class PodStatus(View, frozen=True):
 class Pod(PartialMetadata, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def scheduled(self) -> Condition | None:
+        """The condition PodScheduled; None where nothing has been said yet."""
+        return next((one for one in self.status.conditions if one.type == "PodScheduled"), None)
 
 
 class Namespace(PartialMetadata, frozen=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects import views as k
 from kant.kube.reconcile.promises import Placed, Promises
-from kant.kube.translate.local_volumes import chosen_claims, key_of, match
-from kant.kube.translate.volumes import ClaimName, is_bound
+from kant.kube.translate.local_volumes import match
+from kant.kube.translate.volumes import ClaimName, chosen_claims, is_bound, key_of
 
 
 class ChosenVolumes:

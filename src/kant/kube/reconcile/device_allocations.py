@@ -73,7 +73,8 @@ class DeviceAllocations:
         homes = self.requests.homes
         planned = {key: homes.pop(key) for key, plan in self.plans.items() if key in homes and self._is_valid(plan)}
         self.requests.begin()
-        homes.update(planned)
+        for key, home in planned.items():
+            self.requests.seek_at(key, home)
 
     def check(self, pod: Pod) -> None:
         """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
@@ -227,7 +228,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """Return what other claims than those decided here and those of leaving pods (`going`) leave free."""
+        """Return what is free beside the claims that are not decided here, without those of leaving pods (`going`)."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()

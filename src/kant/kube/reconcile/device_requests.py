@@ -56,6 +56,7 @@ class DeviceRequests:
         self.scheduler = scheduler
         self._selectors = selectors
         self.homes: dict[ClaimName, Reach] = {}
+        self._sought: Counter[Reach] = Counter()  # devices, by the homes at which claims seek them or have them
         self.has_other_homes = False
         self._turns: dict[ClaimName, int] = {}
         self._version = -1
@@ -91,6 +92,7 @@ class DeviceRequests:
         self._found.clear()
         self._gpus.clear()
         self.homes.clear()
+        self._sought.clear()
         self.has_other_homes = False
         if self._selectors is not None:
             self._selectors.turned_away = False
@@ -191,7 +193,7 @@ class DeviceRequests:
     def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
         """Return the nodes on which a shared claim is to get devices; None where these are not tied to nodes.
 
-        The homes with the most free devices come first, and each has its turn.
+        The homes with the most devices that are free and not sought by other claims come first; each has its turn.
         """
         key = key_of(claim)
         if len(self.devices.users.get(key, ())) < 2:
@@ -200,12 +202,19 @@ class DeviceRequests:
             free: Counter[Reach] = Counter()
             for one in self._candidates(claim):
                 if one.reach.term is not None:
-                    free[one.reach] += one.id not in self.devices.holders
-            homes = sorted(free, key=lambda reach: (-free[reach], repr(reach)))
-            self.homes[key] = homes[self._turns.get(key, 0) % len(homes)] if homes else Reach()
+                    free[one.reach] += all(
+                        self.homes.get(by) == one.reach for by in self.devices.holders.get(one.id, ())
+                    )
+            homes = sorted(free, key=lambda reach: (self._sought[reach] - free[reach], repr(reach)))
+            self.seek_at(key, homes[self._turns.get(key, 0) % len(homes)] if homes else Reach())
             self.has_other_homes = self.has_other_homes or len(homes) > 1
         term = self.homes[key].term
         return (term,) if term is not None else None
+
+    def seek_at(self, key: ClaimName, home: Reach) -> None:
+        """Seek the devices of a claim at this home: as many as it asks for at least are not free for others there."""
+        self.homes[key], wants = home, self._requests(self.devices.claims[key])
+        self._sought[home] += sum(min((want.number for want, _ in own), default=0) for own in wants)
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
         """Return the devices that some request of a claim can match; none where that cannot be determined."""
@@ -218,13 +227,10 @@ class DeviceRequests:
         """Return the alternatives of each request with their matching devices; [] where that cannot be determined."""
         try:
             asked = self.asked(claim)
-            return [[(want, self._given_by(want, asked.namespace)) for want in wants] for wants in asked.requests]
+            none, space = frozenset[DeviceId](), asked.namespace  # none are taken with administrator access
+            return [[(w, none if w.admin else self._matching(w, space)) for w in wants] for wants in asked.requests]
         except (InputError, SelectorError):
             return []
-
-    def _given_by(self, want: Want, namespace: str) -> frozenset[DeviceId]:
-        """Return the devices that a request may take: none with administrator access. Raises SelectorError."""
-        return frozenset() if want.admin else self._matching(want, namespace)
 
     def most_at_one_node(self, pod: Pod) -> int:
         """Return an upper bound on how many times the claims of this pod find devices on one node; 0: unknown."""

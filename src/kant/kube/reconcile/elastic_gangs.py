@@ -241,7 +241,7 @@ class ElasticGangs:
         self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given)))
         workload.slots = [slot for slot in workload.slots if slot not in given]
         self.transitions.existing_pods.freed(slot.node for slot in given)
-        self.transitions.crowded.update(dict.fromkeys(slot.node for slot in given))
+        self.transitions.count_again(given)
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
         """Return the pieces of these slots in the allocation of the job. Raises AnewError where it lacks one."""
@@ -287,6 +287,7 @@ class ElasticGangs:
     def shrink(self, workload: Workload, allocation: Allocation, by: str) -> list[Pod]:
         """Give pieces back for the job `by`. Returns the pods to evict."""
         slots, pods = self.going(workload, allocation), self.mirror.pods
+        self.transitions.count_again(slots)
         self.core.happen(JobShrunk(self.core.now, workload.job, allocation, by=by))
         evicted = list[Pod]()
         for slot in slots:
@@ -299,7 +300,6 @@ class ElasticGangs:
                 self.joining[workload] = None
             slot.pod = ""
         workload.slots = [slot for slot in workload.slots if slot not in slots]
-        self.transitions.crowded.update(dict.fromkeys(slot.node for slot in slots))
         self._again[workload] = self.core.clock() + AGAIN
         return evicted
 

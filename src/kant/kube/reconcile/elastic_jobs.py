@@ -80,5 +80,5 @@ def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]
     ]
     if not all(indices) or max(indices[0]) != len(bound) - 1 or min(indices[1]) <= max(indices[0]):
         return False
-    at = [one.last_transition_time or "" for p in bound for one in p.status.conditions if one.type == "PodScheduled"]
+    at = [one.last_transition_time or "" for pod in bound if (one := pod.scheduled) is not None]
     return bool(at) and max(at) < min(pod.metadata.creation_timestamp for pod in waiting)

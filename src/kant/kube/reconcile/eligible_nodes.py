@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -69,7 +70,7 @@ class EligibleNodes:
         """Report the nodes of the sets that a job names. Raises NoMatchingNodeError where one of them has none."""
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
-            raise NoMatchingNodeError(self.why_no_node(pods), frozenset(names_in(job)))
+            raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 
     def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
         """Return those of these nodes that a pod accepts by its spec, whatever is short there."""
@@ -85,15 +86,14 @@ class EligibleNodes:
         view = self.mirror.nodes.get(node)
         try:
             is_model = view is not None and model_asked(pod) in ("", model_of(view))
-            return view is not None and is_model and self._admits(self._selection(pod), view)
+            return (
+                view is not None and is_model and self._admits(selection(pod, self.storage, self.requirements_of), view)
+            )
         except InputError:
             return False
 
     def _admits(self, selection: Selection, view: View) -> bool:
         return selection.admits(*self.node_sets.said(view))
-
-    def _selection(self, pod: Pod) -> Selection:
-        return selection(pod, self.storage, self.requirements_of)
 
     def requirements_of(self, pod: Pod) -> tuple[Requirement, ...]:
         return (*self.filters.requirements(pod), *self.shares.requirements(pod))

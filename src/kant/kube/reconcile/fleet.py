@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from kant.cluster import columns as c
 from kant.kube.follow.mirror import Mirror
 from kant.kube.reconcile.translation import Translation
-from kant.kube.translate.hami import registered
+from kant.kube.translate.hami_devices import registered
 from kant.live.core import Core
 from kant.model.event import DevicesChanged, NodeChanged, NodeDescribed, NodesJoined, NodesLeft
 from kant.model.node import MAX_POOLS, ClusterSpec, Node

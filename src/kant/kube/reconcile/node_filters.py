@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
-from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_limits import DeviceLimits
 from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.promises import NO_PODS, Placed, Promises
-from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used_of, with_gpus
-from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
+from kant.kube.translate.volumes import ONE_POD, chosen_claims, claims_of, key_of, unbound_claims
 from kant.model.job import Demand
 from kant.model.rules import PodAntiAffinity
 
 if TYPE_CHECKING:
+    from kant.kube.reconcile.chosen_volumes import ChosenVolumes
     from kant.kube.reconcile.csi_volumes import CsiVolumes
 
 FILTER = f"{OWN}/filter:"
@@ -50,7 +49,6 @@ class NodeFilters:
         self.devices = devices or DeviceAllocations(mirror, scheduler)
         self.promises = Promises(mirror)
         self.limits = DeviceLimits(mirror, self.devices.requests)
-        self.chosen_volumes = ChosenVolumes(self.promises)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # that need each filter, by uid, in order of request
         self.apart: set[str] = set()
@@ -68,6 +66,13 @@ class NodeFilters:
 
         return CsiVolumes(self.promises)
 
+    @cached_property
+    def chosen_volumes(self) -> ChosenVolumes:
+        """Local volumes of claims; imported with the first such claim."""
+        from kant.kube.reconcile.chosen_volumes import ChosenVolumes
+
+        return ChosenVolumes(self.promises)
+
     @property
     def chooses_volumes(self) -> bool:
         """Whether a pod has needed volumes to be chosen, provisioned or attached."""
@@ -77,7 +82,7 @@ class NodeFilters:
 
     def begin(self, waiting: Collection[Pod]) -> None:
         """Begin a new state: find out which nodes fail the filters of these pods now."""
-        self.promises.forget()
+        self.promises.promised.clear()
         self._look_at_all(waiting)
 
     def look_again(self) -> list[str]:
@@ -253,7 +258,7 @@ class NodeFilters:
                 return why
         if why := self._devices(placed, going):
             return why
-        if self.chosen_volumes.match(placed) is None:
+        if self._chooses_for(placed) and self.chosen_volumes.match(placed) is None:
             return "the nodes chosen for it lack free volumes that fit its claims"
         lacking = self.csi_volumes.lacks_storage(placed) if has_volumes else None
         if lacking is not None:
@@ -261,6 +266,15 @@ class NodeFilters:
             where = lacking.node.metadata.name
             return f"near node {where} there is not enough storage for the volume of its claim {lacking.claim[1]}"
         return ""
+
+    def promise_volumes(self, placed: Placed) -> None:
+        """Choose volumes for these pods, whose places `check` allows."""
+        if self._chooses_for(placed):
+            self.chosen_volumes.promise(placed)
+
+    def _chooses_for(self, placed: Placed) -> bool:
+        """Whether the scheduler chooses a volume of one of these pods."""
+        return any(chosen_claims(pod, self.mirror.storage) for _, pod in placed if pod.spec.volumes)
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NO_PODS) -> str:
         """Return which exclusive claim (ReadWriteOncePod) of a pod another pod has, in one sentence; "" for none."""

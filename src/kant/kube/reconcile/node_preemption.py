@@ -7,6 +7,7 @@ without them. The pod gets its place in the same transaction as its victims are 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from time import monotonic
 
@@ -84,21 +85,25 @@ class NodePreemption:
             job = self.translation.job_but_for_filters(core, workload.group, pod)
         except InputError:
             return None
-        ways = _Ways(self, self._stoppable(job))
+        stoppable, on_node = self._stoppable(job), defaultdict[str, set[str]](set)
+        for name, one in stoppable.items():
+            for slot in one.slots:
+                if (other := self.mirror.pods.get(slot.pod)) is not None and not is_over(other):
+                    on_node[slot.node].add(name)
 
         def will_do(node: str, gone: Collection[str]) -> bool:
-            going = {uid for one in gone for uid in ways.pods.get(one, ())}
+            going = {slot.pod for name in gone if name in stoppable for slot in stoppable[name].slots if slot.pod}
             return node in accepted and not self.filters.check([(node, pod)], going)
 
-        names = self.transitions.node_names if ways.pods else []
+        names = self.transitions.node_names if stoppable else []
         accepted = dict.fromkeys(self.translation.eligible.accepting(pod, names))
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
             return None  # it has a place once the leaving pods are gone
-        if not any(will_do(node, near) for node in accepted if (near := ways.at(node))):
+        if not any(will_do(node, near) for node in accepted if (near := on_node[node])):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
-        plan = core.preempt_by_node(core.state.rows[job.id], ways.at, will_do)
+        plan = core.preempt_by_node(core.state.rows[job.id], on_node.__getitem__, will_do)
         if plan is None:
             core.happen(JobCancelled(core.now, job.id))
             return None
@@ -121,21 +126,3 @@ class NodePreemption:
 
 def _may_stop_others(pod: Pod) -> bool:
     return pod.spec.preemption_policy != "Never"
-
-
-class _Ways:
-    """Which preemptible jobs have pods on which node."""
-
-    def __init__(self, search: NodePreemption, jobs: dict[str, Workload]) -> None:
-        self.pods: dict[str, list[str]] = {}
-        self._on: dict[str, set[str]] = {}
-        for job, workload in jobs.items():
-            self.pods[job] = [slot.pod for slot in workload.slots if slot.pod]
-            for slot in workload.slots:
-                other = search.mirror.pods.get(slot.pod)
-                if other is not None and not is_over(other):
-                    self._on.setdefault(slot.node, set()).add(job)
-
-    def at(self, node: str) -> set[str]:
-        """Return the preemptible jobs on a node."""
-        return self._on.get(node, set())

@@ -140,7 +140,7 @@ class PlacedWorkloads:
                 lost = lost or not self.translation.eligible.admits(pod, slot.node)
                 lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
                 self.transitions.unbound[workload] = None
-                self.transitions.crowded[slot.node] = None
+                self.transitions.count_again((slot,))
                 if workload not in self.transitions.to_bind:
                     self.transitions.to_bind.append(workload)
             elif workload.whole and self.reading.is_read(workload):

@@ -7,7 +7,7 @@ jobs (`PodsCounted`): pods that count as more than the others of their group, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
@@ -52,7 +52,8 @@ class RuleChanges:
             if workload.job and not self._rule(workload):
                 again[key] = None
             pods = ((uid, self.mirror.pods.get(uid)) for uid in self.members.pods_of.get(key, ()))
-            self.transitions.changed.update((uid, p.spec.node_name) for uid, p in pods if p and p.spec.node_name)
+            there = ((uid, pod.spec.node_name) for uid, pod in pods if pod and pod.spec.node_name)
+            self.transitions.changed.update(dict.fromkeys(there))
         self.translation.eligible.topologies.tell(self.core)
         return again
 
@@ -94,16 +95,17 @@ class RuleChanges:
         except InputError:
             return self.translation.rules_there(pod, foreign=True)
 
-    def count_beside(self, nodes: Iterable[str], changed: Mapping[str, str] | None = None) -> None:
-        """Emit what pods on these nodes count as beyond what jobs state, and on the nodes of those `changed` (by uid).
+    def count_beside(self, changed: Collection[tuple[str, str]]) -> None:
+        """Emit what pods count as beyond what jobs state, where that of these may have changed: uids with their nodes.
 
         A node may have hundreds of pods: they are not counted for one that counts for nothing, and did before.
         """
-        pods, counted, again = self.mirror.pods, self._counted, dict.fromkeys(nodes)
-        for uid, node in (changed or {}).items():
+        pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
+        for uid, node in changed:
             if uid in counted or (uid in pods and self._counts(pods[uid])):
                 again[node] = None
-        counted.difference_update(changed or ())
+        for uid, _ in changed:
+            counted.discard(uid)
         for node in again:
             if node not in self.core.state.node_index:
                 self._beside.pop(node, None)

@@ -83,7 +83,7 @@ def slots_of(
 
 
 def slot_for(node: str, member: Member, devices: int) -> Slot:
-    """Return a slot for a pod that waits, or is yet to be made."""
+    """Return a slot on a node for a member: its pod has it already, or, if it is yet to be made, is expected."""
     if stands_in(member.pod):
         return Slot(node, member.demand, devices=devices, expects=member.pod, group=member.group)
     return Slot(node, member.demand, member.pod.metadata.uid, devices=devices, group=member.group)

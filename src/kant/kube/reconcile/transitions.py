@@ -6,7 +6,7 @@ Which transition is due is decided elsewhere: by `workloads`, by `partially_boun
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kant.kube.follow.mirror import Mirror
@@ -55,8 +55,7 @@ class Transitions:
         self.unbound: dict[Workload, None] = {}  # started, and not known to be bound
         self.vacated: dict[Workload, None] = {}  # have lost pods since they were bound
         self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
-        self.crowded: dict[str, None] = {}  # nodes whose pods have to be counted again
-        self.changed: dict[str, str] = {}  # pods that may count for more or less than before, with their nodes
+        self.changed: dict[tuple[str, str], None] = {}  # pods that may count for more or less, each with a node
         self.closed: set[str] = set()  # nodes that take no pod now
         self.refused: dict[Workload, None] = {}  # whose start filters have forbidden
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes now, by uid
@@ -183,11 +182,11 @@ class Transitions:
         for slot in slots:
             if not slot.bound:
                 self.filters.promises.promise(slot.node, slot.pod)
-                self.changed[slot.pod] = slot.node
+                self.changed[slot.pod, slot.node] = None
                 if workload.group is not None and slot.pod in pods:
                     slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
         self._plan_devices(workload, slots)
-        self.filters.chosen_volumes.promise(self._to_bind(slots))
+        self.filters.promise_volumes(self._to_bind(slots))
         self.unbound[workload] = None
         self.unprotected[workload] = None
         self.to_bind.append(workload)
@@ -271,10 +270,14 @@ class Transitions:
             workload.partial = self.core.clock()
             self.partial[workload] = None
 
+    def count_again(self, slots: Iterable[Slot]) -> None:
+        """Note that the pods of these slots may count for more or less on their nodes."""
+        self.changed.update(dict.fromkeys((slot.pod, slot.node) for slot in slots if slot.pod))
+
     def count_promised(self) -> None:
         """Count the pods that are to be bound to each node and are not yet seen as bound by the watch."""
         promises = self.filters.promises
-        promises.forget()
+        promises.promised.clear()
         unheard = self.mirror.bound_here
         for workload in list(self.unbound):
             nodes = [s.node for s in workload.slots if not s.done and (not s.bound or s.pod in unheard)]
@@ -293,15 +296,15 @@ class Transitions:
         meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in workload.slots)
         placed = [Member(pod, slot.demand, slot.group) for slot, pod in meant if pod is not None]
         workload.members = [*placed, *workload.members]
+        self.count_again(workload.slots)
         give_up(workload.slots)
-        self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
         workload.slots, workload.after = [], frozenset()
         self.waits(workload)
 
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
         """End the job of a workload."""
         self.existing_pods.freed(slot.node for slot in workload.slots)
-        self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
+        self.count_again(workload.slots)
         if workload.job and workload.phase is not Phase.REJECTED:
             self.core.happen(kind(self.core.now, workload.job))
         self.forget(workload)

@@ -298,8 +298,7 @@ class Translation:
         """Return when the last of these pods was bound; its creation time where the binding time is unknown."""
         times = []
         for pod in pods:
-            said = [one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"]
-            text = (said[0] if said else None) or pod.metadata.creation_timestamp
+            text = (pod.scheduled and pod.scheduled.last_transition_time) or pod.metadata.creation_timestamp
             times.append(microseconds(text, pod.metadata.name) - self.epoch)
         return max(times)
 

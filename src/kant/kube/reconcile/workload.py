@@ -75,11 +75,6 @@ def give_up(slots: Iterable[Slot]) -> None:
             slot.pod = ""
 
 
-def maker(pod: Pod) -> str:
-    """Return the uid of the controller of a pod; "" for none."""
-    return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
-
-
 def waits(pod: Pod) -> bool:
     """Whether a pod exists, is not being deleted and has no node."""
     return not pod.spec.node_name and pod.metadata.deletion_timestamp is None

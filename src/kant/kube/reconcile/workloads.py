@@ -35,7 +35,7 @@ from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.reconcile.tasks import lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
-from kant.kube.reconcile.workload import Phase, Workload, maker, waits
+from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.orders import is_held, ordered
@@ -283,10 +283,10 @@ class Workloads:
         Returns 0 where all that it needs have succeeded: pods that arrive then belong to another run, as do pods of
         another controller.
         """
-        pods, makers = self.members.pods(workload.key), {maker(pod) for pod in waiting}
+        pods, makers = self.members.pods(workload.key), {pod.metadata.controller.uid for pod in waiting}
         if makers == {""} and any(pod.status.phase == "Failed" for pod in pods):
             return 0
-        done = sum(pod.status.phase == "Succeeded" and maker(pod) in makers for pod in pods)
+        done = sum(pod.status.phase == "Succeeded" and pod.metadata.controller.uid in makers for pod in pods)
         return done if done < least else 0
 
     def _split_off(self, pod: Pod) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, PATH, UNASKABLE, is_signed
+from kant.kube.connect.ticket import NOT_YET, PATH, is_signed
 from kant.kube.serve.questions import NotLeadingError
+from kant.kube.serve.server import failure
 from kant.model.errors import InputError
 
 WORDS = ("why", "eta", "queue", "top")
@@ -24,9 +23,13 @@ WIDEST = 10_000
 class NotYetError(InputError):
     """The answer is being computed."""
 
+    reason = NOT_YET
+
 
 class NoForecastError(InputError):
     """This replica has no forecasts."""
+
+    reason = "NoForecast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +55,13 @@ def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_signed(ticket, request.raw_path):
-            return _status(401, "Unauthorized", "the question is not signed with the ticket on the Lease of the leader")
+            return failure("the question is not signed with the ticket on the Lease of the leader", 401, "Unauthorized")
         try:
             return web.Response(body=await answer(_question(request)), headers={"Cache-Control": "no-store"})
-        except NotLeadingError as error:
-            return _status(503, NOT_LEADING, str(error))
-        except NotYetError as error:
-            return _status(503, NOT_YET, str(error))
-        except NoForecastError as error:
-            return _status(503, "NoForecast", str(error))
+        except (NotLeadingError, NotYetError, NoForecastError) as error:
+            return failure(str(error), 503, error.reason)
         except InputError as error:
-            return _status(400, UNASKABLE, str(error))
+            return failure(str(error), 400)
 
     return [web.get(f"{PATH}{{word}}", handler)]
 
@@ -76,11 +75,3 @@ def _question(request: web.Request) -> Question:
         raise InputError("columns", f"a whole number up to {WIDEST:,}", columns)
     about = query.get("namespace", ""), query.get("name", "")
     return Question(word, *about, "json" in query, int(columns), "colours" in query, "brief" in query)
-
-
-def _status(code: int, reason: str, message: str) -> web.Response:
-    """Return an error in the form of the API server."""
-    said: dict[str, Any] = {
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
-    }  # fmt: skip
-    return web.Response(body=msgspec.json.encode(said), status=code, content_type="application/json")

@@ -75,25 +75,12 @@ class KubeTelemetry(telemetry.Telemetry):
         """Record that a partially bound gang is whole, or has been given up."""
         self._observe("kant_gang_partial_seconds", seconds)
 
-    def dropped(self, events: int = 1) -> None:
-        self._inc("kant_events_dropped", events)
+    def dropped(self) -> None:
+        """Count an event that is not posted, since too many wait."""
+        self._inc("kant_events_dropped")
 
-    def leads(self, leader: bool) -> None:
-        self._set("kant_leader", leader)
-
-    def name_taken(self, taken: bool) -> None:
-        """Record whether another Kant schedules the pods of our scheduler name."""
-        self._set("kant_name_taken", taken)
-
-    def recording(self, well: bool) -> None:
-        """Record whether the journal is being written."""
-        self._set("kant_journal_failed", not well)
-
-    def queues_gone(self, gone: bool) -> None:
-        """Record whether no Queue is left, where there were some."""
-        self._set("kant_queues_gone", gone)
-
-    def _set(self, name: str, value: bool) -> None:
+    def flag(self, name: str, value: bool) -> None:
+        """Set a gauge that is 1 or 0, such as `kant_leader`."""
         gauge = self._count[name]
         assert isinstance(gauge, Gauge)
         gauge.set(int(value))

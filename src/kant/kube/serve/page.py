@@ -19,9 +19,9 @@ import msgspec
 from aiohttp import web
 
 from kant.kube.connect.config import Config
-from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, UNASKABLE, is_signed
+from kant.kube.connect.ticket import NOT_YET, UNASKABLE, is_signed
 from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
-from kant.kube.serve.server import is_loopback
+from kant.kube.serve.server import failure, is_loopback
 from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
 
@@ -67,32 +67,28 @@ class PageContent:
     their questions about the journal.
     """
 
-    files: tuple[web.RouteDef, ...] = ()
-    whatif: WhatIf | None = None
-    profiles: Any = None
-    orders: Callable[[Config], OrderDesk] | None = None
-    view: Callable[[LeaderQuestions], Any] | None = None
-    past: WhatIf | None = None
+    files: tuple[web.RouteDef, ...]
+    whatif: WhatIf
+    profiles: Any
+    orders: Callable[[Config], OrderDesk]
+    view: Callable[[LeaderQuestions], Any]
+    past: WhatIf
 
 
-def routes(
-    questions: LeaderQuestions, page: PageContent, config: Config | None = None, ticket: str = ""
-) -> list[web.RouteDef]:
+def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket: str = "") -> list[web.RouteDef]:
     """Return all routes; orders go to the API server of `config`. Any caller may ask with the `ticket`."""
-    orders = page.orders(config) if page.orders is not None and config is not None else None
+    orders = page.orders(config)
 
     def job(request: web.Request) -> str:
         return unquote(request.match_info["job"])  # twice: API servers decode a slash that is encoded once
 
     async def whoami(request: web.Request) -> dict[str, Any]:
-        may = [*answers, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(questions.journal()))
-        user, more = await orders.caller(request) if orders is not None else ("", [])
-        may += [*more, "sign_in"] if orders is not None else []
+        user, more = await orders.caller(request)
+        may = [*answers, "log", "events", *more, "sign_in"] + ["whatif"] * bool(questions.journal())
         role = "tenant" if user else "viewer"
         return {"user": user, "role": role, "queues": [], "address": "", "may": sorted(may)}
 
     async def operations(request: web.Request) -> dict[str, Any]:
-        assert orders is not None, "a route of its own"
         return {"entries": await orders.operations()}
 
     answers: dict[str, tuple[str, Callable[[web.Request], Any]]] = {
@@ -108,23 +104,19 @@ def routes(
         "job": ("/v1/jobs/{job}", lambda request: questions.job(job(request))),
         "why": ("/v1/jobs/{job}/why", lambda request: questions.why(job(request))),
         "history": ("/v1/jobs/{job}/history", lambda request: questions.history(job(request))),
+        "operations": ("/v1/operations", operations),
     }
-    if orders is not None:
-        answers["operations"] = ("/v1/operations", operations)
-
     asked = [(path, _answers(ask)) for path, ask in answers.values()]
-    if page.view is not None:
-        asked.append(("/v1/ops/view", _answers(lambda request: page.view and page.view(questions))))
-    if page.past is not None:
-        asked.append(("/v1/ops/past", _of_journal(questions, page.past, _asked_by_query)))
-    found = [web.get(path, _guarded(handler, ticket)) for path, handler in asked]
-    found.append(web.get("/v1/jobs/{job}/log", _guarded(_output)))
-    found.append(web.get("/v1/events", _guarded(_events(questions))))
-    if page.whatif is not None:
-        found.append(web.post("/v1/whatif", _guarded(_of_journal(questions, page.whatif, _asked_by_post))))
-    if orders is not None:
-        found += [web.post(path, _guarded(handler)) for path, handler in orders.routes()]
-    return found + [web.get(each.path, _guarded(each.handler)) for each in page.files]
+    asked.append(("/v1/ops/view", _answers(lambda request: page.view(questions))))
+    asked.append(("/v1/ops/past", _of_journal(questions, page.past, _asked_by_query)))
+    seen = [("/v1/jobs/{job}/log", _output), ("/v1/events", _events(questions))]
+    seen += [(each.path, each.handler) for each in page.files]
+    sent = [("/v1/whatif", _of_journal(questions, page.whatif, _asked_by_post)), *orders.routes()]
+    return [
+        *(web.get(path, _guarded(handler, ticket)) for path, handler in asked),
+        *(web.get(path, _guarded(handler)) for path, handler in seen),
+        *(web.post(path, _guarded(handler)) for path, handler in sent),
+    ]
 
 
 class _UnreadError(Exception):
@@ -155,18 +147,18 @@ def _of_journal(
             asked = await asked_by(request)
             journal, now = questions.present_journal()
         except _UnreadError as error:
-            return _failure(*error.args)
+            return failure(*error.args)
         except NotLeadingError as error:
-            return _failure(str(error), 503, NOT_LEADING)
+            return failure(str(error), 503, error.reason)
         if not journal:
-            return _failure("the journal: expected one (`kant kube run --journal FOLDER`): futures are made of it", 409)
+            return failure("the journal: expected one (`kant kube run --journal FOLDER`): futures are made of it", 409)
 
         def gone() -> bool:
             return request.transport is None or request.transport.is_closing()
 
         code, body = await answer(journal, now, asked, gone)
         if code != 200:
-            return _failure(msgspec.json.decode(body)["error"], code, NOT_YET if code == 503 else UNASKABLE)
+            return failure(msgspec.json.decode(body)["error"], code, NOT_YET if code == 503 else UNASKABLE)
         return web.Response(body=body, content_type="application/json")
 
     return handler
@@ -204,7 +196,7 @@ def _guarded(handler: Handler, ticket: str = "") -> Handler:
             return await handler(request)
         name = request.host.rpartition(":")[0] or request.host
         if not is_loopback(request) or (name not in HERE and request.host not in HERE):
-            return _failure("the page: expected a caller from the pod itself, as by kubectl port-forward", 403)
+            return failure("the page: expected a caller from the pod itself, as by kubectl port-forward", 403)
         return await handler(request)
 
     return guarded
@@ -217,13 +209,13 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
             if inspect.isawaitable(found):
                 found = await found
         except NotLeadingError as error:
-            return _failure(str(error), 503, NOT_LEADING)
+            return failure(str(error), 503, error.reason)
         except UnknownJobError as error:
-            return _failure(str(error), 404)
+            return failure(str(error), 404)
         except StrangerError as error:
-            return _failure(str(error), error.code)
+            return failure(str(error), error.code)
         except InputError as error:
-            return _failure(str(error), 400)
+            return failure(str(error), 400)
         reply = web.Response(body=msgspec.json.encode(found), content_type="application/json")
         reply.headers["Cache-Control"] = "no-store"
         if "gzip" in request.headers.get("Accept-Encoding", ""):
@@ -252,9 +244,3 @@ def _events(questions: LeaderQuestions) -> Handler:
                 await response.write(b": quiet\n\n")
 
     return handler
-
-
-def _failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:
-    """Return an error, in the form of the page and of the API server."""
-    said = {"error": sentence, "kind": "Status", "code": status, "reason": reason, "message": sentence}
-    return web.Response(body=msgspec.json.encode(said), status=status, content_type="application/json")

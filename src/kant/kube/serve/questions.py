@@ -13,6 +13,7 @@ from typing import Any
 
 from kant import __version__
 from kant.cluster.columns import J_LIMIT, J_PRIORITY
+from kant.kube.connect.ticket import NOT_LEADING
 from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
@@ -39,6 +40,8 @@ Outside = Mapping[str, tuple[str, str]]
 
 class NotLeadingError(InputError):
     """This replica does not lead."""
+
+    reason = NOT_LEADING
 
     def __init__(self) -> None:
         super().__init__("this replica", "one that leads and has seen the cluster: ask another, or again")

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
+from kant.kube.connect.ticket import UNASKABLE
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.model.errors import InputError
 
@@ -80,6 +82,15 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
     }
     app.add_routes([web.get(path, handler) for path, handler in paths.items()])
     return app
+
+
+def failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:
+    """Return an error, in the form of the page and of the API server."""
+    said = {
+        "error": sentence, "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason,
+        "message": sentence,
+    }  # fmt: skip
+    return web.Response(body=msgspec.json.encode(said), status=status, content_type="application/json")
 
 
 def is_loopback(request: web.Request) -> bool:

@@ -187,7 +187,7 @@ def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str)
             return meaning[said[key]]
     if group.preemptible is not None:
         return group.preemptible
-    return any(owner.controller for owner in pod.metadata.owner_references)
+    return bool(pod.metadata.controller.name)
 
 
 def _training(said: dict[str, str], where: str) -> Training | None:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from kant.kube.objects import storage_views as v
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import milli
-from kant.kube.translate.local_volumes import asked_of, key_of
+from kant.kube.translate.local_volumes import asked_of
 from kant.kube.translate.selectors import selects
-from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, unbound_claims
+from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, key_of, unbound_claims
 from kant.model.errors import InputError
 
 Attached = tuple[str, str]

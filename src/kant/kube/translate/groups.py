@@ -163,7 +163,7 @@ def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
     read, except for a Job."""
     labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
     space = pod.metadata.namespace
-    owner = next((one for one in pod.metadata.owner_references if one.controller), k.Owner())
+    owner = pod.metadata.controller
 
     def named(source: str, name: str, kind: str, group: str = "") -> GroupRef:
         return GroupRef(space, source, group or name, () if own else (_path(kind, space, name),), own)

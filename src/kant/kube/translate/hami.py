@@ -19,31 +19,16 @@ import msgspec
 
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import count
+from kant.kube.translate.hami_devices import NVIDIA, Device, Registered
 from kant.kube.translate.resources import amounts_of
 from kant.model.errors import InputError
 from kant.model.units import GPU
 
-NVIDIA = "nvidia.com/gpu"
 MEMORY, PERCENT, CORES = "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
-REGISTER = "hami.io/node-nvidia-register"
 TO_ALLOCATE, ALLOCATED = "hami.io/vgpu-devices-to-allocate", "hami.io/vgpu-devices-allocated"
 NODE, TIME = "hami.io/vgpu-node", "hami.io/vgpu-time"
 PHASE, BIND_TIME = "hami.io/bind-phase", "hami.io/bind-time"
 ALLOCATING = "allocating"
-
-
-class Device(NamedTuple):
-    """A GPU as HAMi registers it: `slots` pods may share it; its memory is in MiB, its cores in percent."""
-
-    uuid: str
-    slots: int
-    memory: int
-    cores: int
-
-    @property
-    def slot(self) -> int:
-        """The smallest share in thousandths of which `slots` + 1 do not fit."""
-        return GPU // (self.slots + 1) + 1
 
 
 class Part(NamedTuple):
@@ -70,25 +55,6 @@ class Part(NamedTuple):
         return max(memory, _up(self.cores * GPU, device.cores), device.slot)
 
 
-class Registered(NamedTuple):
-    """The devices of a node in the order of their indices, and the unhealthy ones as a bit mask."""
-
-    devices: tuple[Device, ...] = ()
-    unhealthy: int = 0
-
-
-def registered(view: k.Node) -> Registered:
-    """Return the devices that HAMi has registered on a node; none where it has not. Raises InputError."""
-    text = (view.metadata.annotations or {}).get(REGISTER, "")
-    if not text:
-        return Registered()
-    try:
-        return _decode(text)
-    except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
-        where = f"node {view.metadata.name}, annotation {REGISTER}"
-        raise InputError(where, f"devices as HAMi registers them, in mode hami-core ({error})") from None
-
-
 def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
     """Return what each container asks for, in their order. Raises InputError for what HAMi or Kant cannot give."""
     for number, container in enumerate(spec.init_containers):
@@ -101,11 +67,6 @@ def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
     if len(unlike) > 1:
         raise InputError(f"{where}.containers", "equal shares of GPUs for all containers that ask for some")
     return parts
-
-
-def fits(spec: k.PodSpec) -> bool:
-    """Whether HAMi can give the pod GPUs: no init container asks for any."""
-    return not any(NVIDIA in (one.resources.limits or {}) for one in spec.init_containers)
 
 
 def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int, seconds: int) -> dict[str, str]:
@@ -170,7 +131,8 @@ class _Registration(msgspec.Struct):
 
 
 @lru_cache(maxsize=4096)
-def _decode(text: str) -> Registered:
+def decoded(text: str) -> Registered:
+    """Return the devices in the text of the annotation REGISTER. Raises ValueError and other errors of its parsers."""
     if text.lstrip().startswith("["):
         found = msgspec.json.decode(text, type=list[_Registration])
     else:

@@ -16,25 +16,8 @@ from kant.kube.objects import views as k
 from kant.kube.objects.quantity import milli
 from kant.kube.translate.node_facts import meets
 from kant.kube.translate.selectors import selects, terms_of
-from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, is_bound
+from kant.kube.translate.volumes import ClaimName, key_of
 from kant.model.errors import InputError
-
-
-def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
-    """Return the claims of a pod for which the scheduler chooses volumes."""
-    found = []
-    for name in claims_of(pod):
-        claim = storage.claims.get((pod.metadata.namespace, name))
-        if claim is None or is_bound(claim):
-            continue
-        own = storage.classes.get(claim.spec.storage_class_name or "")
-        if own is not None and own.provisioner == NO_PROVISIONER:
-            found.append(claim)
-    return found
-
-
-def key_of(claim: k.Claim) -> ClaimName:
-    return claim.metadata.namespace, claim.metadata.name
 
 
 def is_kept_for(volume: k.PersistentVolume, claim: k.Claim) -> bool:

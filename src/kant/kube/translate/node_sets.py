@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import reduce
+from itertools import compress
 from operator import and_, or_
 from typing import NamedTuple
 
@@ -241,11 +242,10 @@ class NodeSets:
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
-        names = []
-        while nodes:
-            names.append(self._names[(nodes & -nodes).bit_length() - 1])
-            nodes &= nodes - 1
-        return tuple(names)
+        if not nodes:
+            return ()
+        first = (nodes & -nodes).bit_length() - 1
+        return tuple(compress(self._names[first:], map(int, f"{nodes >> first:b}"[::-1])))
 
     @property
     def are_many(self) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import Quantity, count, mib, milli
-from kant.kube.translate.hami import registered
+from kant.kube.translate.hami_devices import registered
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.resources import GPU_RESOURCES
 from kant.kube.translate.sharing import SHARED, sharing_of

@@ -238,5 +238,5 @@ def title(pod: k.Pod) -> str:
     for key in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "ray.io/cluster"):
         if labels.get(key):
             return _HASH.sub("", labels[key])
-    owner = next((one.name for one in pod.metadata.owner_references if one.controller), pod.metadata.name)
+    owner = pod.metadata.controller.name or pod.metadata.name
     return _HASH.sub("", owner) or owner

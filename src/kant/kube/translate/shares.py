@@ -14,8 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kant.kube.objects import views as k
-from kant.kube.translate import hami
-from kant.kube.translate.hami import NVIDIA
+from kant.kube.translate.hami_devices import NVIDIA, REGISTER
 from kant.kube.translate.mig_devices import milli_of, worths_of
 from kant.kube.translate.node_facts import admits
 from kant.kube.translate.resources import SHARES, PodRequests, key_of, others_of, requests_of, used_of
@@ -40,7 +39,7 @@ from kant.model.units import GPU
 REPLICATED = tuple(f"{word} {name}" for word in (MANY, ONE) for name in (NVIDIA, SHARED))
 NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
 NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
-NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {hami.REGISTER})"
+NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {REGISTER})"
 Holding = tuple[Demand, int]
 """What a pod holds of a node, and which GPUs, as a bit mask; 0: unknown."""
 
@@ -163,7 +162,7 @@ class GpuShares:
         if shares:
             found = self._find_part(asked.demand, spec, where, select)
         else:
-            found = self._find(asked.demand, asked.kind or SHARED, replicas, select, hami.fits(spec))
+            found = self._find(asked.demand, asked.kind or SHARED, replicas, select, _fits_hami(spec))
         self._known[key] = spec, found
         return found
 
@@ -185,9 +184,11 @@ class GpuShares:
 
     def _find_part(self, whole: Demand, spec: k.PodSpec, where: str, select: Selection) -> Asked:
         """Find parts of GPUs by HAMi."""
+        from kant.kube.translate import hami  # few clusters run it
+
         part = next(one for one in hami.parts_of(spec, where) if one.gpus)
         nodes: tuple[k.Requirement, ...] = (k.Requirement(SHARING, "In", (HAMI,)),)
-        if not hami.fits(spec):
+        if not _fits_hami(spec):
             raise InputError(f"{where}.initContainers", f"no {NVIDIA} beside shares of a GPU", NVIDIA)
         found = [one.devices for one in self._eligible(select, NVIDIA, lambda one: bool(one.devices))]
         if not found:
@@ -236,7 +237,9 @@ class GpuShares:
                 return [(_with_parts(used, parts, worths), 0)]
         sharing = self._sharing.get(pod.spec.node_name, WHOLE)
         if sharing.devices:
-            return _held(used, hami.held(pod, sharing.devices))
+            from kant.kube.translate.hami import held
+
+            return _held(used, held(pod, sharing.devices))
         replicas = used.gpus or others_of(pod.spec).get(SHARED, 0)
         shared = sharing != WHOLE and replicas
         return [(replace(used, gpus=replicas, milli=sharing.part) if shared else used, 0)]
@@ -263,6 +266,11 @@ def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
 def _asks_for_shares(spec: k.PodSpec) -> bool:
     every = (*spec.containers, *spec.init_containers)
     return any(name in (amounts or {}) for one in every for amounts in _both(one.resources) for name in SHARES)
+
+
+def _fits_hami(spec: k.PodSpec) -> bool:
+    """Whether HAMi can give the pod GPUs: no init container asks for any."""
+    return not any(NVIDIA in (one.resources.limits or {}) for one in spec.init_containers)
 
 
 def _both(resources: k.Resources) -> Iterable[dict[str, str | int | float] | None]:

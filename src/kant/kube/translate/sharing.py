@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.validation import whole
-from kant.kube.translate.hami import NVIDIA, Device, registered
+from kant.kube.translate.hami_devices import NVIDIA, Device, registered
 from kant.kube.translate.resources import GPU_RESOURCES
 from kant.model.errors import InputError
 from kant.model.units import GPU

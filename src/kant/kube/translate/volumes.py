@@ -179,3 +179,21 @@ def _words(requirement: k.Requirement) -> str:
 
 def _class_of(claim: k.Claim, storage: Storage) -> k.StorageClass | None:
     return storage.classes.get(claim.spec.storage_class_name or "")
+
+
+def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
+    """Return the claims of a pod for which the scheduler chooses volumes."""
+    found = []
+    for name in claims_of(pod):
+        claim = storage.claims.get((pod.metadata.namespace, name))
+        if claim is None or is_bound(claim):
+            continue
+        own = storage.classes.get(claim.spec.storage_class_name or "")
+        if own is not None and own.provisioner == NO_PROVISIONER:
+            found.append(claim)
+    return found
+
+
+def key_of(claim: k.Claim) -> ClaimName:
+    """Return the namespace and the name of a claim."""
+    return claim.metadata.namespace, claim.metadata.name

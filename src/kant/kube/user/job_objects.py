@@ -174,8 +174,9 @@ def _time(text: str | None) -> int:
 
 def _started(pod: RunPod) -> int:
     """Return when the kubelet accepted the pod, or else when it was bound."""
-    bound = next((one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True"), None)
-    return _time(pod.status.start_time or (bound.last_transition_time if bound is not None else None))
+    said = pod.scheduled
+    bound = said.last_transition_time if said is not None and said.status == "True" else None
+    return _time(pod.status.start_time or bound)
 
 
 def _end(job: JobObject) -> int:
@@ -193,7 +194,7 @@ def _waits(pods: Sequence[RunPod]) -> str:
     """Return what Kant reports on a waiting pod. All pods of a gang get the same reason."""
     if not pods:
         return UNMADE
-    found = (one for pod in pods for one in pod.status.conditions if one.type == "PodScheduled")
+    found = (one for pod in pods if (one := pod.scheduled) is not None)
     return next((one.message for one in found if one.status == "False" and one.message), "")
 
 

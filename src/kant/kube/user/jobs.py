@@ -19,7 +19,7 @@ from kant.kube.follow.mirror import ENDED
 from kant.kube.objects.names import TEST_ONLY
 from kant.kube.user.job_manifest import PodOptions, job_manifest, service_of, trial_manifest
 from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of, latest, phase_of, row_of
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.model.submission import Submission
 
 ANSWERED = 60.0  # seconds to wait for the answer when a job would start
@@ -128,7 +128,7 @@ class UserJobs:
                 return False
             raise self._sentence(error, name) from None
         fits = pods in (0, job.spec.completions or job.spec.parallelism)
-        return fits and self._ours(job) and not any(one.controller for one in job.metadata.owner_references)
+        return fits and self._ours(job) and not job.metadata.controller.name
 
     async def cancel(self, name: str) -> bool:
         """Delete a job with its pods. Returns False where it has ended."""
@@ -250,12 +250,11 @@ class NoSuchJobError(InputError):
     """The job does not exist."""
 
 
-class ServerMessageError(InputError):
-    """A message of the API server: one sentence, unchanged."""
+class ServerMessageError(SentenceError):
+    """A message of the API server, on one line."""
 
     def __init__(self, sentence: str) -> None:
-        super().__init__("", "", None)
-        self.args = (" ".join(sentence.split()),)
+        super().__init__(" ".join(sentence.split()))
 
 
 def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:

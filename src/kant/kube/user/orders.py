@@ -122,7 +122,7 @@ class Orders:
         pods = await self._pods(target)
         if not pods:
             raise self._unknown(target)
-        owners = {one.uid: one for pod in pods for one in pod.metadata.owner_references if one.controller}
+        owners = {one.uid: one for pod in pods if (one := pod.metadata.controller).name}
         for owner in owners.values():
             if owner.kind == "Job" and len(owners) == 1 and await self.jobs.is_alone(owner.name, len(pods)):
                 return await self.jobs.cancel(owner.name)
@@ -135,7 +135,7 @@ class Orders:
         """Evict the pods of a running job, which their owner re-creates: so it waits again."""
         target = target_of(text)
         pods = [pod for pod in await self._pods(target) if pod.spec.node_name]
-        if not pods or not all(any(one.controller for one in pod.metadata.owner_references) for pod in pods):
+        if not pods or not all(pod.metadata.controller.name for pod in pods):
             raise InputError("TARGET", "a running job whose pods are re-created by their owner", text)
         await self._each(
             pods, lambda _, pod: self.client.evict(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)

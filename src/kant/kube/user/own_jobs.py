@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import Pod
+from kant.kube.objects.views import Condition, Pod
 from kant.kube.translate.annotations import queue_said
 from kant.kube.translate.resources import used_of
 from kant.kube.user.targets import Target, gang_of, pods_meant
@@ -69,15 +69,15 @@ def job_meant(jobs: Iterable[OwnJob], name: str) -> OwnJob | None:
 def _job(gang: tuple[str, ...], pods: list[Pod]) -> OwnJob:
     pods = sorted(pods, key=lambda pod: (len(pod.metadata.name), pod.metadata.name))
     first, waiting = pods[0], [pod for pod in pods if not pod.spec.node_name]
-    said = next((one for pod in waiting for one in pod.status.conditions if one.type == "PodScheduled"), None)
+    said = next((one for pod in waiting if (one := pod.scheduled) is not None), Condition())
     return OwnJob(
         name=f"{first.metadata.namespace}/{gang[2] if len(gang) == 3 else first.metadata.name}",
         queue=queue_said(first.metadata.said),
         pods={pod.metadata.name: pod.spec.node_name for pod in pods},
         milli=(_milli(pod for pod in pods if pod.spec.node_name), _milli(waiting)),
         since=min(microseconds(pod.metadata.creation_timestamp, pod.metadata.name) for pod in pods),
-        reason=said.reason if said is not None else "",
-        sentence=said.message if said is not None else "",
+        reason=said.reason,
+        sentence=said.message,
         whole=tuple(pods),
     )
 

@@ -71,9 +71,7 @@ class Planned(msgspec.Struct, forbid_unknown_fields=True):
 class PageOrders:
     """Sends the orders of callers to the API server that `config` names. `desk` makes the desk of a caller."""
 
-    def __init__(
-        self, config: Config, scheduler_name: str = "kant", desk: Callable[[Config], Desk] | None = None
-    ) -> None:
+    def __init__(self, config: Config, scheduler_name: str, desk: Callable[[Config], Desk]) -> None:
         self.own, self.desk = config, desk
         self.config = replace(config, certificate=None, key=None, source=YOU)
         self.scheduler_name = scheduler_name
@@ -101,7 +99,7 @@ class PageOrders:
             return handler
 
         found = [(f"/v1/jobs/{{job}}/{order}", on_job(order)) for order in JOB_ORDERS]
-        found += [(f"/v1/operations/{act}", on_plan(act)) for act in PLAN_ORDERS if self.desk is not None]
+        found += [(f"/v1/operations/{act}", on_plan(act)) for act in PLAN_ORDERS]
         found += [(f"/v1/queues/{{name}}/{order}", on_thing("queue", order)) for order in QUEUE_ORDERS]
         return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
 
@@ -136,11 +134,7 @@ class PageOrders:
 
         async with self.client(request) as client:
             user = await own_name(client)
-            return user, [
-                *JOB_ORDERS,
-                *["plan"] * (self.desk is not None),
-                *[name for name in REVIEWS if await may(client, REVIEWS[name])],
-            ]
+            return user, [*JOB_ORDERS, "plan", *[name for name in REVIEWS if await may(client, REVIEWS[name])]]
 
     async def job(self, request: web.Request, order: str) -> bool:
         """Carry out an order about a job; `update` with a priority (none: that of its class)."""
@@ -166,7 +160,6 @@ class PageOrders:
         config, said = self.theirs(request), msgspec.json.decode(await request.read(), type=Planned)
 
         def inside() -> dict[str, Any]:
-            assert self.desk is not None, "a route of its own"
             own = self.desk(config)
             if act == "plan":
                 return own.plan(said.orders)

@@ -98,8 +98,7 @@ def _condition_of(workload: Workload, pod: Pod) -> str:
     """Return the condition of a waiting pod for which a freshly built state has no report yet."""
     if workload.foreign or pod.spec.node_name:
         return ""
-    said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
-    return said or "it has just been seen: ask again"
+    return (pod.scheduled and pod.scheduled.message) or "it has just been seen: ask again"
 
 
 def _may_be(pod: Pod, named: Name) -> bool:
@@ -112,6 +111,6 @@ def _may_be(pod: Pod, named: Name) -> bool:
 
 def _owner_names(pod: Pod) -> list[str]:
     """Return what a user may call the pod: the name of its owner, and for an indexed Job NAME_3."""
-    owner = next((one.name for one in pod.metadata.owner_references if one.controller), "")
+    owner = pod.metadata.controller.name
     index = (pod.metadata.annotations or {}).get(INDEX, "")
     return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])

@@ -57,7 +57,7 @@ def _is_pod(pod: Pod, target: Target) -> bool:
 
 
 def _is_owned(pod: Pod, target: Target) -> bool:
-    return any(one.controller and one.name == target.name for one in pod.metadata.owner_references)
+    return pod.metadata.controller.name == target.name
 
 
 def _is_in_group(pod: Pod, target: Target) -> bool:

@@ -1,28 +1,19 @@
 """The record of a live run: its jobs, which of them held which GPUs when, nodes, and samples.
 
-A fold over the same events that the state applies. It is bounded: the oldest ended entries are dropped. It outlives its
-state: `begin_rebuild` when the next state begins to be built; then the events for jobs that existed before; then
-`finish_rebuild`. Jobs, and the pieces that they hold, are matched by name. A job that the next state does not mention
-is `left`, until `resolve_missing` says what happened to it.
+A fold over the same events that the state applies. It is bounded: the oldest ended entries are dropped. A record that
+outlives its state is a `LastingRecord`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kant.cluster import columns as c
-from kant.cluster.state import ClusterState
 from kant.live.record.columns import END, JOB_COLUMNS, PREEMPTIONS, SINCE, START, STATUS, SUBMIT, WAIT
-from kant.live.record.continuity import LATE, Change, EarlierState, LeftJob
+from kant.live.record.continuity import LATE, EarlierState, LeftJob
 from kant.live.record.tables import RecordTables
-from kant.live.samples import LiveRecorder
 from kant.live.sentences import public_id
-from kant.live.waits import Waits
-from kant.metrics import recorder as rec
 from kant.model.decision import Plan
 from kant.model.event import (
     DevicesChanged,
@@ -36,7 +27,6 @@ from kant.model.event import (
     NodesJoined,
     NodesLeft,
 )
-from kant.model.node import Node
 from kant.model.placement import MASK, MILLI, NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.placement.cost.slowdown import T_LEAVES, T_NODES
@@ -44,12 +34,9 @@ from kant.placement.cost.slowdown import T_LEAVES, T_NODES
 if TYPE_CHECKING:
     from kant.live.record.answers import RecordAnswers
 
-STARTS = 200
-"""Maximum number of times of state builds that are kept."""
-
 
 class RunRecord(RecordTables):
-    """Follows one state from its beginning, and then each state that replaces it."""
+    """Follows one state from its beginning."""
 
     @cached_property
     def answers(self) -> RecordAnswers:
@@ -252,142 +239,3 @@ class RunRecord(RecordTables):
             self.telling.note(row, moment, what, text)
         if self.notes is not None:
             self.notes.append((job, moment + self.zero, what, text))
-
-    # --- another state ---------------------------------------------------------------------------------------------
-
-    def begin_rebuild(self, state: ClusterState, zero: int, profile: str, waits: Waits | None = None) -> None:
-        """Leave the state; another one, with its own `zero`, begins to be built."""
-        seen = max(self.last, self.state.now) + self.ahead
-        for own, row in self.row_of.items():
-            name = public_id(self.ids[row])
-            self.left[name] = LeftJob(row, self.open_pieces.get(own, []), seen)
-        self.row_of, self.open_pieces, self.before = {}, {}, {}
-        self._keep_samples(seen)
-        self._other_nodes(self.state.nodes, state.nodes)
-        if zero < self.zero:
-            self._move(self.zero - zero)
-            self.zero = zero
-            seen = max((left.seen for left in self.left.values()), default=seen)
-        self.state, self.profile, self.ahead = state, profile, zero - self.zero
-        self.waits, self.own = waits, [-1] * len(self.own)
-        self.state_queues, self.last = [], 0
-        self.recorder = LiveRecorder(state, self.recorder.most)
-        self.recorder.observe(state.now)
-        self.telling.nodes = [node.name for node in state.nodes]
-        self.change = Change(seen)
-        self.answers.forget_summary()
-        self.epoch += 1
-
-    def finish_rebuild(self, now: int) -> None:
-        """Finish the rebuild at `now` on the state's clock: all that existed before is in it, later events are new."""
-        change, moment = self.change, now + self.ahead
-        if change is not None:
-            self.change = None
-            for own, was in change.was.items():
-                if own in self.row_of:
-                    self._join(own, was, moment)
-            for piece in [piece for pieces in change.pieces.values() for piece in pieces]:
-                self.end_pieces([piece], self._ended_by(piece, moment))
-            state = self.state
-            out = (state.table[:, c.STATUS] != NodeStatus.IN_SERVICE).nonzero()[0].tolist()
-            ill = [row for row in out if state.nodes[row].name]
-            for node in sorted({*self.stands, *ill, *state.health.lost}):
-                self.serve(node, moment)
-            self.sampling, recorder = now, self.recorder
-            recorder.settle(recorder.present[rec.S_TIME] + recorder.gap)  # so that later samples are compared with it
-            present = np.array([recorder.present], dtype=np.int64)
-            present[0, rec.S_TIME] = moment
-            if not len(self.sampled) or (self.sampled[-1, 1:] != present[0, 1:]).any():
-                self.sampled = np.concatenate([self.sampled, present])
-            self.bound()
-        self.starts = [*self.starts, moment][-STARTS:]
-
-    def resolve_missing(self, job: str, status: JobStatus, end: int) -> None:
-        """Record what happened to a `left` job: its status, and its `end` in microseconds since the Unix epoch."""
-        left = self.left.pop(job)
-        row, moment = self.jobs.table[left.row].tolist(), end - self.zero
-        for piece in left.pieces:
-            self.end_pieces([piece], max(moment, int(self.pieces.table[piece, 4])))
-        if row[STATUS] == JobStatus.PENDING:
-            row[WAIT] += max(moment - row[SINCE], 0)
-        row[STATUS], row[END], row[SINCE] = int(status), max(moment, row[SUBMIT], row[START]), moment
-        self.jobs.set(left.row, row)
-        self.over += 1
-        self.bound()
-
-    def adopt(self, other: RunRecord) -> None:
-        """Take over another record that has followed an equal state, and its earlier past."""
-        notes = self.notes or []
-        for name in (
-            "jobs", "pieces", "nodes", "stands", "queues", "state_queues", "ids", "names", "by_id", "row_of", "own",
-            "open_pieces", "before", "left", "sampled", "sampling", "starts", "over", "ended", "zero", "ahead",
-            "telling",
-        ):  # fmt: skip
-            setattr(self, name, getattr(other, name))
-        self.notes = None
-        for job, time, what, text in notes:
-            self.note(job, time - self.zero - self.ahead, what, text)
-        self.answers.forget_summary()
-        self.epoch += 1
-
-    def _join(self, own: int, was: list[int], moment: int) -> None:
-        """Set what a job waited before this state, given its wait in this state.
-
-        Time for which it was queued in both counts once.
-        """
-        job, earlier = self.state.jobs[own].tolist(), self.before[own]
-        since, runs = job[c.J_SINCE] + self.ahead, job[c.J_STATUS] == JobStatus.RUNNING
-        earlier.wait = was[WAIT] - job[c.J_WAITED]
-        if was[STATUS] == JobStatus.PENDING:
-            earlier.wait += since - was[SINCE]
-            if not runs:
-                earlier.entered, earlier.since = since, was[SINCE]
-        elif not runs:
-            earlier.wait -= moment - since
-        self.jobs.set(self.row_of[own], self.columns(own))
-
-    def _ended_by(self, piece: int, moment: int) -> int:
-        """Return when a piece that its job no longer holds ended: before another job had these devices, or just now."""
-        _, node, mask, _, start, _ = self.pieces.table[piece].tolist()
-        table = self.pieces.table[[other for held in self.open_pieces.values() for other in held]]
-        others = table[(table[:, 1] == node) & (table[:, 2] & mask != 0) & (table[:, 4] > start), 4]
-        return min([moment, *map(int, others)])
-
-    def _keep_samples(self, seen: int) -> None:
-        recorder = self.recorder
-        recorder.settle(seen - self.ahead + recorder.gap)
-        rows = self.samples(0, True)
-        while len(rows) > recorder.most:
-            rows = rows[[*range(0, len(rows) - 1, 2), len(rows) - 1]]
-        self.sampled = rows
-
-    def _other_nodes(self, then: Sequence[Node], now: Sequence[Node]) -> None:
-        """Match nodes by name. Runs and lost devices of nodes that no longer exist are dropped."""
-        if then == now:
-            return
-        index = {node.name: i for i, node in enumerate(now)}
-        place = np.array([index.get(node.name, -1) for node in then], dtype=np.int64)
-        gpus = np.array([node.gpus for node in now], dtype=np.int64)
-        table = self.pieces.table[: self.pieces.used]
-        table[:, 1] = place[table[:, 1]]
-        stays = (table[:, 1] >= 0) & (table[:, 2] >> gpus[table[:, 1]] == 0)
-        moved = self.pieces.keep(np.flatnonzero(stays).tolist())
-        for left in self.left.values():
-            left.pieces = [moved[piece] for piece in left.pieces if piece in moved]
-        self.ended = int((self.pieces.table[: self.pieces.used, 5] >= 0).sum())
-        self.nodes = [(int(place[node]), s, since, lost) for node, s, since, lost in self.nodes if place[node] >= 0]
-        self.stands = {int(place[node]): stands for node, stands in self.stands.items() if place[node] >= 0}
-
-    def _move(self, by: int) -> None:
-        """Move the record's zero back by `by`."""
-        jobs, pieces = self.jobs.table[: self.jobs.used], self.pieces.table[: self.pieces.used]
-        for column in (SUBMIT, SINCE, START, END):
-            jobs[jobs[:, column] >= 0, column] += by
-        for column in (4, 5):
-            pieces[pieces[:, column] >= 0, column] += by
-        self.nodes = [(node, status, since + by, lost) for node, status, since, lost in self.nodes]
-        self.sampled[:, rec.S_TIME] += by
-        self.starts = [start + by for start in self.starts]
-        self.telling.move(by)
-        for left in self.left.values():
-            left.seen += by

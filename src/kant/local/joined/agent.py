@@ -37,7 +37,7 @@ from kant.local.processes import kill_marked, send, since_boot
 from kant.local.runs import MARK, Exit, Spec, SupervisedRun, begin, find, mark, read_spec
 from kant.local.slurm_commands import write_shims
 from kant.local.terminals import SOCKET as TERMINAL
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.model.node import Node
 
 log = logging.getLogger("kant.local")
@@ -128,12 +128,8 @@ class AgentOptions:
     gpu_watts: int = 0
 
 
-class RefusedError(InputError):
+class RefusedError(SentenceError):
     """Kant refuses this machine; the message is Kant's."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__("", "")
-        self.args = (sentence,)
 
 
 class LeftError(Exception):

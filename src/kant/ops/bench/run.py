@@ -29,10 +29,12 @@ PAUSE_S = 2.0
 
 
 class AttemptRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One attempt. `complaints` holds the verifier's, by check. `error`: the pipeline failed and the result is unknown.
+    """One attempt of an agent at a task.
 
-    `attempted` counts the calls that the rules refused and the violations that plans showed; `committed` lists
-    unrequested or forbidden changes. `ended`: why the agent had to stop. `calls` is its trace.
+    `complaints` has, for each check of the verifier that failed, its sentences. `attempted` is the number of calls that
+    the rules refused plus that of violations that plans showed. `committed` names the changes that were made and were
+    not asked for, or are forbidden. `ended` says why the agent had to stop, `calls` is its trace. `error` says why the
+    attempt itself failed: then the result is unknown.
     """
 
     task: str

@@ -84,7 +84,8 @@ class OracleSteps(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A task. `ask` is `text` in a form for scripted agents: `want`, and what it is about (docs/ops-bench.md).
+    """A task. `ask` is `text` in a form for scripted agents: `want`, and the jobs, queues or nodes that are meant
+    (docs/ops-bench.md).
 
     `states` is the folder of the initial states.
     """

@@ -148,9 +148,9 @@ class Runbooks:
         return f"{larger[0]} is larger than it ever was" if larger else ""
 
     def learn(self, trace: TaskTrace) -> None:
-        """Learn a successful trace, up to the point where something else changed what it is about.
+        """Learn a successful trace, up to the first step before which the facts of the task changed by themselves.
 
-        Choices after that point were made by facts that no longer held.
+        Later choices were made by facts that no longer held.
         """
         words = trace.words
         book = self.books.setdefault(words, Runbook(_name(words, self.books), [words]))
@@ -247,17 +247,17 @@ def is_plain_and_new(call: TraceCall, known: KnownFacts) -> bool:
 
 
 def changed_under(before: TraceStep, facts: dict[str, str]) -> bool:
-    """Whether something else has changed what a task is about since `before`, a step that changed nothing itself."""
+    """Whether the `facts` of a task differ from those at the step `before`, though that step changed nothing."""
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
 
 
 def situation(trace: TaskTrace, number: int, call: TraceCall, view: WorldView) -> dict[str, str]:
-    """The facts before a call, each by what it is about, including what the call names."""
+    """The facts before a call, each by the job, queue or node that it describes; those that the call names too."""
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
 
 def recorded(trace: TaskTrace, number: int) -> dict[str, str]:
-    """The facts before a step of the trace, as they were recorded, each by what it is about."""
+    """The facts before a step of the trace, as they were recorded, each by the job, queue or node that it describes."""
     return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
 
 

@@ -1,9 +1,9 @@
-"""Concurrent tasks about different things: looks, the model's thinking and plans overlap.
+"""Runs tasks concurrently that name different jobs, queues and nodes: they look, think and plan at the same time.
 
 A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready; then one
 plan of all their orders is applied, if it has the combined effects: it breaks no rule, starts, stops and moves the same
 jobs, and loses no more work. Otherwise the first is applied, and the others restart. A task waits for the earlier tasks
-that are about the same things.
+that name a job, queue or node which it names too.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Member:
 
 
 def waits_for(tasks: Sequence[str], view: WorldView) -> list[list[int]]:
-    """For each task, the earlier tasks that are about a common thing."""
+    """Return for each task the indices of the earlier tasks that name a job, queue or node which it names too."""
     scopes = [about(view, [str(value) for value in slots_of(task, view)[1].values()]).keys() for task in tasks]
     return [[n for n in range(m) if scopes[n] & scopes[m]] for m in range(len(tasks))]
 

@@ -14,12 +14,12 @@ LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class LineBooking:
-    """Contiguous GPUs on a line, from `start` to before `end`.
+    """A booking of `gpus` contiguous GPUs on a line, from the time `start` on and before `end`.
 
-    A line is any contiguous range: the GPUs of a node, of an NVLink domain, of a leaf, of a row of racks. Times are
-    whole numbers of any unit. The booking holds `gpus` GPUs of the line from its first GPU on, which is a multiple of
-    `alignment`. For a running job, or a part of the line under maintenance, the first GPU is given: `offset`. During
-    its `gaps` (spans from, to) the booking holds nothing, and others may use its GPUs.
+    A line is a range of numbered GPUs: those of a node, an NVLink domain, a leaf or a row of racks. Times are whole
+    numbers of any unit. The number of the first booked GPU is a multiple of `alignment`. It is `offset` where it is
+    given, as for a running job or a part of the line under maintenance, and chosen where that is None. In its `gaps`,
+    each from a time to before another, the booking holds nothing, and other bookings may have its GPUs.
     """
 
     id: str

@@ -138,7 +138,10 @@ def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
 
 
 def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
-    """A move of a waiting VM, the smallest first, to a slot that no VM waits for, after which another has room."""
+    """Return a move of a waiting VM to a slot that no VM waits for, so that another waiting VM has room; None for none.
+
+    Smaller VMs are tried first.
+    """
     cluster = layout.cluster
     wanted = {(move.host, move.numa) for move in waiting}
     for blocked in sorted(waiting, key=lambda move: (int(cluster.vm_cores[move.vm]), move.vm)):

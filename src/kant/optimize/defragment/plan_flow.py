@@ -16,9 +16,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
     """The bound for plans that migrate any VMs; and the least excess cost of a plan that migrates spread VMs.
 
-    A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. Each of
-    their sizes gets a price between the most that entering saves and the least that leaving costs, so that most hosts
-    prefer to do neither. In a plan that migrates one, at least two hosts do one of the two.
+    A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. The price
+    of a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves,
+    so at these prices most hosts do neither. A plan that migrates one has at least two hosts that do.
     """
     top = flow.top
     entering = np.concatenate([np.full(top, np.inf), flow.entering(prices)[-1]])  # from -top free cores on

@@ -139,7 +139,7 @@ def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) ->
 
 @compiled
 def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int, logs: bool) -> None:
-    """Remove what `key` holds on the nodes of `pieces`; the ring `freed` logs it where that `logs` a node."""
+    """Remove what `key` holds on the nodes of `pieces`. With `logs`, freed nodes are written to the ring `freed`."""
     for i in range(pieces.shape[0]):
         ledger = ledgers[pieces[i, 0]]
         start = end = 0

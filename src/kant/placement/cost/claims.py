@@ -21,8 +21,8 @@ def node_claims(typical: Table, empty: Table) -> Table:
 
     `typical` has the typical pods, `empty` the node table with nothing taken. A kind of pods may use the nodes of its
     pools that have the GPUs and the CPU of one such pod; its demand divided by all GPUs of these nodes is its load on
-    each. Of that it claims the share of the cluster's GPUs that it may not use. So pods that fit anywhere claim
-    nothing, and all claims are 0 where all nodes are alike. No claim is above 1000.
+    each. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that fit
+    anywhere claim nothing, and all claims are 0 where all nodes are alike. No claim is above 1000.
     """
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # one look at the wide table
     claims: Table = np.zeros(len(empty), dtype=np.int64)

@@ -26,6 +26,8 @@ SpanRows = NDArray[np.int32]
 
 COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
 DEPTH = 1 + len(COLUMNS)
+AT_ONCE = 1 << 14
+"""Gangs whose spans are Python's integers at a time: as these they take ten times the memory."""
 _LEAF = 2  # among these levels
 
 
@@ -169,12 +171,18 @@ class Slowdowns:
             found = self._known[key] = self._slowdown(shape, spans)
         return found
 
-    def of_all(self, shapes: Table, spans: SpanRows) -> Table:
-        """Return the slowdowns of gangs of these shapes with these spans, row by row."""
-        keys = zip(shapes.tolist(), *spans[:, T_GPUS:].T.tolist(), strict=True)
-        known = self._known if self._fleet == self.state.fleet_version else {}
-        found = [known[key] if key in known else self.of(key[0], spans[i]) for i, key in enumerate(keys)]
-        return np.array(found, dtype=np.int64)
+    def of_all(self, shapes: Table, spans: SpanRows, rows: Table) -> Table:
+        """Return the slowdowns of the gangs in these rows of the shapes and the spans of all."""
+        found: Table = np.zeros(len(rows), dtype=np.int64)
+        for first in range(0, len(rows), AT_ONCE):
+            own = rows[first : first + AT_ONCE]
+            keys = zip(shapes[own].tolist(), *spans[own, T_GPUS:].T.tolist(), strict=True)
+            known = self._known if self._fleet == self.state.fleet_version else {}
+            found[first : first + AT_ONCE] = [
+                known[key] if key in known else self.of(key[0], spans[row])
+                for row, key in zip(own.tolist(), keys, strict=True)
+            ]
+        return found
 
     def _begin_anew(self) -> None:
         """Clear the caches after the nodes have changed: the best spans depend on them."""

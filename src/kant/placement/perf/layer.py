@@ -116,9 +116,9 @@ def lay_out(
 ) -> int:
     """Write the tasks of a half of a layer, and the kind of each (index in NAMES); return their number.
 
-    `half` has for dispatch, gather, compute and scatter the seconds of a call and those of all units. Between nodes the
-    order is all dispatches, the gradients, all combines. With `apart` False messages inside nodes use the same stream
-    as those between nodes, as in schedules that do not separate them.
+    `half` has a row for each of dispatch, gather, compute and scatter: the seconds that a call takes in any case, and
+    those of all units. Between nodes the order is all dispatches, the gradients, all combines. With `apart` False
+    messages inside nodes use the same stream as those between nodes, as in schedules that do not separate them.
     """
     inner = INTRA if apart else INTER
     chunk = np.zeros(4)

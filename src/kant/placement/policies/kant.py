@@ -7,20 +7,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from msgspec import Meta
 
-from kant.cluster.columns import (
-    CPU,
-    CPU_FREE,
-    D_CPU,
-    D_GPUS,
-    D_MILLI,
-    DEVICES,
-    FREE,
-    GPUS,
-    IDLE,
-    POOL,
-    Table,
-    devices_of,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table, devices_of
 from kant.compiled import inlined
 from kant.model.job import Level
 from kant.model.taxonomy import Tags, tagged
@@ -53,21 +41,21 @@ FINE = 1 << 8
 @inlined
 def most_served(table: Table, node: int, gpus: int, milli: int, cpu: int) -> int:
     """Return the thousandths of the node's GPUs that such pods fill if the node is empty and theirs alone."""
-    has = max(table[node, GPUS], 1)
-    return int(max(min(table[node, CPU] // cpu, has // gpus * (GPU // milli)), 0) * gpus * milli // has)
+    has = max(table[node, c.GPUS], 1)
+    return int(max(min(table[node, c.CPU] // cpu, has // gpus * (GPU // milli)), 0) * gpus * milli // has)
 
 
 @inlined
 def lost(table: Table, node: int, typical: Table, params: Table) -> int:
     """Return what typical pods lose on the node as it is, in percent of a milli-GPU times the sum of their weights."""
-    free, idle, cpu = table[node, FREE], table[node, IDLE], table[node, CPU_FREE]
+    free, idle, cpu = table[node, c.FREE], table[node, c.IDLE], table[node, c.CPU_FREE]
     worth = 0
     for device in range(devices_of(table)):
-        worth += params[P_PRICES + max(table[node, DEVICES + device], 0)]
+        worth += params[P_PRICES + max(table[node, c.DEVICES + device], 0)]
     unserved, broken, able = 0, 0, 0
     for m in range(typical.shape[0]):
         gpus, milli, weight = typical[m, M_GPUS], typical[m, M_MILLI], typical[m, M_WEIGHT]
-        if gpus == 0 or (typical[m, M_POOLS] >> table[node, POOL]) & 1 == 0:
+        if gpus == 0 or (typical[m, M_POOLS] >> table[node, c.POOL]) & 1 == 0:
             continue
         able_here = weight * GPU
         if typical[m, M_CPU] > 0:
@@ -88,21 +76,21 @@ def lost(table: Table, node: int, typical: Table, params: Table) -> int:
 @inlined
 def lost_after(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, chosen: int) -> int:
     """Return what the typical pods lose once a pod has the devices `chosen`."""
-    milli = demands[d, D_MILLI]
-    free, idle = table[node, FREE], table[node, IDLE]
+    milli = demands[d, c.D_MILLI]
+    free, idle = table[node, c.FREE], table[node, c.IDLE]
     for device in range(devices_of(table)):
         if (chosen >> device) & 1:
-            if table[node, DEVICES + device] == 1000:
-                table[node, IDLE] -= 1
-            table[node, DEVICES + device] -= milli
-            table[node, FREE] -= milli
-    table[node, CPU_FREE] -= demands[d, D_CPU]
+            if table[node, c.DEVICES + device] == 1000:
+                table[node, c.IDLE] -= 1
+            table[node, c.DEVICES + device] -= milli
+            table[node, c.FREE] -= milli
+    table[node, c.CPU_FREE] -= demands[d, c.D_CPU]
     result = lost(table, node, typical, params)
-    table[node, CPU_FREE] += demands[d, D_CPU]
+    table[node, c.CPU_FREE] += demands[d, c.D_CPU]
     for device in range(devices_of(table)):
         if (chosen >> device) & 1:
-            table[node, DEVICES + device] += milli
-    table[node, FREE], table[node, IDLE] = free, idle
+            table[node, c.DEVICES + device] += milli
+    table[node, c.FREE], table[node, c.IDLE] = free, idle
     return result
 
 
@@ -111,18 +99,18 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
     """Return (steps lost, devices): for a share the device with the least loss, the first on ties."""
     before = lost(table, node, typical, params)
     unit = 100 * params[P_WEIGHT] * params[P_STEP]
-    if demands[d, D_GPUS] != 1 or demands[d, D_MILLI] == 1000:
+    if demands[d, c.D_GPUS] != 1 or demands[d, c.D_MILLI] == 1000:
         chosen = tightest(table, node, demands, d)
         more = lost_after(table, node, demands, d, typical, params, chosen) - before
         return int((2 * more + unit) // (2 * unit)), chosen
     least, mask = ROOM, 0
     for device in range(devices_of(table)):
-        amount = table[node, DEVICES + device]
-        if amount < demands[d, D_MILLI]:
+        amount = table[node, c.DEVICES + device]
+        if amount < demands[d, c.D_MILLI]:
             continue
         seen = False  # a device equal to an earlier one is worth the same
         for earlier in range(device):
-            seen = seen or table[node, DEVICES + earlier] == amount
+            seen = seen or table[node, c.DEVICES + earlier] == amount
         if not seen:
             more = lost_after(table, node, demands, d, typical, params, 1 << device) - before
             steps = (2 * more + unit) // (2 * unit)
@@ -134,7 +122,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
 @inlined
 def used(table: Table, node: int) -> int:
     """Return the thousandths of the node's GPUs that are taken; 1000 where it has none: nothing can be lost there."""
-    return int(1000 - table[node, FREE] // table[node, GPUS]) if table[node, GPUS] > 0 else 1000
+    return int(1000 - table[node, c.FREE] // table[node, c.GPUS]) if table[node, c.GPUS] > 0 else 1000
 
 
 @inlined

@@ -8,17 +8,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from msgspec import Meta
 
-from kant.cluster.columns import (
-    J_ATTAINED,
-    J_MILLI,
-    J_PREEMPTIBLE,
-    J_QUEUE,
-    J_SINCE,
-    J_STATUS,
-    J_SUBMIT,
-    P_CAPACITY,
-    Table,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
 from kant.model.status import JobStatus
@@ -67,9 +58,9 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         """Stop and start jobs so that the first round of a new plan runs. Returns the waiting jobs that start."""
         state, trial = cycle.state, cycle.placer.trial
         going_on = np.sort(cycle.going_on())
-        may_stop = state.jobs[going_on, J_PREEMPTIBLE] == 1
+        may_stop = state.jobs[going_on, c.J_PREEMPTIBLE] == 1
         rows = np.concatenate([going_on[may_stop], np.sort(cycle.waiting_rows())])
-        kept = int(state.jobs[going_on[~may_stop], J_MILLI].sum())
+        kept = int(state.jobs[going_on[~may_stop], c.J_MILLI].sum())
         window = self._window(cycle, rows, kept)
         if window is None:
             return set()
@@ -114,16 +105,16 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
     def _window(self, cycle: CyclePlan, rows: Table, kept: int) -> Window | None:
         """Return the window of the next rounds for these jobs. `kept`: milli-GPUs of jobs that may not be stopped."""
         state, length = cycle.state, self.round_s * SECOND
-        milli = int(state.pools[:, P_CAPACITY].sum()) - kept
+        milli = int(state.pools[:, c.P_CAPACITY].sum()) - kept
         if milli <= 0 or len(rows) == 0:
             return None
         jobs = state.jobs[rows]
-        running = jobs[:, J_STATUS] == JobStatus.RUNNING
-        ran = jobs[:, J_ATTAINED] + np.where(running, cycle.now - jobs[:, J_SINCE], 0)
+        running = jobs[:, c.J_STATUS] == JobStatus.RUNNING
+        ran = jobs[:, c.J_ATTAINED] + np.where(running, cycle.now - jobs[:, c.J_SINCE], 0)
         left = remaining(state.jobs, rows, cycle.now)
         left = np.maximum(np.where(left >= FOREVER, np.maximum(ran, length), left), 1)
-        weights = self._weights(cycle, jobs[:, J_QUEUE])
-        age = cycle.now - jobs[:, J_SUBMIT]
+        weights = self._weights(cycle, jobs[:, c.J_QUEUE])
+        age = cycle.now - jobs[:, c.J_SUBMIT]
         entries = []
         for i in range(len(rows)):
             alone, rest = float(ran[i]), float(left[i])
@@ -131,7 +122,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
             late = (float(age[i]) + rest / share) / ((alone + rest) / share)
             weight = weights[i] * late_weight(late, self.lateness, rest < length)
             progress = min(alone / (alone + rest), 1 - 0.5 * length / (alone + rest + length))
-            entries.append(WindowJob(max(int(jobs[i, J_MILLI]), 1), weight, progress, rest / length))
+            entries.append(WindowJob(max(int(jobs[i, c.J_MILLI]), 1), weight, progress, rest / length))
         return Window(tuple(entries), milli, self.window, self.longest * self.round_s)
 
     def _weights(self, cycle: CyclePlan, queues: Table) -> list[float]:

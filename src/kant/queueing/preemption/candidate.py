@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
-from kant.model.placement import Allocation
+from kant.cluster.holders import PoolColumns
+from kant.model.placement import WIDTH, Allocation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,15 @@ class Pool:
 
     def __iter__(self) -> Iterator[Candidate]:
         return map(self.__getitem__, range(len(self)))
+
+    def columns(self) -> PoolColumns:
+        """Return them as kernels take them."""
+        begin = np.array([0, *map(len, self.held)], dtype=np.int64).cumsum()
+        pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *self.held])
+        line = np.ascontiguousarray
+        return PoolColumns(
+            line(self.rows), pieces, begin, line(self.milli), line(self.cost), line(self.ranks), line(self.passed)
+        )
 
     def take(self, places: Table) -> Pool:
         """Return those at these places, in this order."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.holders import Candidates
+from kant.cluster.holders import Candidates, in_columns
 from kant.cluster.quota_condition import NO_CONDITION
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit
@@ -81,13 +81,17 @@ class _Asked:
         self._out = 0
 
     def carry_out(self, which: int) -> Chosen:
-        """Evict a set that suffices, and place the gang. The trial, which was rolled back, then has these changes."""
-        victims = self.chosen(which)
-        for victim in victims:
-            self.placer.trial.evict(victim.allocation)
-        placed = self.placer.place(self.shape, self.job_row)
-        assert not isinstance(placed, NoFit), "the same nodes gave another answer"
-        return victims, placed
+        """Carry out a set that suffices, after `rollback`."""
+        return _carry_out(self.placer, self.shape, self.job_row, self.chosen(which))
+
+
+def _carry_out(placer: Placer, shape: Shape, job_row: int, victims: list[Candidate]) -> Chosen:
+    """Evict victims that suffice, and place the gang, on the trial."""
+    for victim in victims:
+        placer.trial.evict(victim.allocation)
+    placed = placer.place(shape, job_row)
+    assert not isinstance(placed, NoFit), "the same nodes gave another answer"
+    return victims, placed
 
 
 def choose(
@@ -128,14 +132,21 @@ def search(
     On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
     the order in which they are to be stopped.
     """
-    if admits is not None and admits(()):  # more victims never make it false
-        admits = None
-    if admits is not None and not admits(pool):
-        return None, True
     table = placer.trial.table
     own = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL] & 1 == 1)
     if shape.ask.node_sets:
         own &= placer.trial.state.shapes.admitting(shape, table[:, c.POOL])
+    condition = NO_CONDITION if admits is None else admits.condition(pool) if isinstance(admits, QuotaRule) else None
+    domains = None if condition is None else placer.counted_domains(shape)
+    if condition is not None and domains is not None:
+        chosen, found, proven = placer.draft().counted_victims(
+            _groups(shape), shape.gpu_milli, own, domains, pool.columns(), condition, cap_milli, exact, trials
+        )
+        return _carry_out(placer, shape, job_row, [pool[i] for i in chosen.tolist()]) if found else None, proven
+    if admits is not None and admits(()):  # more victims never make it false
+        admits = None
+    if admits is not None and not admits(pool):
+        return None, True
     admitted = np.flatnonzero(own)
     lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
     if lacking > cap_milli + int(pool.milli[pool.passed].sum()):
@@ -150,9 +161,6 @@ def search(
         order = order[pool.capped[order] <= cap_milli]
     pool, monotone = pool.take(order), monotone and not shape.wide
     asked = _Asked(placer, shape, job_row, pool, admits)
-    quota = admits.condition(pool) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
-    domains = None if quota is None else placer.counted_domains(shape)
-    view = asked if domains is None or quota is None else (domains, quota)
     draft, columns = placer.draft(), _columns(pool, admitted, few and monotone)
     if shape.pods == 1 and not few and admits is None and not shape.has_affinity:
         alone = draft.on_one_node(_groups(shape), columns, cap_milli)
@@ -161,8 +169,8 @@ def search(
             proven = best > 0 or asked.suffices(0)
             asked.rollback()
             return asked.carry_out(best) if proven else None, True
-    found = draft.victims(_groups(shape), columns, cap_milli, trials, few and monotone, view, monotone)
-    best = None if found is None else _as_bits(found)
+    which = draft.victims(_groups(shape), columns, cap_milli, trials, few and monotone, asked, monotone)
+    best = None if which is None else _as_bits(which)
     if few and not monotone:
         best = _of_all_sets(asked, best, lacking, cap_milli)
     asked.rollback()
@@ -177,7 +185,8 @@ def _columns(pool: Pool, nodes: Table, few: bool) -> Candidates:
     """Return candidates in order in the columns of the kernels."""
     rank = np.zeros(len(pool.held), dtype=np.int64)
     rank[1:] = (pool.ranks[1:] != pool.ranks[:-1]).any(axis=1).cumsum()
-    return Candidates.of(pool.held, rank, pool.cost, pool.milli, pool.capped, pool.rows, nodes, few)
+    rows, pieces, begin, milli, cost, *_ = pool.columns()
+    return in_columns(pieces, begin, rank, cost, milli, pool.capped, rows, nodes, few)
 
 
 def _groups(shape: Shape) -> Table:

@@ -36,7 +36,7 @@ class RankedPreemptive(Ranked):
             self.marks[id(engine)] = marks
         priority = engine.times[:, c.PRIORITY]
         ran = engine.ran()
-        live = np.array(list(engine.live()), dtype=np.int64)
+        live = engine.live()
         idle = live[~np.isin(live, ran)]
         marks[ran, 0] = 0
         marks[idle, 0] += 1

@@ -1,0 +1,50 @@
+"""Devices that HAMi's device plugin has registered on a node. `hami` has the rest, for clusters that run HAMi."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from kant.kube.objects import views as k
+from kant.model.errors import InputError
+from kant.model.units import GPU
+
+NVIDIA = "nvidia.com/gpu"
+REGISTER = "hami.io/node-nvidia-register"
+"""The annotation of a node in which the plugin registers its devices."""
+
+
+class Device(NamedTuple):
+    """A GPU as HAMi registers it: `slots` pods may share it; its memory is in MiB, its cores in percent."""
+
+    uuid: str
+    slots: int
+    memory: int
+    cores: int
+
+    @property
+    def slot(self) -> int:
+        """The smallest share in thousandths of which `slots` + 1 do not fit."""
+        return GPU // (self.slots + 1) + 1
+
+
+class Registered(NamedTuple):
+    """The devices of a node in the order of their indices, and the unhealthy ones as a bit mask."""
+
+    devices: tuple[Device, ...] = ()
+    unhealthy: int = 0
+
+
+def registered(view: k.Node) -> Registered:
+    """Return the devices that HAMi has registered on a node; none where it has not. Raises InputError."""
+    text = (view.metadata.annotations or {}).get(REGISTER, "")
+    if not text:
+        return Registered()
+    from kant.kube.translate.hami import decoded
+
+    try:
+        return decoded(text)
+    except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+        where = f"node {view.metadata.name}, annotation {REGISTER}"
+        raise InputError(where, f"devices as HAMi registers them, in mode hami-core ({error})") from None

@@ -1,0 +1,361 @@
+"""Evictions in compiled instants: whom a blocked job stops, by the rules of `queueing/preemption/policy.py`.
+
+For jobs for which a count of free places tells whether they fit (`placement/counted_search.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.holders import PoolColumns
+from kant.cluster.quota_columns import charge_all, first_short, refund_all
+from kant.cluster.quota_condition import QuotaCondition
+from kant.compiled import compiled, inlined
+from kant.model.placement import GROUP, NODE
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER, GPU, SECOND
+from kant.placement.counted_search import search_counted
+from kant.placement.fits import capacity
+from kant.placement.group_kernel import G_DEMAND, G_NUMBER, G_PODS, Domains, Scores
+from kant.placement.kernels import Kernel, named
+from kant.queueing import evictable as e
+from kant.queueing import waiting as w
+from kant.queueing.watch import ANY_START
+from kant.sim.blocked import (
+    HOME_SLOT,
+    S_ALONE,
+    S_COUNTED,
+    S_FIRST,
+    S_GROUPS,
+    S_MILLI,
+    S_POOL_BITS,
+    Quotas,
+    Rights,
+)
+from kant.sim.ends import NOT_RUNNING
+from kant.sim.happened import EVICTED, H_BEGIN, H_END, H_ROW, H_WHAT, STARTED, note
+
+IN_SERVICE = int(NodeStatus.IN_SERVICE)
+
+RECLAIM, MOVED = 1, 2
+"""Of an eviction, as bits: it reclaims quota, and the job starts again in the same plan."""
+
+# Columns of a job that may wait again.
+BUCKET, KNOWN, KEY = range(3)  # its bucket (0: unknown), its scheduling key, and its sort key
+AGAIN_WIDTH = 3
+
+
+class Evictions(NamedTuple):
+    """What an eviction needs besides `Rights`.
+
+    A search takes about `trials` placements; `exact` as for `Rights`. `domains` are those of each node for the shapes
+    that are counted, `random` fixed numbers. With `moves` victims start elsewhere in the same plan. A stop loses what
+    the job did since it last saved its work, which it does each `saves` µs (0: never; -1: at every moment), and costs
+    what the first row of `costs` says whose GPUs are not fewer: GPUs and µs. `again` says by row where a job waits.
+    """
+
+    exact: int
+    trials: int
+    moves: bool
+    domains: Table
+    random: Table
+    saves: int
+    costs: Table
+    again: Table
+
+
+class Blocked(NamedTuple):
+    """A job that does not fit: its group, what it asks for, where it may run, and the most that its victims hold."""
+
+    groups: Table
+    milli: int
+    own: NDArray[np.bool_]
+    domain: Table
+    cap: int
+
+
+@compiled
+def blocked_job(s: int, most: float, evictions: Evictions, shapes: Table, groups: Table, view: Table) -> Blocked:
+    """Return a waiting job of a shape that is counted."""
+    group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
+    for node in range(view.shape[0]):
+        own[node] = view[node, c.STATUS] == IN_SERVICE and shapes[s, S_POOL_BITS] >> view[node, c.POOL] & 1 == 1
+    asked = np.empty((1, 2), dtype=np.int64)
+    asked[0, 0], asked[0, 1] = group[G_PODS], group[G_DEMAND]
+    milli = shapes[s, S_MILLI]
+    return Blocked(asked, milli, own, evictions.domains[shapes[s, S_COUNTED]], int(most * milli))
+
+
+@compiled
+def fits_without(
+    blocked: Blocked, places: Table, running: e.Running, jobs: Table, held: Table, view: Table, demands: Table
+) -> bool:
+    """Return whether the job fits once the running jobs at these places have left."""
+    table, last = view.copy(), 0
+    for i in places:
+        job = jobs[running.table[i, e.R_ROW]]
+        for piece in range(job[c.J_PIECE], job[c.J_PIECE] + job[c.J_PIECES]):
+            c.give_piece(table, held[piece], demands)
+    for node in range(blocked.own.shape[0]):
+        last = max(last, blocked.domain[node])
+    totals = np.zeros(last + 1, dtype=np.int64)
+    for node in range(blocked.own.shape[0]):
+        if blocked.own[node]:
+            totals[blocked.domain[node]] += capacity(table, node, demands, blocked.groups[0, 1])
+    return bool(totals.max() >= blocked.groups[0, 0])
+
+
+@compiled
+def search_among(
+    now: int, blocked: Blocked, places: Table, marks: Table, level: int, claim: e.Claim, running: e.Running,
+    evictions: Evictions, jobs: Table, held: Table, view: Table, demands: Table,
+) -> tuple[Table, Table, bool, bool]:  # fmt: skip
+    """Search for victims among the running jobs at these places. Returns those that must stop, in this order, and what
+    they weigh; whether there are such; and whether the search was exact.
+
+    The weight is their number, the worst rank, the cost, the milli-GPUs, and their rows in order.
+    """
+    count, size, used = places.shape[0], 0, 0
+    for i in places:
+        size += jobs[running.table[i, e.R_ROW], c.J_PIECES]
+    pieces, begin = np.empty((size, held.shape[1]), dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+    rows, milli, cost = (
+        np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    )  # fmt: skip
+    ranks, passed = np.empty((count, 2), dtype=np.int64), np.empty(count, dtype=np.bool_)
+    homes = np.empty(count, dtype=np.int64)
+    for k in range(count):
+        i = places[k]
+        job = jobs[running.table[i, e.R_ROW]]
+        rows[k], milli[k], homes[k] = running.table[i, e.R_ROW], job[c.J_MILLI], max(running.table[i, e.R_HOME], -1)
+        ran = now - job[c.J_STARTED]
+        if job[c.J_CHECKPOINT] > 0:
+            ran %= job[c.J_CHECKPOINT]
+        cost[k] = ran // SECOND * job[c.J_MILLI]
+        ranks[k, 0], ranks[k, 1] = marks[i] & e.RECLAIMED == 0, job[c.J_PRIORITY]
+        passed[k] = marks[i] & e.PASSED != 0
+        for piece in range(job[c.J_PIECE], job[c.J_PIECE] + job[c.J_PIECES]):
+            c.copy_row(held, piece, pieces, used)
+            used += 1
+        begin[k + 1] = used
+    condition = QuotaCondition(
+        running.limits, running.used, claim.first, claim.amounts, homes, running.held[places], running.parts,
+        running.entitled, level, True,
+    )  # fmt: skip
+    pool = PoolColumns(rows, pieces, begin, milli, cost, ranks, passed)
+    chosen, found, exact = search_counted(
+        view, demands, blocked.groups, blocked.milli, blocked.own, blocked.domain, pool, condition, blocked.cap,
+        evictions.exact, evictions.trials, evictions.random,
+    )  # fmt: skip
+    count = chosen.shape[0]
+    weight = np.zeros(5 + count, dtype=np.int64)
+    if found:
+        weight[0], weight[1], weight[2] = count, ranks[chosen[count - 1], 0], ranks[chosen[count - 1], 1]
+        for k in range(count):
+            weight[3] += cost[chosen[k]]
+            weight[4] += milli[chosen[k]]
+        in_order = np.sort(rows[chosen])
+        for k in range(count):
+            weight[5 + k] = in_order[k]
+    return places[chosen], weight, bool(found), bool(exact)
+
+
+@compiled
+def find_victims(
+    now: int, s: int, claim: e.Claim, running: e.Running, most: float, evictions: Evictions, shapes: Table,
+    groups: Table, jobs: Table, held: Table, view: Table, demands: Table,
+) -> tuple[Table, Table, int, bool]:  # fmt: skip
+    """Return the rows of those who stop for a job, in this order, with 1 for those from whom quota is reclaimed.
+
+    Where nobody stops: also when time alone may change that, µs (-1: never), and whether it is proven otherwise. See
+    `Preemption.free_capacity`.
+    """
+    blocked = blocked_job(s, most, evictions, shapes, groups, view)
+    one, other = e.levels_of(running, claim)
+    count, retry, definitive = running.table.shape[0], -1, True
+    best, best_marks, best_weight = (
+        np.empty(0, dtype=np.int64),
+        np.empty(0, dtype=np.int64),
+        np.empty(0, dtype=np.int64),
+    )
+    for turn in range(3):
+        level = one if turn == 0 else other if turn == 1 else e.BORROWING
+        if turn < 2 and (level == e.BORROWING or (turn == 1 and one == other)):
+            continue
+        marks, places = np.zeros(count, dtype=np.int64), np.empty((3, count), dtype=np.int64)
+        e.mark(running, claim, level, marks)
+        may, ready, light, total, age = 0, 0, 0, 0, FOREVER
+        for i in range(count):
+            if marks[i] & e.STOPS == 0:
+                continue
+            who, exempt = running.table[i], marks[i] & e.PASSED != 0
+            size = 0 if exempt else who[e.R_MILLI]
+            places[0, may] = i
+            may, total = may + 1, total + size
+            if size <= blocked.cap:
+                places[1, light] = i
+                light += 1
+            if exempt or who[e.R_UNTIL] <= now:
+                places[2, ready] = i
+                ready += 1
+            else:
+                age = min(age, who[e.R_UNTIL])
+        everyone, able = places[0, :may].copy(), places[2, :ready].copy()
+        if age < FOREVER:
+            if claim.first < 0 and not fits_without(blocked, everyone, running, jobs, held, view, demands):
+                continue
+            forbidden, proven = False, True
+            if total > blocked.cap:
+                small = places[1, :light].copy()
+                if light < may and not fits_without(blocked, small, running, jobs, held, view, demands):
+                    forbidden = True
+                elif light <= evictions.exact or claim.first < 0:
+                    _, _, found, exact = search_among(
+                        now, blocked, everyone, marks, level, claim, running, evictions, jobs, held, view, demands
+                    )
+                    forbidden, proven = not found, exact or found
+            if forbidden and proven:
+                continue
+            definitive = definitive and proven
+            if not forbidden:
+                retry = age if retry < 0 else min(retry, age)
+        if ready == 0:
+            continue
+        chosen, weight, found, exact = search_among(
+            now, blocked, able, marks, level, claim, running, evictions, jobs, held, view, demands
+        )
+        if not found:
+            if not exact and not (
+                claim.first < 0 and not fits_without(blocked, able, running, jobs, held, view, demands)
+            ):
+                definitive = False
+        elif best.shape[0] == 0 or goes_before(weight, best_weight):
+            best, best_marks, best_weight = chosen, marks, weight
+    leaving, gives = np.empty(best.shape[0], dtype=np.int64), np.empty(best.shape[0], dtype=np.int64)
+    for k in range(best.shape[0]):
+        leaving[k], gives[k] = running.table[best[k], e.R_ROW], best_marks[best[k]] & e.RECLAIMED != 0
+    return leaving, gives, int(retry), bool(definitive)
+
+
+@compiled
+def look_for_victims(
+    now: int, s: int, claim: e.Claim, running: e.Running, rights: Rights, evictions: Evictions | None, shapes: Table,
+    groups: Table, jobs: Table, held: Table, view: Table, demands: Table,
+) -> tuple[int, int, Table, Table]:  # fmt: skip
+    """Return whether a job finds victims and when time alone may change that, as `finds_victims` does, and the victims.
+
+    See `find_victims`. MAY_BE without any: Python has to search.
+    """
+    nobody = np.empty(0, dtype=np.int64)
+    found, retry = e.finds_victims(now, running, claim, int(rights.most * shapes[s, S_MILLI]), rights.exact)
+    if evictions is None or found != e.MAY_BE or shapes[s, S_COUNTED] < 0 or shapes[s, S_ALONE] == 1:
+        return int(found), int(retry), nobody, nobody
+    leaving, gives, retry, proven = find_victims(
+        now, s, claim, running, rights.most, evictions, shapes, groups, jobs, held, view, demands
+    )
+    found = e.MAY_BE if leaving.shape[0] > 0 else e.NONE_PROVEN if proven else e.NONE_FOUND
+    return int(found), int(retry), leaving, gives
+
+
+@inlined
+def goes_before(one: Table, other: Table) -> bool:
+    """Return whether a row of numbers is smaller than another one, compared from the left."""
+    for k in range(min(one.shape[0], other.shape[0])):
+        if one[k] != other[k]:
+            return bool(one[k] < other[k])
+    return False
+
+
+@compiled
+def evict(
+    leaving: Table, gives: Table, newcomer: int, now: int, happened: Table, said: int, instant: int, quotas: Quotas,
+    shapes: Table, jobs: Table, held: Table, view: Table, view_log: Table, demands: Table, ends: Table,
+) -> tuple[int, int]:  # fmt: skip
+    """Stop jobs for another one: give back their quota, and on `view` what they hold; their events say so.
+
+    Returns the number of events, and the pools in which capacity comes free, as bits; -1 where Python has to decide
+    when one of them may start again.
+    """
+    pools = 0
+    for k in range(leaving.shape[0]):
+        row = leaving[k]
+        s = jobs[row, c.J_SHAPE]
+        if shapes[s, S_FIRST] < 0 or shapes[s, S_ALONE] == 1:
+            return said, -1
+    for k in range(leaving.shape[0]):
+        row = leaving[k]
+        said = note(happened, said, now, EVICTED, row, instant, 0, newcomer)
+        happened[said - 1, H_BEGIN], happened[said - 1, H_END] = RECLAIM if gives[k] == 1 else 0, ends[row]
+        ends[row] = NOT_RUNNING
+        home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
+        refund_all(quotas.limits, quotas.used, home, quotas.amounts[jobs[row, c.J_SHAPE]])
+        for piece in range(jobs[row, c.J_PIECE], jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]):
+            c.give_piece(view, held[piece], demands)
+            c.note_piece(view, view_log, held[piece], demands)
+            pools |= 1 << view[held[piece, NODE], c.POOL]
+    return int(said), int(pools)
+
+
+@inlined
+def work_lost(evictions: Evictions, milli: int, ran: int) -> int:
+    """Return by how much the remaining work of a job grows that stops after it `ran` so long, µs."""
+    gpus, cost = -(-milli // GPU), 0
+    for k in range(evictions.costs.shape[0]):
+        cost = evictions.costs[k, 1]
+        if gpus <= evictions.costs[k, 0]:
+            break
+    if evictions.saves < 0:
+        return int(cost)
+    return int(cost + (ran % evictions.saves if evictions.saves > 0 else ran))
+
+
+@cache
+def restart_kernel(place: Kernel) -> Callable[..., tuple[int, int, int]]:
+    """Return the kernel for a profile whose groups are placed by `place`."""
+
+    def restart(
+        known: int, said: int, now: int, instant: int, happened: Table, top: int, wakes_on: int, quotas: Quotas,
+        shapes: Table, groups: Table, jobs: Table, held: Table, view: Table, view_log: Table, demands: Table,
+        typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table,
+        verdicts: Table, ready: Table,
+    ) -> tuple[int, int, int]:  # fmt: skip
+        """Start the jobs that the events [known, said) evict elsewhere, where they fit within their quotas.
+
+        Returns the number of events, the end of the pieces, and what wakes, as `waiting.wake` does.
+        """
+        woke, evicted = 0, said
+        for k in range(known, evicted):
+            if happened[k, H_WHAT] != EVICTED:
+                continue
+            row, end = happened[k, H_ROW], top
+            s, home = jobs[row, c.J_SHAPE], quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
+            if first_short(quotas.limits, quotas.used, home, quotas.amounts[s]) >= 0:
+                continue
+            for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
+                placed = end
+                end = place(
+                    view, view_log, demands, groups[g], typical, scores, others, domains, groups[g, G_PODS], held,
+                    placed,
+                )  # fmt: skip
+                if end < 0:
+                    break
+                for piece in range(placed, end):
+                    held[piece, GROUP] = groups[g, G_NUMBER]
+            if end < 0:
+                continue
+            happened[k, H_BEGIN] |= MOVED
+            said = note(happened, said, now, STARTED, row, instant, top, end - top)
+            top = end
+            charge_all(quotas.limits, quotas.used, home, quotas.amounts[s])
+            if wakes_on & ANY_START != 0:
+                woke |= w.wake(entries, buckets, verdicts, ready, ANY_START, 0, False, now)
+        return int(said), int(top), int(woke)
+
+    return compiled(named(restart, place))
