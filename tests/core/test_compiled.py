@@ -200,6 +200,8 @@ def test_only_a_kernel_that_python_calls_has_an_entry(tmp_path: Path) -> None:
     assert run("0") == (["14 0", "2 0"], ["two.total"])
     assert run("row(2)") == (["14 [7 7]", "0 2"], ["two.row", "two.total"]), "the kernel itself is there"
     assert run("row(2)") == (["14 [7 7]", "0 2"], ["two.row", "two.total"]), "each comes with its own constants"
+    unboxing = {file.name for file in tmp_path.rglob("*.code") if b"_ZN7cpython" in file.read_bytes()}
+    assert unboxing == {file.name for file in tmp_path.rglob("*.entry.code")}
 
 
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
 from kant.model.units import FOREVER
 from kant.placement.calendar.book import H_COUNT, H_END, H_FIRST, H_START, SPAN_WIDTH, Book
+from kant.placement.calendar.in_order import in_order
 from kant.placement.calendar.moves import M_GANG, M_ROW, MOVE_WIDTH, held_by
 from kant.placement.calendar.no_room import N_NOW, N_STAMP
 from kant.placement.calendar.reserved import all_hold
@@ -187,9 +188,9 @@ def movable(r: Reservations, rows: Table, standing: Table) -> Table:
         if standing[i] == HOLDS and r.book.spans[rows[i], H_COUNT] > 0:
             found[count] = rows[i]
             count += 1
-    found = np.sort(found[:count])
+    found = found[in_order(found[:count])]
     moves = np.zeros((count, MOVE_WIDTH), dtype=np.int64)
-    order = np.argsort(r.book.spans[found, H_START], kind="mergesort")
+    order = in_order(r.book.spans[found, H_START])
     for k in range(count):
         row = found[order[k]]
         moves[k, M_ROW], moves[k, M_GANG] = row, 2 * r.jobs[row, c.J_SHAPE]

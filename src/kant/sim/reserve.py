@@ -159,7 +159,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
         book, jobs, spans, arena, marks = r.book, r.jobs, r.book.spans, r.book.arena, r.marks
         rows = r.line[:count, L_ROW].copy()
         standing, due = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-        nothing, yes = np.zeros((0, WIDTH), dtype=np.int64), bool(np.bool_(1))
+        nothing, yes = book.arena[:0], bool(np.bool_(1))
         # Not literals: Numba compiles a callee anew for each of these.
         zero, by, anywhere = int(np.int64(0)), int(np.int64(P_RECORDED)), int(np.int64(ANYWHERE))
         planned, never, nobody = int(np.int64(PLANNED)), int(np.int64(NEVER)), int(np.int64(-1))

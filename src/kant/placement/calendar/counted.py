@@ -7,9 +7,10 @@ one GPU a count implies a place, if reservations may move; on other nodes it is 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import STATUS, Table, bits_in
-from kant.compiled import compiled
+from kant.compiled import compiled, inlined
 from kant.model.units import GPU
 from kant.placement.calendar.commitments import (
     C_END,
@@ -22,10 +23,26 @@ from kant.placement.calendar.commitments import (
     L_POOL,
     NEVER,
 )
+from kant.placement.calendar.in_order import in_order
 
-# --- steps: one row for each commitment that begins or ends --------------------------------------------------------
+Column = NDArray[np.int64]
+
+# --- steps: one row for each time at which commitments begin or end ------------------------------------------------
 T_TIME = 0
-T_FREE = 1  # milli-GPUs from then on, once all rows of this time are read
+T_FREE = 1  # milli-GPUs from then on
+
+
+@inlined
+def _change(times: Column, changes: Column, known: Column, used: int, time: int, by: int) -> int:
+    """Add what changes at a time to its row, which the hash table `known` finds. Returns the rows used."""
+    at = time % known.shape[0]
+    while known[at] > 0 and times[known[at]] != time:
+        at = (at + 1) % known.shape[0]
+    if known[at] == 0:
+        known[at], times[used] = used, time
+        used += 1
+    changes[known[at]] += by
+    return used
 
 
 @compiled
@@ -40,6 +57,7 @@ def count_steps(table: Table, store: Table, ledgers: Table, pools: int, now: int
             rows += 2 * ledgers[node, L_COUNT]
     times = np.zeros(rows, dtype=np.int64)
     changes = np.zeros(rows, dtype=np.int64)
+    known = np.zeros(2 * rows + (3 if rows % 5 == 2 else 1), dtype=np.int64)  # prime to a second in microseconds
     used = 1
     for node in range(table.shape[0]):
         if table[node, STATUS] != 0 or not (pools >> ledgers[node, L_POOL]) & 1:
@@ -53,11 +71,9 @@ def count_steps(table: Table, store: Table, ledgers: Table, pools: int, now: int
             if store[row, C_START] <= now:
                 changes[0] -= taken
             else:
-                times[used], changes[used] = store[row, C_START], -taken
-                used += 1
-            times[used], changes[used] = store[row, C_END], taken
-            used += 1
-    order = np.argsort(times[:used], kind="mergesort")
+                used = _change(times, changes, known, used, store[row, C_START], -taken)
+            used = _change(times, changes, known, used, store[row, C_END], taken)
+    order = in_order(times[:used])
     steps = np.zeros((used, 2), dtype=np.int64)
     free = 0
     for k in range(used):
@@ -116,7 +132,7 @@ def first_count(steps: Table, wanted: int, duration: int, now: int, own: int, be
         time = steps[k, T_TIME]
         if since >= 0 and time - since >= duration:
             break
-        if k + 1 < steps.shape[0] and (steps[k + 1, T_TIME] == time or steps[k + 1, T_TIME] <= now):
+        if k + 1 < steps.shape[0] and steps[k + 1, T_TIME] <= now:
             continue
         free = steps[k, T_FREE] + (own if began <= time < ended else 0)
         if free < wanted:

@@ -37,6 +37,7 @@ from kant.placement.calendar.commitments import (
     next_end,
     pods_throughout,
 )
+from kant.placement.calendar.in_order import in_order
 from kant.placement.calendar.lower_bounds import (
     BLOCK,
     LOOKS,
@@ -125,7 +126,7 @@ def place_at(
     bounds, entries = book.bounds, book.entries
     slot, _ = followed_slot(book, d, duration, now)
     if slot < 0:
-        return FULL, np.zeros((0, WIDTH), dtype=np.int64)
+        return FULL, book.arena[:0]
     known = placed = 0
     for node in range(empty.shape[0]):
         if bounds[slot, node] > start and not stale[node]:
@@ -139,7 +140,7 @@ def place_at(
                 known += 1
                 placed += pods
     if placed < count:
-        return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+        return NEVER, book.arena[:0]
     return start, settle(empty, store, ledgers, demands, d, count, now, start, duration, entries, known, rows)
 
 
@@ -154,7 +155,7 @@ def find_earliest(
     pieces where they never fit; FULL where room for more slots must be made first. The `own` pieces of `key` in [began,
     ended) are ignored. For `column` and `domain` see `is_outside`.
     """
-    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    nothing = book.arena[:0]
     if book.most[d] < 0:
         book.most[d] = most_pods(book.empty, book.demands, d)
     most = min(book.most[d], count)
@@ -188,7 +189,7 @@ def search(
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, floors, marks, entries, heap = book.bounds, book.floors, book.marks, book.entries, book.heap
     if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
-        return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+        return NEVER, book.arena[:0]
     met = np.zeros(empty.shape[0], dtype=np.bool_)
     known = placed = 0
     horizon = -1  # every node with a bound up to here has been examined
@@ -221,7 +222,7 @@ def search(
                         known += 1
             continue
         if start >= limit:
-            return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+            return NEVER, book.arena[:0]
         placed = 0
         for i in range(known):
             if entries[i, E_NEXT] > start and entries[i, E_PODS] == 0:
@@ -267,7 +268,7 @@ def settle(
                 left = ledgers[node, L_GPUS] - bits_in(mask_throughout(store, ledgers, node, start, until))
             keys[fitting] = (left * nodes + node) * known + i
             fitting += 1
-    keys = np.sort(keys[:fitting])
+    keys = keys[:fitting][in_order(keys[:fitting])]
     if start > now and fitting > 1:
         keys = last_freed_first(store, ledgers, entries, keys, known, start)
     pieces = np.zeros((count if shares else min(count, fitting), WIDTH), dtype=np.int64)
@@ -307,4 +308,4 @@ def last_freed_first(store: Table, ledgers: Table, entries: Table, keys: Table, 
     freed = np.zeros(len(keys), dtype=np.int64)
     for k in range(len(keys)):
         freed[k] = -freed_by(store, ledgers, entries[keys[k] % known, E_NODE], start)[0]
-    return keys[np.argsort(freed, kind="mergesort")]
+    return keys[in_order(freed)]

@@ -38,7 +38,7 @@ def place_gang(
     """Place the gang at `start`. Returns `start` and its pieces, or when to try next (NEVER: unknown; FULL: as in
     `find_earliest`) and no pieces; and the store. With `stale` nodes (`place_at`) it is unknown when to try next. A
     group that finds no place chooses first in the next attempt, as in `group_order.py`."""
-    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    nothing = book.arena[:0]
     first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]
     pieces = np.zeros((book.gangs[gang, G_PODS], WIDTH), dtype=np.int64)
     order = np.arange(count)
@@ -85,12 +85,10 @@ def place_somewhere(
 ) -> tuple[int, Table, Table]:
     """Call `place_gang` for the first domain where it succeeds, if the gang requires one."""
     column = book.gangs[gang, G_COLUMN]
-    domains = 1
-    if column == ONE_NODE:
-        domains = book.empty.shape[0]
-    elif column != ANYWHERE:
-        domains = book.table[:, column].max() + 1
-    found = NEVER, np.zeros((0, WIDTH), dtype=np.int64), store
+    if column == ANYWHERE:
+        return place_gang(book, store, gang, duration, now, start, column, 0, stale)
+    domains = book.empty.shape[0] if column == ONE_NODE else book.table[:, column].max() + 1
+    found = NEVER, book.arena[:0], store
     for domain in range(domains):
         found = place_gang(book, found[2], gang, duration, now, start, column, domain, stale)
         if found[0] == start or found[0] == FULL:

@@ -24,7 +24,7 @@ from kant.cluster.columns import (
     planned_run,
 )
 from kant.compiled import compiled, inlined
-from kant.model.placement import NODE, WIDTH
+from kant.model.placement import NODE
 from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.book import (
     ANYWHERE,
@@ -157,7 +157,7 @@ def make_way(
         if other == row or spans[other, H_START] >= start:
             stale[held_by(spans, arena, other)[:, NODE]] = True
     if not has_place(book, store, row, gang, duration, start, now, stale):
-        return NOWHERE, np.zeros((0, WIDTH), dtype=np.int64), store
+        return NOWHERE, book.arena[:0], store
     for k in range(moves.shape[0]):
         other = moves[k, M_ROW]
         if other == row or spans[other, H_START] >= start:
@@ -191,7 +191,8 @@ def make_way(
         release(store, ledgers, freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
-        if other == row or spans[other, H_START] >= start:
+        stays = k < placed and moves[k, M_CHANGED] == 0  # it has its start again
+        if other == row or (spans[other, H_START] >= start and not stays):
             old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])
             if made == start and (other == row or moves[k, M_CHANGED] == 1):
@@ -205,7 +206,7 @@ def make_way(
     if made == start:
         book.pieces[0] = at
         return made, pieces, store
-    return made if made == FULL else NEVER, np.zeros((0, WIDTH), dtype=np.int64), store
+    return made if made == FULL else NEVER, book.arena[:0], store
 
 
 @compiled
@@ -220,7 +221,7 @@ def first_sooner(
     for `given`. Column `by` of `recorded` marks jobs that know that they wait. `steps` counts the free GPUs of `pools`.
     Others make way as long as `attempts` allows failed attempts.
     """
-    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    nothing = book.arena[:0]
     gangs, spans, arena = book.gangs, book.spans, book.arena
     empty, table, ledgers, demands, parts = book.empty, book.table, book.ledgers, book.demands, book.parts
     work = book.rows
@@ -297,7 +298,7 @@ def first_candidate(
     Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs that have not been
     told that they wait, or with a priority above `lowest`, are handled another way. Others make way if they `may_move`.
     """
-    nothing, gangs, demands = np.zeros((0, WIDTH), dtype=np.int64), book.gangs, book.demands
+    nothing, gangs, demands = book.arena[:0], book.gangs, book.demands
     for i in range(at, rows.shape[0]):
         row = rows[i]
         shape, gang = jobs[row, J_SHAPE], 2 * jobs[row, J_SHAPE]
