@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tracemalloc
 from dataclasses import replace
 from unittest.mock import patch
@@ -16,12 +17,14 @@ from kant.scheduler.profile import builtin_profile
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import SimOptions
 from kant.sim.run import Run, RunHooks
+from kant.workload.workload import COLUMNS
 
 pytestmark = pytest.mark.long
 
 FEW, MANY = 1000, 9000
 MOST = 700
 """Bytes a job, at the peak: its columns in the state, among the samples, and in the result. It may only fall."""
+MOST_WITH_WORKLOAD = 800
 MOST_RINGS = 600
 """Objects of a whole run that refer to one another in a ring, which only the garbage collector frees: none a cycle."""
 
@@ -41,8 +44,11 @@ def peak(jobs: int) -> tuple[int, int]:
 def test_a_job_takes_less_than_seven_hundred_bytes() -> None:
     traces.idle(FEW).simulate()  # what is made once for all
     (few, least), (many, most) = peak(FEW), peak(MANY)
-    each = (most - least) / (many - few)
+    each, workload = (most - least) / (many - few), traces.idle(MANY).workload
     assert 300 < each < MOST, f"{each:.0f} bytes a job"
+    columns = sum(column.nbytes for name in COLUMNS if (column := getattr(workload, name)).strides != (0,))
+    names = sys.getsizeof(workload.ids) + sum(map(sys.getsizeof, workload.ids))
+    assert each + (columns + names) / many < MOST_WITH_WORKLOAD
 
 
 def test_a_cycle_leaves_nothing_to_the_garbage_collector() -> None:

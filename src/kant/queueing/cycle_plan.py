@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
+from weakref import proxy
 
 import msgspec
 import numpy as np
@@ -87,6 +88,8 @@ class CyclePlan:
         forecast: Forecast | None = None,
     ) -> None:
         self.state = snapshot.state
+        self.weak: CyclePlan = proxy(self)
+        """For what it keeps: in a ring of references both would wait for the garbage collector."""
         self.order = order
         self.pending = pending
         self.placer = placer

@@ -128,4 +128,6 @@ class PlanSoFar(Protocol):
     by_share: bool
 
     @property
+    def weak(self) -> PlanSoFar: ...
+    @property
     def admission(self) -> Admission: ...

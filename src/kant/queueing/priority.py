@@ -52,7 +52,7 @@ class PriorityHolds:
     """
 
     def __init__(self, cycle: CyclePlan, hold: int, hold_fixed: int) -> None:
-        self.cycle, self.state = cycle, cycle.state
+        self.cycle, self.state = cycle.weak, cycle.state
         self.hold, self.hold_fixed = hold, max(hold, hold_fixed)
         self._above: dict[tuple[int, int], list[Blocked]] = {}
 

@@ -56,9 +56,7 @@ class Scheduler:
         self.snapshot.previous = now
         if self.given.router is not None:
             look(cycle, self.given.router)
-        plan = cycle.plan
-        vars(cycle).clear()  # its parts refer to it: only the garbage collector would free them
-        return plan
+        return cycle.plan
 
     def begin(self, now: int) -> CyclePlan:
         """Return an empty plan at `now`, with the snapshot and the queue up to date."""

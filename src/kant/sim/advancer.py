@@ -49,7 +49,7 @@ STALE = 1 << 16
 """Pieces of stopped jobs that may be kept beside twice those of running ones."""
 
 PIECES = 1 << 10
-"""Room for this many more pieces of reservations, and twice as many ends of jobs, when a call begins."""
+"""Room for this many more pieces of reservations, and ends of jobs, when a call begins."""
 
 
 class Advancer:
@@ -256,8 +256,9 @@ class Advancer:
         samples = recorder.used + runs + 4 * more + 1
         if samples > len(recorder.samples):
             recorder.samples = c.longer(recorder.samples, samples)
-        speed.reserve(most, more + 2 * max(self._room, PIECES))
-        pending.reserve(most, max(self._room, MOST))
+        ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # who runs may come to wait, and start again
+        speed.reserve(most, ends)
+        pending.reserve(most, ends)
         self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)

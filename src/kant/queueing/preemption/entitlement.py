@@ -42,7 +42,7 @@ class Entitlements:
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
-        self.cycle, self.state, self.reclaims = cycle, cycle.state, reclaim != "off"
+        self.cycle, self.state, self.reclaims = cycle.weak, cycle.state, reclaim != "off"
         self.fair = reclaim == "fair-share"
         state, quota_usage = cycle.state, cycle.state.quota_usage
         self.rows = np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
