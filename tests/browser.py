@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,9 @@ ARGUMENTS = (
 )  # fmt: skip
 
 expect.set_options(timeout=1e3 * PATIENCE_S)
+
+KEPT: dict[Browser, ExitStack] = {}
+"""The browser of this process, if it has one now, and what closes it."""
 
 IDLE: WeakKeyDictionary[Browser, list[Page]] = WeakKeyDictionary()
 
@@ -39,6 +42,20 @@ def launched() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def kept() -> Browser:
+    """The browser of this process, for all tests of pages that follow each other: to start one is dear."""
+    if not KEPT:
+        closes = ExitStack()
+        KEPT[closes.enter_context(launched())] = closes
+    return next(iter(KEPT))
+
+
+def let_go() -> None:
+    """Close it, if there is one. While it is open no coroutine can run in this thread."""
+    while KEPT:
+        KEPT.popitem()[1].close()
 
 
 @contextmanager

@@ -92,6 +92,14 @@ def data_file() -> DataFile:
     return find
 
 
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    """The browser of this process, in which `tests.browser.opened` and `lent` have pages."""
+    from tests.browser import kept
+
+    return kept()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cost", action="store_true", help="show the CPU seconds of folders, files and tests")
     parser.addoption("--cost-in-brief", action="store_true", help="show in three lines where most of them went")
@@ -136,6 +144,11 @@ def modules() -> list[Path]:
     return sorted(Path(__file__).parent.rglob("test_*.py"))
 
 
+def pytest_sessionfinish() -> None:
+    if "tests.browser" in sys.modules:
+        sys.modules["tests.browser"].let_go()
+
+
 def pytest_collection_finish() -> None:
     """What is here before the first test stays: no collection of garbage looks through all of it again, and few of them
     look through what tests make, which is gone with the test."""
@@ -167,8 +180,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """The logger `kant`, which daemons and leaders set up for their whole process, does not outlive a test.
 
     Nor does the zero of the clock that a verb run in this process has set.
-    What is forked for all tests is forked before one changes anything for itself.
+    What is forked for all tests is forked before one changes anything for itself. The browser is for tests of pages
+    alone, which follow each other.
     """
+    pages = sys.modules.get("tests.browser")
+    if pages is not None and not (item.get_closest_marker("browser") and not item.get_closest_marker("cluster")):
+        pages.let_go()
     side = sys.modules.get("tests.side_processes")
     if side is not None and any(map(item.get_closest_marker, ("cluster", "service"))):
         side.server()
@@ -192,7 +209,7 @@ def _needs(item: pytest.Item) -> list[str]:
     imported = {str(getattr(thing, "__module__", "")) for thing in things}
     needs = (
         "binaries" in asks,
-        bool({"playwright.sync_api", "tests.browser"} & imported),
+        "browser" in asks or bool({"playwright.sync_api", "tests.browser"} & imported),
         "tests.local.up" in imported or item.get_closest_marker("service") is not None,
     )
     return [need for need, is_so in zip(NEEDS, needs, strict=True) if is_so]

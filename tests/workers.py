@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import execnet
 import pytest
@@ -27,6 +27,9 @@ from tests.side_processes import CLIENT, end_with
 
 CALM_CLIENT = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + CLIENT
 """Ctrl-C is for the worker, which clears up."""
+
+NOT_FORKED = ("polars-0", "tokio")
+"""Threads without which Polars waits for ever: a worker that is forked once they run has none of them."""
 
 
 def fork_workers(config: pytest.Config, specs: list[execnet.XSpec], modules: Sequence[Path]) -> None:
@@ -38,6 +41,12 @@ def fork_workers(config: pytest.Config, specs: list[execnet.XSpec], modules: Seq
     def import_all() -> None:
         for path in modules:
             import_one(path, config.rootpath)
+            if any(name.startswith(NOT_FORKED) for name in threads()):
+                sentence = f"{path}: expected no use of Polars at import, as workers lack its threads\n"
+                capture: Any = config.pluginmanager.getplugin("capturemanager")
+                capture.suspend_global_capture()
+                os.write(2, sentence.encode())
+                os._exit(1)
 
     folder = Path(tempfile.mkdtemp(prefix="kant-workers-"))
     pid = fork_server(folder / "socket", be_a_worker, import_all)
@@ -54,6 +63,11 @@ def import_one(path: Path, root: Path) -> None:
         import_path(path, mode=ImportMode.importlib, root=root, consider_namespace_packages=False)
     except (Exception, pytest.skip.Exception):
         sys.modules.pop(".".join(path.relative_to(root).with_suffix("").parts), None)
+
+
+def threads() -> list[str]:
+    """The names of the threads of this process, where the machine tells them."""
+    return [file.read_text() for file in Path("/proc/self/task").glob("*/comm")]
 
 
 def be_a_worker(connection: socket.socket) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +21,12 @@ from kant import columns
 from kant.sim import run
 from kant.testing import make_jobs
 
-SMALL = kant.Workload.of(
-    {"id": ["a", "b", "c", "d"], "submit_s": [0, 10, 20, 30], "runtime_s": [100, 60, 60, 40], "gpus": [4, 2, 8, 16]}
-)
+
+@cache
+def small() -> kant.Workload:
+    """Made by the first test that asks for it: Polars starts threads, which a worker that is forked would not have."""
+    cells = {"submit_s": [0, 10, 20, 30], "runtime_s": [100, 60, 60, 40], "gpus": [4, 2, 8, 16]}
+    return kant.Workload.of({"id": ["a", "b", "c", "d"], **cells})
 
 
 class LargestFirst(kant.Order, frozen=True, tag="largest-first"):
@@ -71,9 +74,9 @@ def test_a_workload_is_its_frame(given_columns: dict[str, list[Any]]) -> None:
 
 def test_a_frame_and_a_file_with_the_same_jobs_are_one_workload(tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
-    SMALL.frame.write_csv(file)
+    small().frame.write_csv(file)
     read = kant.Workload.read(file)
-    assert read.digest == SMALL.digest and read.name == "jobs.csv" and len(read) == 4
+    assert read.digest == small().digest and read.name == "jobs.csv" and len(read) == 4
 
 
 @pytest.mark.parametrize(
@@ -118,10 +121,10 @@ def test_a_cluster_is_a_frame_of_its_nodes() -> None:
 
 def test_a_run_is_that_of_the_rooms_and_of_the_command_line(tmp_path: Path) -> None:
     cluster, profile = kant.Cluster.read("1x8"), kant.Profile.read("kant")
-    result = kant.simulate(SMALL, cluster, profile, seed=3)
-    inside = run.simulate(SMALL.inner, cluster.inner, profile.inner, seed=3)
+    result = kant.simulate(small(), cluster, profile, seed=3)
+    inside = run.simulate(small().inner, cluster.inner, profile.inner, seed=3)
     file = tmp_path / "jobs.csv"
-    SMALL.frame.write_csv(file)
+    small().frame.write_csv(file)
     said = command("simulate", file, "--cluster", "1x8", "--seed", 3, "--json").json()
     assert result.digest == inside.summary["digest"] == said["digest"]
     assert kant.simulate(file, "1x8", "kant", seed=3).digests == result.digests
@@ -141,7 +144,7 @@ def test_a_window_and_a_queue_of_a_trace_are_read(tmp_path: Path) -> None:
 
 
 def test_the_frame_of_jobs_says_what_happened() -> None:
-    jobs = kant.simulate(SMALL, "1x8", "fifo").jobs
+    jobs = kant.simulate(small(), "1x8", "fifo").jobs
     seconds = {name: jobs[name].dt.total_seconds().to_list() for name in ("submit", "first_start", "end", "wait")}
     assert jobs["id"].to_list() == ["a", "b", "c", "d"] and jobs["gpus"].to_list() == [4, 2, 8, 16]
     assert jobs["status"].to_list() == ["finished", "finished", "finished", "rejected"]
@@ -172,17 +175,17 @@ def test_frames_add_up_to_the_figures_of_the_summary() -> None:
 
 
 def test_a_run_that_ends_early_keeps_what_has_not_happened_empty() -> None:
-    result = kant.simulate(SMALL, "1x8", "fifo", until="1m")
+    result = kant.simulate(small(), "1x8", "fifo", until="1m")
     assert result.jobs["status"].to_list() == ["running", "running", "pending", "rejected"]
     assert result.jobs["end"].null_count() == 3 and result.jobs["completion"].null_count() == 4
 
 
 def test_what_decides_a_run_is_in_its_digests() -> None:
-    base = kant.simulate(SMALL, "1x8", "fifo")
+    base = kant.simulate(small(), "1x8", "fifo")
     changed = {
-        "workload": kant.simulate(kant.Workload.of(SMALL.frame.head(3)), "1x8", "fifo"),
-        "cluster": kant.simulate(SMALL, "2x8", "fifo"),
-        "profile": kant.simulate(SMALL, "1x8", "easy"),
+        "workload": kant.simulate(kant.Workload.of(small().frame.head(3)), "1x8", "fifo"),
+        "cluster": kant.simulate(small(), "2x8", "fifo"),
+        "profile": kant.simulate(small(), "1x8", "easy"),
     }
     for part, other in changed.items():
         differ = {name for name in base.digests if base.digests[name] != other.digests[name]}
@@ -239,20 +242,20 @@ def test_policies_that_do_not_go_together_are_refused(changes: dict[str, Any], s
 )
 def test_a_run_that_cannot_be_is_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(kant.InputError) as error:
-        kant.simulate(**({"workload": SMALL, "cluster": "1x8"} | arguments))
+        kant.simulate(**({"workload": small(), "cluster": "1x8"} | arguments))
     assert sentence in str(error.value)
 
 
 def test_queues_and_faults_are_read_from_files(tmp_path: Path) -> None:
     queues, faults = tmp_path / "queues.toml", tmp_path / "faults.csv"
     queues.write_text('[[queue]]\nname = "default"\ngpus = 4\n')
-    limited = kant.simulate(SMALL, "1x8", "kant", queues=queues)
+    limited = kant.simulate(small(), "1x8", "kant", queues=queues)
     assert limited.jobs["first_start"].dt.total_seconds().to_list()[1] == 100  # a holds the whole quota until then
     faults.write_text("time_s,node,state\n5,node-00000,failed\n50,node-00000,in-service\n")
-    assert kant.simulate(SMALL, "1x8", "kant", faults=faults).summary["node_faults"] == 1
+    assert kant.simulate(small(), "1x8", "kant", faults=faults).summary["node_faults"] == 1
     queues.write_text('[[queue]]\nname = "other"\n')
     with pytest.raises(kant.InputError, match="every queue of jobs, also 'default'"):
-        kant.simulate(SMALL, "1x8", "kant", queues=queues)
+        kant.simulate(small(), "1x8", "kant", queues=queues)
 
 
 POLICY = """
@@ -289,7 +292,7 @@ def test_what_a_policy_of_a_script_does_is_in_the_digest_of_the_code(tmp_path: P
 
 
 def test_compare_has_a_row_for_each_result() -> None:
-    fifo, easy = (kant.simulate(SMALL, "1x8", name) for name in ("fifo", "easy"))
+    fifo, easy = (kant.simulate(small(), "1x8", name) for name in ("fifo", "easy"))
     table = kant.compare(fifo, easy, figures=["wait_s.mean", "tardiness_s.mean"])
     assert table["profile"].to_list() == ["fifo", "easy"] and table["digest"].to_list() == [fifo.digest, easy.digest]
     assert table["wait_s.mean"].to_list() == [one.summary["wait_s"]["mean"] for one in (fifo, easy)]

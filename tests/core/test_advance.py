@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from kant.cluster.columns import Table
+from kant.compiled import as_written
 from kant.metrics.result import RunResult
 from kant.model.event import JobCancelled, NodeChanged
 from kant.model.node import ClusterSpec, Node
@@ -277,7 +278,8 @@ def test_a_job_that_python_places_is_evicted_alike() -> None:
         at_once((0, 99, 5, 0), (0, 99, 5, 0), (0, 99, 5, 0), (0, 99, 1, 0), (9, 50, 4, 1)),
         preemptible=np.array([1, 1, 1, 0, 1]),
     )  # fmt: skip
-    assert_decided_alike(workload, PROFILES[7], NO_QUEUES)
+    with as_written():
+        assert_decided_alike(workload, PROFILES[7], NO_QUEUES)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +306,7 @@ def test_evictions_are_decided_alike(most: float, exact: int, moves: bool, check
         happened.extend((evicted[:, H_BEGIN] & MOVED).tolist())
         follow(self, evicted, work)
 
-    with patch.object(EvictionColumns, "follow", note):
+    with patch.object(EvictionColumns, "follow", note), as_written():
         assert_decided_alike(
             workload, replace(profile, preemption=evicts, simulation=simulation), QueueConfig((Queue("all"), *shares))
         )

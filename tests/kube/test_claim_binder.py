@@ -16,7 +16,7 @@ from kant.kube.objects import views as k
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
-from kant.kube.translate.device_claims import MOST_CONSUMERS
+from kant.kube.translate.device_claims import MOST_CONSUMERS, with_consumers
 from kant.model.job import Demand
 
 
@@ -68,6 +68,10 @@ def test_one_write_reserves_a_claim_for_all_placed_pods_that_share_it_as_far_as_
         running.cancel()
 
     asyncio.run(main())
+    full = [d.Consumer("", "pods", uid, uid) for uid in uids[:MOST_CONSUMERS]]
+    last_pod = mirror.pods[last]
+    assert len(with_consumers(full, [last_pod], ())) == MOST_CONSUMERS + 1, "the API server says why that is refused"
+    assert len(with_consumers(full, (), [last_pod])) == MOST_CONSUMERS
     (reserved,) = server.reserved
     assert reserved[0] == last and waiting not in reserved and len(set(reserved)) == len(reserved) == MOST_CONSUMERS
     between = server.claim["metadata"]["resourceVersion"][:-1]

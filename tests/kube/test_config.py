@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kant.kube.connect.config import Config, from_kubeconfig, load
-from kant.kube.connect.credentials import Credentials, Exec, TokenFile
+from kant.kube.connect.config import Config, load
+from kant.kube.connect.credentials import Credentials, TokenFile
+from kant.kube.connect.exec_plugin import Exec
+from kant.kube.connect.kubeconfig import from_kubeconfig
 from kant.model.errors import InputError
 
 

@@ -17,7 +17,8 @@ from kant.kube.connect import credentials as credentials_module
 from kant.kube.connect import renewal
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config, load
-from kant.kube.connect.credentials import Exec, TokenFile
+from kant.kube.connect.credentials import TokenFile
+from kant.kube.connect.exec_plugin import Exec
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder

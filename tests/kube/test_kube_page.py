@@ -8,6 +8,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -25,8 +26,10 @@ from tests.kube.running import KantProcess
 from tests.patience import PATIENCE_S
 
 from kant.cli.kube import kube_app
+from kant.kube.connect.config import Config
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
+from kant.kube.user.page_orders import PageOrders
 from kant.live.core import Core
 from kant.live.start_forecasts import StartForecasts, no_forecaster
 from kant.model.errors import InputError
@@ -183,9 +186,15 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     async def whatif(journal: str, now: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
         raise AssertionError("there is nothing to make futures of")
 
+    def no_desk(config: Config) -> Any:
+        raise AssertionError("nobody plans")
+
     shown = LeaderQuestions(StartForecasts(no_forecaster))
     app = web.Application()
-    app.add_routes(routes(shown, PageContent(whatif=whatif)))
+    content = PageContent(
+        (), whatif, {}, partial(PageOrders, scheduler_name="kant", desk=no_desk), lambda questions: None, whatif
+    )
+    app.add_routes(routes(shown, content, Config("http://none")))
     runner = web.AppRunner(app)
     await runner.setup()
     port = free_port()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.kube.job_controller import JobController
 from tests.kube.kubelet import FakeKubelet
 from tests.kube.live import MANIFESTS, address_of_host, bound, install, of_queue, queue, reachable, says
 from tests.kube.objects import Object, make_gang, make_node, make_pod
-from tests.kube.processes import free_port
+from tests.kube.processes import Forked, free_port
 from tests.kube.running import KantProcess
 from tests.kube.test_orders_live import TEAM, granted, policy
 from tests.kube.test_page_orders import picture, sign_in
@@ -33,6 +32,7 @@ from tests.ops.test_mcp import talk as assist
 from tests.ops.test_processes import listens, over_http
 from tests.patience import PATIENCE_S
 
+from kant.cli.app import run
 from kant.kube.connect.config import load
 from kant.kube.manifests import ManifestSettings, render
 from kant.kube.translate.crds import API
@@ -116,7 +116,7 @@ async def test_people_plan_apply_and_undo_by_their_own_rights(
             for path in ("view", "past?asked=%7B%22usage%22%3A%22user%22%7D", "view?proof=0"):
                 assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/ops/{path}") == 403
             await asyncio.to_thread(talk, plane)
-            await submitted(api, plane)
+            await submitted(api, plane, tmp_path)
             await written(api, plane)
             await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
             await each_order(api, plane)
@@ -189,7 +189,7 @@ def talk(plane: ControlPlane) -> None:
     assert "the Lease elsewhere/kant" in elsewhere
 
 
-async def submitted(api: Api, plane: ControlPlane) -> None:
+async def submitted(api: Api, plane: ControlPlane, folder: Path) -> None:
     """An assistant and a person submit a Job by the rights of a tenant, see its gang, and take it back."""
     jobs = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
     job = {"gpus": 4, "pods": 2, "time": "2h", "queue": "vision", "name": "tune", "command": ["tune", "--fast"]}
@@ -206,7 +206,7 @@ async def submitted(api: Api, plane: ControlPlane) -> None:
 
     address = f"127.0.0.1:{free_port()}"
     own = ("--kubeconfig", str(plane.kubeconfig("nobody")), "--namespace", TEAM)
-    server = subprocess.Popen([sys.executable, "-m", "kant", "mcp", "--http", address, *own])
+    server = Forked(partial(run, ["mcp", "--http", address, *own]), folder / "mcp.log")
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not listens(int(address.rpartition(":")[2])):
@@ -219,7 +219,7 @@ async def submitted(api: Api, plane: ControlPlane) -> None:
         assert (container["image"], container["command"]) == ("registry.example.com/train:1", ["tune", "--fast"])
         await asyncio.to_thread(over_http, address, plane.token("tenant"), takes_back)
     finally:
-        server.terminate()
+        server.kill()
         server.wait()
     await api.until(lambda pods: not [pod for pod in pods if pod["metadata"]["name"].startswith("tune")])
     # At the terminal the same; in another's namespace the tenant may not.

@@ -8,13 +8,12 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser import launched, lent
+from tests.browser import lent
 from tests.cli.command import kant as command
 from tests.local.up import Up, asked, eventually
 
@@ -71,12 +70,6 @@ class Seen:
 
     def job(self, job: str) -> Any:
         return self.page.locator(f"tr[data-job='{job}']")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as found:
-        yield found
 
 
 def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:

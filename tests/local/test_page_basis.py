@@ -9,18 +9,11 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.browser import launched
 from tests.local.test_page import Seen, free_port
 from tests.local.test_page_jobs import listening
 from tests.local.up import Up, eventually
 
 from kant.service.callers import page_token
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

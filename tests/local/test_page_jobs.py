@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from tests.browser import launched
 from tests.local.test_page import Seen, free_port
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
@@ -27,12 +26,6 @@ name = "vision"
 soft = 0.001
 user_hard = 0.001
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

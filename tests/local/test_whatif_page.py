@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
+from tests.browser import lent
 from tests.cli.command import kant as command
 from tests.local.test_page import check_access
 from tests.local.up import Up, eventually
 
 from kant.model.tenant import Queue, QueueConfig, Quota
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-)
 REFUSED = "the server responded with a status of 400"  # the browser says it itself
 
 
@@ -39,23 +34,17 @@ def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 
 @pytest.fixture(scope="module")
-def page(kant: Up) -> Iterator[Page]:
+def page(browser: Browser, kant: Up) -> Iterator[Page]:
     """The view of a browser; nothing may be said on its console."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"expected a browser on PATH (one of {', '.join(BROWSERS)})", pytrace=False)
-        pytest.skip("no browser on PATH")
     said: list[str] = []
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser, args=FLAGS.split())
-        page = opened.new_page(viewport={"width": 1360, "height": 900})
-        page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: said.append(str(error)))
+    with lent(
+        browser, width=1360,
+        console=lambda message: said.append(message.text) if message.type == "error" else None,
+        pageerror=lambda error: said.append(str(error)),
+    ) as page:  # fmt: skip
         page.goto(command("page", "--home", kant.home).out.strip())
         page.get_by_role("tab", name="What if").click()
         yield page
-        opened.close()
     assert [text for text in said if REFUSED not in text] == []
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Page
-from tests.browser import launched, opened
+from playwright.sync_api import Browser, Page
+from tests.browser import opened
 from tests.core.test_live_record import Viewer
 from tests.examples import examples
 from tests.report.test_report import empty_run
@@ -42,10 +42,10 @@ const moments = (run) => {
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     path: Path = tmp_path_factory.mktemp("index") / "report.html"
     write_report(path, [empty_run()], "")
-    with launched() as browser, opened(browser, path.as_uri()) as found:
+    with opened(browser, path.as_uri()) as found:
         yield found
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
-from tests.browser import launched, lent
+from tests.browser import lent
 from tests.cli.command import kant
 
 from kant.serving.bundle import COLUMNS
@@ -31,12 +31,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--out", made / "out",
     )  # fmt: skip
     return made / "out"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
 
 
 @contextmanager

@@ -20,8 +20,16 @@ import os
 from kant.compiled.work import work
 
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-    from kant.compiled.plain import as_written, compiled, compiled_at_once, compiling_ahead, inlined, merged
+    from kant.compiled.plain import as_written, compiled, compiled_at_once, compiling_ahead, inlined, is_ready, merged
 else:
-    from kant.compiled.numba_kernels import as_written, compiled, compiled_at_once, compiling_ahead, inlined, merged
+    from kant.compiled.numba_kernels import (
+        as_written,
+        compiled,
+        compiled_at_once,
+        compiling_ahead,
+        inlined,
+        is_ready,
+        merged,
+    )
 
-__all__ = ["as_written", "compiled", "compiled_at_once", "compiling_ahead", "inlined", "merged", "work"]
+__all__ = ["as_written", "compiled", "compiled_at_once", "compiling_ahead", "inlined", "is_ready", "merged", "work"]

@@ -95,6 +95,14 @@ def _kernel(function: F, at_once: bool) -> F:
     return cast(F, kernel)
 
 
+def is_ready(kernel: Any, *args: object) -> bool:
+    """Return whether a call of a kernel compiles nothing that is not compiled anyway: it is cached, or this thread
+    compiles none, or all ahead.
+    """
+    kept: KeptCode = kernel._cache
+    return bool({get_ident()} & (_plain | _ahead)) or kept.is_there(map(kernel.typeof_pyval, args), kernel.targetctx)
+
+
 @contextmanager
 def as_written() -> Iterator[None]:
     """Run kernels without machine code as plain Python in this thread, while another thread compiles them."""

@@ -34,12 +34,10 @@ def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
 
 
 def rho(table: JobTable, useful: np.ndarray, busy: np.ndarray, jobs: np.ndarray, gpus: float) -> float | None:
-    """Return the ratio of one queue with `gpus` of its own over the jobs in the mask `jobs`; None where none has run.
+    """Return the ratio of one queue with `gpus` (> 0) of its own over the jobs in a mask; None where none has run.
 
     `busy` is each job's run time, `useful` that without lost work (microseconds).
     """
-    if gpus <= 0:
-        return None
     spent = float(table.wait[jobs].sum(dtype=np.float64) + busy[jobs].sum(dtype=np.float64))
     slower = np.maximum(table.gpus[jobs] / GPU / gpus, 1.0)
     alone = float((useful[jobs] * slower).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ class JobTable:
     fewest: Ints | None = (
         None  # shape (jobs, 2): the fewest nodes and leaves on which it could lie; 0 where it never fits
     )
+
+    def apart(self) -> JobTable:
+        """Return the table with columns of its own, which do not keep the state's table of jobs in memory."""
+        names = "queue", "submit", "first_start", "end", "preemptions", "status"
+        return replace(self, **{name: getattr(self, name).copy() for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,19 +25,22 @@ LEFT_BEFORE = -1
 
 
 def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
-    """Return the jobs that arrived, as of `end`; with `recorder` also the fewest nodes and leaves of each."""
+    """Return the jobs that arrived, as of `end`; with `recorder` also the fewest nodes and leaves of each.
+
+    Columns are those of the state, where it has them (`JobTable.apart`).
+    """
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
     return JobTable(
         id=state.ids,
-        queue=jobs[:, c.J_QUEUE].copy(),
+        queue=jobs[:, c.J_QUEUE],
         gpus=_asked(state),
-        submit=jobs[:, c.J_SUBMIT].copy(),
-        first_start=jobs[:, c.J_FIRST_START].copy(),
-        end=jobs[:, c.J_END].copy(),
+        submit=jobs[:, c.J_SUBMIT],
+        first_start=jobs[:, c.J_FIRST_START],
+        end=jobs[:, c.J_END],
         wait=waits,
-        preemptions=jobs[:, c.J_PREEMPTIONS].copy(),
-        status=jobs[:, c.J_STATUS].copy(),
+        preemptions=jobs[:, c.J_PREEMPTIONS],
+        status=jobs[:, c.J_STATUS],
         fewest=_fewest(recorder) if recorder is not None else None,
     )
 
@@ -122,10 +125,10 @@ def _ratios(state: ClusterState, recorder: Recorder) -> dict[str, Any]:
     """Return GAR, SOR and GFR of the cluster and of each pool."""
     rows = recorder.samples[: recorder.used]
     spans = np.diff(rows[:, rec.S_TIME])
-    serving = np.flatnonzero(rows[: len(spans), rec.S_CAPACITY] > 0)
-    spans = spans[serving]
-    gar = over_time(rows[serving, rec.S_ALLOCATED] / rows[serving, rec.S_CAPACITY], spans)
-    gfr = over_time(rows[serving, rec.S_FRAGMENTED] / rows[serving, rec.S_NODES], spans)
+    serving = rows[: len(spans), rec.S_CAPACITY] > 0
+    held, spans = rows[: len(spans)].T, spans[serving]
+    gar = over_time(held[rec.S_ALLOCATED, serving] / held[rec.S_CAPACITY, serving], spans)
+    gfr = over_time(held[rec.S_FRAGMENTED, serving] / held[rec.S_NODES, serving], spans)
     allocated, capacity = recorder.integral(rec.I_ALLOCATED), recorder.integral(rec.I_CAPACITY)
     fragmented, nodes = recorder.integral(rec.I_FRAGMENTED), recorder.integral(rec.I_NODES)
     everything = GPU * float(recorder.gpu_time_there(int(rows[-1, rec.S_TIME])))
@@ -159,14 +162,18 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     return jtted(spans, _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
-def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:
-    """Return each job's run time if it had all its pods, and its actual run time: equal for rigid jobs."""
+def _useful_and_busy(
+    state: ClusterState, recorder: Recorder, table: JobTable, served: np.ndarray, end: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each job's run time if it had all its pods and lost no work, and its actual run time."""
     jobs = state.jobs[: len(state.ids)]
     narrow = np.array([bool(shape.ceiling) for shape in state.shapes.shapes], dtype=np.bool_)[jobs[:, c.J_SHAPE]]
     rows = np.flatnonzero(narrow & (table.first_start >= 0))
     useful, busy = served.copy(), served.copy()
     useful[rows] = (served[rows] * (jobs[rows, c.J_MILLI] / np.maximum(table.gpus[rows], 1))).astype(np.int64)
     busy[rows] = np.where(table.end[rows] >= 0, table.end[rows], end) - table.submit[rows] - table.wait[rows]
+    for row, work in recorder.lost_work.items():
+        useful[row] = max(int(useful[row]) - work, 0)
     return useful, busy
 
 
@@ -177,22 +184,20 @@ def _by_queue(
     jobs = state.jobs[: len(state.ids)]
     running = table.status == JobStatus.RUNNING
     served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)
-    # Hours as floats: exact integers would exceed 64 bits, and this is the last division.
-    gpu_hours = served / HOUR * (jobs[:, c.J_MILLI] / GPU)
-    useful, busy = _useful_and_busy(state, table, served, end)
-    for row, work in recorder.lost_work.items():
-        useful[row] = max(int(useful[row]) - work, 0)
-    queue_config = state.quota_usage.queue_config
+    nominal = {name: nominal_gpus(state.quota_usage.queue_config, name) for name in state.queues}
+    if any(nominal.values()):
+        useful, busy = _useful_and_busy(state, recorder, table, served, end)
     in_service = sum(recorder.integral(rec.I_CAPACITY)) / GPU / (HOUR / SECOND)
     result = {}
     for name, code in state.queues.items():
         own = table.queue == code
-        hours = float(gpu_hours[own].sum())
+        # Hours as floats: exact integers would exceed 64 bits, and this is the last division.
+        hours = float((served[own] / HOUR * (jobs[own, c.J_MILLI] / GPU)).sum())
         result[name] = {
             "jobs": int(own.sum()),
             "wait_s": spread(table.wait[own & admitted], quantile),
             "gpu_hours": hours,
             "sor": _share(hours, in_service),
-            "rho": rho(table, useful, busy, own & admitted, nominal_gpus(queue_config, name)),
+            "rho": rho(table, useful, busy, own & admitted, nominal[name]) if nominal[name] else None,
         }
     return result

@@ -131,8 +131,8 @@ def advance_kernel(
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
         places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
-        rules: Rules | None, rights: Rights, quotas: Quotas | None, evictions: Evictions | None, counts: Table,
-        reservations: Reservations, store: Table,
+        rules: Rules | None, rights: Rights, quotas: Quotas | None, counts: Table,
+        reservations: Reservations, store: Table, evictions: Evictions | None,
     ) -> Table:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`.
 

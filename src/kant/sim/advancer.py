@@ -205,7 +205,7 @@ class Advancer:
         for code in self._queues_in_order:
             if numbers[code] < 0:
                 numbers[code], more = more, more + 1
-        made_for = begin, self._made_with, pending.numbered, numbers.tobytes()
+        made_for = begin, self._shape_of.tobytes(), pending.numbered, numbers.tobytes()
         if made_for != self._ready_for:
             self._ready_for = made_for
             part = self.coming.columns(slice(begin, begin + MOST), self._kind_of)
@@ -272,7 +272,7 @@ class Advancer:
         stands[[a.LOWEST, a.BEYOND]] = pending.watch.bounds()
         events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1 + 4 * speed.heap.item(0, 0)
         if events > len(self._happened):
-            self._happened = np.zeros((events, h.EVENT_WIDTH), dtype=np.int64)
+            self._happened = np.zeros((events + events // 2, h.EVENT_WIDTH), dtype=np.int64)
         domains, capacity = None, self._capacity
         if capacity is not None:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
@@ -294,16 +294,20 @@ class Advancer:
                 most, more + max(self._room, PIECES), self._shapes, self._groups, (kept(one), kept(other)), domains
             )
         by_policy = type(one.policy), type(other.policy), capacity is not None
-        store = a.advance_kernel(*by_policy, rules is not None, reservations is not None)(
+        advance = a.advance_kernel(*by_policy, rules is not None, reservations is not None)
+        told = (
             until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
             kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, evictions,
-            state.preemptible.table, reservations, store,
+            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, state.preemptible.table,
+            reservations, store,
         )  # fmt: skip
+        if evictions is not None and self._evictions is not None and not self._evictions.pay(advance, *told, evictions):
+            evictions = None
+        store = advance(*told, evictions)
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
         recorder.used, recorder.model.stamp = stands[[a.SAMPLES, a.STAMP]].tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from kant.cluster import columns as c
 from kant.cluster import transitions as to
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
+from kant.compiled import is_ready
 from kant.placement.counted_search import random_numbers
 from kant.queueing.orders.fifo import Fifo
 from kant.queueing.preemption.policy import Preemption
@@ -21,6 +23,10 @@ from kant.sim.speed import Steady
 
 if TYPE_CHECKING:
     from kant.sim.run import Run
+
+PATIENCE = 2000
+"""Calls of a run until code for evictions is compiled, which takes some 20 CPU-seconds: each that stops for one costs
+about a millisecond more."""
 
 
 def may_evict(profile: Profile) -> bool:
@@ -37,6 +43,7 @@ class EvictionColumns:
         self._costs: Table = np.array(self._speed.cost.steps, dtype=np.int64).reshape(-1, 2)
         self._again: Table = np.zeros((0, AGAIN_WIDTH), dtype=np.int64)
         self._numbered = -1
+        self._calls, self._pay = 0, False
         self.forget_shapes()
 
     def forget_shapes(self) -> None:
@@ -61,10 +68,18 @@ class EvictionColumns:
             self._domains = np.concatenate([self._domains, domains[None]])
         return self._rows[level]
 
+    def pay(self, advance: Callable[..., Table], *told: object) -> bool:
+        """Return whether evictions belong in the compiled call: there is code for them, or compiling it pays now."""
+        self._pay = self._pay or self._calls > PATIENCE or is_ready(advance, *told)
+        return self._pay
+
     def of_call(self, rows: int, work: Table) -> Evictions | None:
         """Return what a call with up to `rows` jobs needs, and write the `work` of running jobs; None where Python
         decides who is evicted.
         """
+        self._calls += 1
+        if not self._pay and 1 < self._calls <= PATIENCE:
+            return None
         run, state, pending = self.run, self.state, self.run.scheduler.pending
         by, order = run.profile.evictors[pending.mixed], run.profile.order
         if not isinstance(by, Preemption) or state.prices or type(order) is not Fifo:

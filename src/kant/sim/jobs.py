@@ -107,6 +107,8 @@ class Gangs:
 
 def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
     """Return the true run time of each job, microseconds at full speed."""
+    if options.slowdown_permille == 1000 and not options.extra_runtime_s:
+        return workload.runtime
     return workload.runtime * options.slowdown_permille // 1000 + options.extra_runtime_s * SECOND
 
 
@@ -135,7 +137,9 @@ class Arrivals(Iterator[JobSubmitted]):
     def __init__(self, workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 0) -> None:
         self.workload = workload
         self.at = 0
-        truth = np.maximum(run_times(workload, options), 1 if options.speed == "interval-overhead" else 0)
+        truth, least = run_times(workload, options), 1 if options.speed == "interval-overhead" else 0
+        if truth.min(initial=least) < least:
+            truth = np.maximum(truth, least)
         estimate = estimates(workload, options, truth, seed)
         limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else _none(len(truth))
         rigid = options.static or options.speed == "interval-overhead"  # these support one size only

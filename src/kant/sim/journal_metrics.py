@@ -86,7 +86,7 @@ class JournalMetrics:
         self._observe(end)
         for row, allocation in state.running.items():
             recorder.ended(row, allocation, began(state, row), end)
-        table, queues = job_table(state, end, recorder), tuple(state.queues)
+        table, queues = job_table(state, end, recorder).apart(), tuple(state.queues)
         summary = summarise(state, recorder, table, end, self.options.quantile) | {
             "profile": self.profile.name, "workload": header.workload, "cluster": header.cluster.name,
             "seed": header.seed, **digests, "interrupted": interrupted,

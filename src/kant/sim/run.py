@@ -203,7 +203,7 @@ class Run:
             cluster=self.cluster,
             summary=summary,
             series=self.recorder.series(),
-            jobs=table,
+            jobs=table.apart(),
             queues=tuple(self.state.queues),
             end=end,
             interrupted=self.interrupted,

@@ -50,6 +50,7 @@ _LOW = np.array([f.low // SECOND if f.kind == "seconds" else f.low for f in FIEL
 _HIGH = np.array([f.high // SECOND if f.kind == "seconds" else f.high for f in FIELDS], dtype=float)
 _WHOLE = np.array([f.kind == "whole" for f in FIELDS])
 _CHUNK = 1 << 22
+_IDS = 1 << 14
 _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 
@@ -242,7 +243,8 @@ def _numbered(column: Floats, unknown: str) -> tuple[Ints, tuple[str, ...]]:
 def _ids(numbers: Ints) -> list[str]:
     """Job numbers as texts. Repeated numbers (of parts without a line of their own) get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
-        return [str(number) for number in numbers.tolist()]
+        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # else their integers lie among the texts
+        return [str(number) for part in parts for number in part.tolist()]
     seen: dict[int, int] = {}
     ids = []
     for number in numbers.tolist():

@@ -30,15 +30,7 @@ from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.attached_devices import unattached
-from kant.kube.translate.device_claims import (
-    FINALIZER,
-    MOST_CONSUMERS,
-    consumer,
-    identity,
-    is_made,
-    key_of,
-    known_names,
-)
+from kant.kube.translate.device_claims import FINALIZER, identity, is_made, key_of, known_names, with_consumers
 from kant.kube.translate.device_results import results_of
 from kant.kube.translate.extended_claims import asks_alike, body_of
 from kant.kube.translate.volumes import ClaimName
@@ -214,7 +206,7 @@ class ClaimBinder:
         """Allocate a claim by a plan, or (None) only reserve it, for these pods and others of it that have a place."""
         if plan is not None and plan.made is not None:
             claim = await self._create(plan, claim)
-        reserved = list(claim.status.reserved_for)
+        reserved = claim.status.reserved_for
         status: dict[str, Any] = {}
         if plan is None or _is_as(claim, plan):
             claim = await self._signed(claim)
@@ -222,24 +214,15 @@ class ClaimBinder:
             claim = await self._signed(claim, {ALLOCATED: "true"})
             if claim.status.allocation is not None:  # ours, of an earlier plan: remove it first
                 claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
-            reserved = []
+            reserved = ()
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes, plan.node, now)
-        known = {one.uid for one in reserved}
-        users = [pod for pod in self._with_others(pods, key_of(claim)) if pod.metadata.uid not in known]
-        reserved += map(consumer, users[: max(MOST_CONSUMERS - len(known), len(pods))])
-        status["reservedFor"] = msgspec.to_builtins(reserved)
+        users = (uid for uid in self.mirror.devices.users.get(key_of(claim), ()) if self.allocations.stands(uid))
+        others = [self.mirror.pods[uid] for uid in users if uid in self.mirror.pods]
+        status["reservedFor"] = msgspec.to_builtins(with_consumers(reserved, pods, others))
         claim = await self._patch(claim, {"status": status}, "/status")
         if plan is not None and plan.made is not None:
             await self._note(claim, plan, pods[0])
-
-    def _with_others(self, pods: list[Pod], key: ClaimName) -> list[Pod]:
-        """Return these pods of a claim, and its others that are to be bound: one write is for all of them."""
-        found = {pod.metadata.uid: pod for pod in pods}
-        for uid in self.mirror.devices.users.get(key, ()):
-            if uid in self.mirror.pods and self.allocations.stands(uid):
-                found.setdefault(uid, self.mirror.pods[uid])
-        return list(found.values())
 
     async def _signed(self, claim: ResourceClaim, marks: dict[str, str] | None = None) -> ResourceClaim:
         """Return the claim with the token of this leader; with `marks`, also these annotations and the finalizer."""

@@ -18,13 +18,12 @@ class MalformedError(InputError):
 class NoMatchingNodeError(MalformedError):
     """No present node fits: others may join the sets `node_sets`.
 
-    `why` says why not, in one sentence; it looks at all nodes, so it is called only where the error is shown.
+    `why` says in one sentence why none does; it looks at all nodes, so it is called only where the error is shown.
     """
 
     def __init__(self, why: Callable[[], str], node_sets: frozenset[str]) -> None:
         super().__init__("")
-        self.why = why
-        self.node_sets = node_sets
+        self.why, self.node_sets = why, node_sets
 
     def __str__(self) -> str:
         return self.why()

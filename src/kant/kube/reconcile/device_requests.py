@@ -227,13 +227,10 @@ class DeviceRequests:
         """Return the alternatives of each request with their matching devices; [] where that cannot be determined."""
         try:
             asked = self.asked(claim)
-            return [[(want, self._given_by(want, asked.namespace)) for want in wants] for wants in asked.requests]
+            none, space = frozenset[DeviceId](), asked.namespace  # none are taken with administrator access
+            return [[(w, none if w.admin else self._matching(w, space)) for w in wants] for wants in asked.requests]
         except (InputError, SelectorError):
             return []
-
-    def _given_by(self, want: Want, namespace: str) -> frozenset[DeviceId]:
-        """Return the devices that a request may take: none with administrator access. Raises SelectorError."""
-        return frozenset() if want.admin else self._matching(want, namespace)
 
     def most_at_one_node(self, pod: Pod) -> int:
         """Return an upper bound on how many times the claims of this pod find devices on one node; 0: unknown."""

@@ -82,7 +82,7 @@ class NodeFilters:
 
     def begin(self, waiting: Collection[Pod]) -> None:
         """Begin a new state: find out which nodes fail the filters of these pods now."""
-        self.promises.forget()
+        self.promises.promised.clear()
         self._look_at_all(waiting)
 
     def look_again(self) -> list[str]:

@@ -7,6 +7,7 @@ without them. The pod gets its place in the same transaction as its victims are 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from time import monotonic
 
@@ -84,14 +85,11 @@ class NodePreemption:
             job = self.translation.job_but_for_filters(core, workload.group, pod)
         except InputError:
             return None
-        stoppable, on_node = self._stoppable(job), dict[str, set[str]]()
+        stoppable, on_node = self._stoppable(job), defaultdict[str, set[str]](set)
         for name, one in stoppable.items():
             for slot in one.slots:
                 if (other := self.mirror.pods.get(slot.pod)) is not None and not is_over(other):
-                    on_node.setdefault(slot.node, set()).add(name)
-
-        def at(node: str) -> set[str]:
-            return on_node.get(node, set())
+                    on_node[slot.node].add(name)
 
         def will_do(node: str, gone: Collection[str]) -> bool:
             going = {slot.pod for name in gone if name in stoppable for slot in stoppable[name].slots if slot.pod}
@@ -102,10 +100,10 @@ class NodePreemption:
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
             return None  # it has a place once the leaving pods are gone
-        if not any(will_do(node, near) for node in accepted if (near := at(node))):
+        if not any(will_do(node, near) for node in accepted if (near := on_node[node])):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
-        plan = core.preempt_by_node(core.state.rows[job.id], at, will_do)
+        plan = core.preempt_by_node(core.state.rows[job.id], on_node.__getitem__, will_do)
         if plan is None:
             core.happen(JobCancelled(core.now, job.id))
             return None

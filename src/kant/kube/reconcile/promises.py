@@ -24,10 +24,6 @@ class Promises:
         """Note that a pod is to be bound to a node."""
         self.promised.setdefault(node, {})[pod] = None
 
-    def forget(self) -> None:
-        """Forget all promises."""
-        self.promised.clear()
-
     def on(self, node: str, ignored: Collection[str] = NO_PODS) -> list[Pod]:
         """Return the pods that are on a node or are to be, except those that are leaving or `ignored`."""
         pods, gone = self.mirror.pods, self.leaving.get(node, {})

@@ -277,7 +277,7 @@ class Transitions:
     def count_promised(self) -> None:
         """Count the pods that are to be bound to each node and are not yet seen as bound by the watch."""
         promises = self.filters.promises
-        promises.forget()
+        promises.promised.clear()
         unheard = self.mirror.bound_here
         for workload in list(self.unbound):
             nodes = [s.node for s in workload.slots if not s.done and (not s.bound or s.pod in unheard)]

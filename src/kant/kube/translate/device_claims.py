@@ -6,7 +6,7 @@ Source: ResourceClaim of resource.k8s.io/v1; k8s.io/dynamic-resource-allocation,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kant.kube.objects import device_views as d
@@ -208,6 +208,10 @@ def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
     return terms_of(selector, f"resourceclaim {claim.metadata.name}, status.allocation.nodeSelector")
 
 
-def consumer(pod: k.Pod) -> d.Consumer:
-    """Return the pod as an entry of the list of pods for which a claim is reserved."""
-    return d.Consumer("", "pods", pod.metadata.name, pod.metadata.uid)
+def with_consumers(reserved: Sequence[d.Consumer], pods: Sequence[k.Pod], others: Sequence[k.Pod]) -> list[d.Consumer]:
+    """Return for whom a claim is to be reserved: for these pods too, and for as many others as it may have."""
+    named = {one.uid: one for one in reserved}
+    for number, pod in enumerate((*pods, *others)):
+        if number < len(pods) or len(named) < MOST_CONSUMERS:
+            named.setdefault(pod.metadata.uid, d.Consumer("", "pods", pod.metadata.name, pod.metadata.uid))
+    return list(named.values())

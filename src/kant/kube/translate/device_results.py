@@ -55,19 +55,16 @@ def _of_classes(grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass]) -
     requests: dict[str, dict[str, None]] = {}
     for want, _ in grants:
         requests.setdefault(want.device_class, {})[want.name] = None
-    found = []
-    for name, wanted in requests.items():
-        known = classes.get(name)
-        for one in known.spec.config if known is not None else ():
-            found.append({"source": "FromClass", "requests": list(wanted)} | one)
-    return found
+    return [
+        {"source": "FromClass", "requests": list(wanted)} | one
+        for name, wanted in requests.items()
+        if name in classes
+        for one in classes[name].spec.config
+    ]
 
 
 def _of_claim(claim: d.ResourceClaim, grants: Sequence[Grant]) -> list[dict[str, Any]]:
     chosen = {name for want, _ in grants for name in (want.name, want.name.partition("/")[0])}
-    found = []
-    for one in claim.spec.devices.config:
-        requests = one.get("requests") or []
-        if not requests or chosen.intersection(requests):
-            found.append({"source": "FromClaim"} | one)
-    return found
+    given = claim.spec.devices.config
+    about = (one for one in given if not one.get("requests") or chosen.intersection(one["requests"]))
+    return [{"source": "FromClaim"} | one for one in about]

@@ -27,9 +27,6 @@ NEW_TAINT = "taints"
 LEAST_SETS = 64
 """Number of sets up to which none are forgotten."""
 
-BITS = bytes.maketrans(b"01", b"\0\1")
-"""Digits as false and true."""
-
 
 class SetChange(NamedTuple):
     """A change of a set. `is_new`: the first report of the set. `is_empty`: no node is in it now.
@@ -248,8 +245,7 @@ class NodeSets:
         if not nodes:
             return ()
         first = (nodes & -nodes).bit_length() - 1
-        bits = f"{nodes >> first:b}"[::-1].encode().translate(BITS)
-        return tuple(compress(self._names[first : first + len(bits)], bits))
+        return tuple(compress(self._names[first:], map(int, f"{nodes >> first:b}"[::-1])))
 
     @property
     def are_many(self) -> bool:
