@@ -66,6 +66,7 @@ def test_the_longest_cached_prefix_goes_first_and_of_the_same_beginning_one() ->
         ("lpm", 1, (old, new, new, other, old), [0, 4, 1, 2, 3], [0, 0, 99, 0, 99]),
         ("fcfs", 2, (new, new, other), [0, 1, 2], [0, 0, 0]),
         ("lpm", 2, (new, new, other), [0, 2, 1], [0, 99, 0]),
+        ("lpm", 2, (new, [*new[:20], *range(80)], other), [0, 1, 2], [0, 0, 0]),  # alike for less than 32 tokens
     ):
         engine = new_engine(EngineSettings(LATENCY, 4000, 1, seats, 512, True, policy, engine="sglang"))
         for contents in prompts:
