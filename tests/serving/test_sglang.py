@@ -59,13 +59,14 @@ def test_the_tree_knows_the_beginnings_of_what_it_keeps(steps: list[tuple[str, l
 
 
 def test_the_longest_cached_prefix_goes_first_and_of_the_same_beginning_one() -> None:
-    """With one seat the last, whose prompt is cached, is second. With two, one of the new ones waits for the other."""
+    """With one seat the last, whose prompt is cached, goes second. With two, one of two new ones waits for another."""
     old, new, other = range(100), range(1000, 1100), range(2000, 2100)
     for policy, seats, prompts, order, cached in (
         ("fcfs", 1, (old, new, new, other, old), [0, 1, 2, 3, 4], [0, 0, 99, 0, 99]),
         ("lpm", 1, (old, new, new, other, old), [0, 4, 1, 2, 3], [0, 0, 99, 0, 99]),
         ("fcfs", 2, (new, new, other), [0, 1, 2], [0, 0, 0]),
         ("lpm", 2, (new, new, other), [0, 2, 1], [0, 99, 0]),
+        ("lpm", 2, (new, [*new[:20], *range(80)], other), [0, 1, 2], [0, 0, 0]),  # alike for less than 32 tokens
     ):
         engine = new_engine(EngineSettings(LATENCY, 4000, 1, seats, 512, True, policy, engine="sglang"))
         for contents in prompts:

@@ -287,6 +287,7 @@ def _run(
     about = {
         "policy": policy,
         "router": router,
+        "engine": settings.engine if settings.engine == "vllm" else f"{settings.engine} {settings.policy}",
         "async_scheduling": settings_under(settings, rule).async_scheduling,
         "speculation": speculation_of(settings),
         "signals": signals,
