@@ -5,7 +5,8 @@ batches under a virtual clock without a model, and notes what came out: the file
 measures how many steps a CPU-second they do. With `--sync` scheduling is not asynchronous; with `--drafts` it is
 speculative, and of drafts as many are accepted as `accepted` says, which the engine knows too; with `--hybrid` models
 have several KV groups, with full attention and sliding windows; with `--remote` the KV of some prompts comes from
-another engine; with `--offload` KV is offloaded to host memory. `--venv DIR` says where vLLM is.
+another engine; with `--offload` KV is offloaded to host memory. `--venv DIR` says where vLLM is. With `--sglang` it is
+SGLang's scheduler instead, whose package is installed there without what it asks for: PyTorch is enough to schedule.
 
 With `--odd` cells have settings that are seldom: other sizes of blocks, one sequence, prompts that are not chunked or
 are cut at a threshold, a watermark, admission by a step's tokens; and requests that come at once, with prompts that
@@ -18,6 +19,7 @@ and Linux on x86-64; where something is missing the script says so and ends with
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -29,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 VLLM = "0.32.0"
 TORCH = "2.13.0"
 NEEDED_GB = 8
+SGLANG = "0.5.23"
 FLAGS = ("--odd", "--sync", "--drafts", "--hybrid", "--remote", "--offload")
 WRONG_BUILD = ("torchvision", "torchaudio", "torchcodec")  # built against another PyTorch; vLLM imports them if there
 METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}+cpu\n"
@@ -92,12 +95,18 @@ def main() -> int:
     if len(words) != 3:
         print("record_vllm: expected FIRST LAST OUT.json.gz", file=sys.stderr)
         return 2
+    recorder, beside = Path(__file__).with_name("vllm_recorder.py"), folder / "sglang"
     try:
         python = environment(folder)
+        if "--sglang" in sys.argv:
+            recorder = recorder.with_name("sglang_recorder.py")
+            os.environ["PYTHONPATH"] = str(beside)
+            if not beside.exists():
+                pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+                run(*pip, "--no-deps", "--target", beside, f"sglang=={SGLANG}", "orjson")
     except MissingError as why:
         print(f"record_vllm: {why}", file=sys.stderr)
         return 1
-    recorder = Path(__file__).with_name("vllm_recorder.py")
     return subprocess.run([python, recorder, *words, *flags]).returncode
 
 

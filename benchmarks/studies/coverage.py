@@ -56,13 +56,13 @@ EVERY = 32
 LATER = 12 * HOUR
 """So often all that wait are asked about again; rarer while the queue is long."""
 
-DRAWS = {2: (0.9, 28), 21: (1.0, 21)}
-"""Load and days of the draws, by their seeds: neither was looked at before the calibration was as it is."""
+SEEDS = tuple(range(71, 79))
+"""Of the draws that are reported: none was looked at before the calibration was as it is."""
 
-USUAL = DRAWS[2]
-"""Of a draw with another seed."""
+LOADS = ((0.9, 28), (1.0, 21))
+"""Load and days of the draws with even and with odd seeds."""
 
-FUTURES = 8
+FUTURES = 9
 
 FEWEST = 30
 """A line of a table has at least so many answers."""
@@ -81,7 +81,7 @@ def workload(trace: str, seed: int) -> tuple[Workload, int]:
     """The jobs, and on how many nodes of eight GPUs: so few that they queue, more than they need on average."""
     if trace == "philly":
         return read_workload(DATA / "philly_jobs.csv.gz", format="philly", window=(27 * DAY, 88 * DAY)), 80
-    load, days = DRAWS.get(seed, USUAL)
+    load, days = LOADS[seed % 2]
     jobs = generate("helios-earth", gpus=32, load=load, days=days, tenants=4, seed=seed)
     return jobs.take(jobs.total_gpus <= 8), 4
 
@@ -92,6 +92,7 @@ class Question:
 
     asked: int
     later: bool
+    calibrated: bool
     gpus: int
     raw50: int
     raw90: int
@@ -144,7 +145,8 @@ class Asking:
                 continue
             times = (raw.start.p50, raw.start.p90, told.p50, told.p90)
             ahead = (-1 if at is None else at - now for at in times)
-            question = Question(now, row not in new, raw.gpus // GPU, *ahead)
+            calibrated = told.earlier is not None and told.earlier.calibrated
+            question = Question(now, row not in new, calibrated, raw.gpus // GPU, *ahead)
             self.questions.append(question)
             self._open.setdefault(row, []).append(question)
 
@@ -196,6 +198,7 @@ class Answered:
 
     asked: Ints
     later: Mask
+    calibrated: Mask
     gpus: Ints
     raw50: Ints
     raw90: Ints
@@ -229,7 +232,8 @@ def answered(runs: Iterable[Run], first: int = LEARN) -> Answered:
     found["jam"] = _jams(
         found["jam"], found["asked"], found["asked"] + np.where(found["start"] < 0, DAY * 999, found["start"])
     )
-    return Answered(later=found.pop("later") != 0, **found)
+    masks = {name: found.pop(name) != 0 for name in ("later", "calibrated")}
+    return Answered(**masks, **found)
 
 
 def _jams(draw: Ints, begins: Ints, ends: Ints) -> Ints:
@@ -288,6 +292,8 @@ def ways(found: Answered) -> Iterator[tuple[str, Mask]]:
     yield "P50 to 6 h", (found.told50 > HOUR) & (found.told50 <= 6 * HOUR)
     yield "P50 to 1 day", (found.told50 > 6 * HOUR) & (found.told50 <= DAY)
     yield "P50 beyond", found.told50 > DAY
+    yield "calibrated", found.calibrated
+    yield "not calibrated", ~found.calibrated
     yield "1 GPU", found.gpus <= 1
     yield "2 to 8 GPUs", (found.gpus > 1) & (found.gpus <= 8)
     yield "9 to 64 GPUs", (found.gpus > 8) & (found.gpus <= 64)
@@ -300,13 +306,13 @@ and all waiting jobs about every twelve hours. An answer holds if the job starte
 took ([how](../why.md#when-will-it-start)). Intervals are 95 %, with jams as clusters: answers of
 one draw whose waits overlap. They are wide, for the jobs of one jam start early or late together, and jams are few.
 
-`drawn` is two draws from the published statistics of helios-earth (`kant trace generate`) on 32 GPUs, four weeks at a
-load of 0.9 (seed 2) and three at 1.0 (seed 21), where owners say up to {FACTOR:g} times too much. It runs under the
-built-in profiles that the command names, or all in which jobs end. Several of them differ only by placement and decide
-alike here: they have equal lines, and count once where answers are pooled. That the P90 is calibrated by jams was
-chosen on another draw (seed 1). `philly` is a real log, its October and November on 640 GPUs, where nobody says how
-long a job runs; it is known to the study (`philly/kant`, `philly/easy`, `philly/fair-share`), and is on this page only
-where the command names it.
+`drawn` is eight draws from the published statistics of helios-earth (`kant trace generate`) on 32 GPUs, in turn four
+weeks at a load of 0.9 and three at 1.0, where owners say up to {FACTOR:g} times too much. How starts are forecast and
+corrected was chosen on other draws (seeds 51 to 58); these had not been looked at before. An answer counts as
+*calibrated* where it says so itself: there were five quarters of a day or more, of three jams or more, from which to
+learn; elsewhere it is what the futures say. `philly` is a real log, its October and November on 640 GPUs, where nobody
+says how long a job runs; it is known to the study (`philly/kant`, `philly/easy`, `philly/fair-share`), and is on this
+page only where the command names it.
 """
 
 
@@ -331,7 +337,7 @@ def page(tables: dict[tuple[str, str], list[Run]], seeds: Sequence[int]) -> Iter
     whole = [f"drawn/{name}" for name in DYNAMIC]
     named = [f"{trace}/{profile}" for trace, profile in tables]
     words = " drawn" if named == whole else "".join(f" {each}" for each in named)
-    drawn = f" --seeds {' '.join(map(str, seeds))}" if list(seeds) != list(DRAWS) else ""
+    drawn = f" --seeds {' '.join(map(str, seeds))}" if tuple(seeds) != SEEDS else ""
     yield f"Made by `python -m benchmarks.studies.coverage{words}{drawn}`.\n"
     yield ABOUT
     yield "## By profile\n"
@@ -356,20 +362,17 @@ def page(tables: dict[tuple[str, str], list[Run]], seeds: Sequence[int]) -> Iter
 
 
 SHORT = """\
-The P90 held for 90 % of all answers, for 87 and 94 % by size, and by how far they look ahead for 85 to 93 % up to a
-day, as it should. Beyond a day it is too late, with 97 %: all such waits are of two jams, from which nothing can be
-learned, and an answer says so. With levels that followed misses it held for 97 to 98 % from six hours on. The P50 held
-for 51 %, and from one to six hours for 36 ± 6 %: there it is too early. On draws 41 to 43, which nobody had looked at,
-shares by horizon are farther from both, and
-[intervals wider](../design/0124-an-answer-says-whether-it-is-calibrated.md).
+Up to a day the P90 held for 90 to 96 % by class of horizon, and the P50 for 43 to 55 %; all these intervals contain
+what is promised but that of the P50 from six hours to a day, which is early by 1 to 12 points. Beyond a day three jams
+make up all answers, and 62 % of these are of one draw under `fifo`: the P50 held for 82 % and the P90 for 97 %, both
+too late. All but 4 of the 3,598 say that they are not calibrated. Where an answer says that it is, the P90 held for
+92 % and the P50 for 46 %.
 
-On the draw on which the rule was chosen (seed 1) the P90 of nine of these profiles held for 75 % of the answers of one
-to six hours before, and for 89 % with it. Other rules that were tried, and why they were not taken, are in
-[design note 108](../design/0108-a-p90-by-jams.md); two of them were dropped by what they did on seeds 2 and 21.
-
-A fault was found on these very draws: under the profiles of Muri every job was about to start, or never was. A
-third of all answers are of one profile, `baseline`, whose queue is the longest. `philly` and larger clusters have
-not been asked again since starts are forecast so.
+Eight other fresh draws (seeds 61 to 68) were run before an answer had to know three jams to be called calibrated, and
+are why it has to: the P50 held for 50, 46, 44, 56 and 53 % by class, the P90 for 91, 97, 94, 89 and, beyond a day,
+79 ± 24 %. What was chosen on which draws, and what was rejected, is in
+[design note 131](../design/0131-shares-by-the-length-of-the-estimate.md). `philly` and larger clusters have not been
+asked again since starts are forecast so.
 """
 
 
@@ -377,7 +380,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How often the answers of `kant eta` hold.")
     parser.add_argument("cases", nargs="*", default=[f"{trace}/{profile}" for trace, profile in CASES])
     parser.add_argument("--keep", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(DRAWS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     named = parser.parse_args()
     whole = [f"drawn/{own}" for own in DYNAMIC]
     names = [name for case in named.cases for name in (whole if case == "drawn" else [case])]

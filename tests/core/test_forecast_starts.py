@@ -330,6 +330,7 @@ def test_shares_are_those_of_jobs_whose_estimates_were_as_long(
     for number, (user, gpus, said, share) in enumerate(known):
         job = make_job(f"j{number}", gpus, user=user, estimate=said * SECOND)
         past.remember(job, said * SECOND * share // 100)
+        past.whole(make_job("own", one[1], user=one[0], estimate=one[2] * SECOND), permille)  # it changes nothing
     user, gpus, said, _ = one
 
     def octave(seconds: int) -> int:

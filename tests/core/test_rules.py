@@ -197,6 +197,23 @@ def test_nodes_that_leave_take_their_domain_with_them() -> None:
     assert nodes_of(harness, "last") == ["n4"]
 
 
+@pytest.mark.parametrize("profile", ["easy", "conservative", "kant"])
+def test_why_says_that_no_start_is_reserved_under_an_amount_of_the_whole_cluster(profile: str) -> None:
+    harness = Harness(make_cluster(4, 4), builtin_profile(profile))
+    capped = (PodRules(shared=(("power", 4000, 4000),)),)
+    harness.submit(make_job("runs", 4, estimate=60, rules=capped))
+    harness.submit(make_job("waits", 4, estimate=60, rules=capped))
+    harness.submit(make_job("runs too", 4, estimate=60))
+    harness.submit(make_job("plain", 4, estimate=60))
+    harness.cycle()
+    diagnosis = Diagnosis(harness.scheduler)
+    assert set(harness.state.pending) == {1, 3}
+    assert (3 in harness.state.reserved) <= (profile != "kant") and 1 not in harness.state.reserved
+    for row in (1, 3):
+        said = [fact_sentence(fact) for fact in find_facts(diagnosis, row, diagnosis.why(row))]
+        assert any("no start is reserved for it" in fact for fact in said) == (row == 1 and profile != "kant")
+
+
 def test_why_says_the_rule_that_stands_in_the_way() -> None:
     harness = harness_of(nodes=4)
     for number in range(3):

@@ -19,6 +19,7 @@ from tests.kube.scripted import Scripted, ok
 from kant.kube.connect.client import ApiClient, ApiError, ExpiredError, FencedError, require_version
 from kant.kube.connect.config import Config, load
 from kant.kube.connect.credentials import TokenFile
+from kant.kube.connect.decoding import decoded
 from kant.kube.connect.errors import advice
 from kant.kube.connect.wire import Connection, Response
 from kant.kube.objects.views import Meta, Pod
@@ -309,3 +310,9 @@ async def test_a_server_that_starts_is_not_taken_for_one_that_denies(ready: int,
             with pytest.raises(ApiError) as error:
                 await ask
             assert words in advice(error.value, "here") and error.value.heals == (words == STARTS)
+
+
+def test_an_answer_that_is_no_such_object_is_an_error_that_may_heal() -> None:
+    with pytest.raises(ApiError, match="GET /x: the answer does not decode: Expected `object`") as wrong:
+        decoded(b'{"metadata": 7}', Pod, "GET /x")
+    assert (wrong.value.code, wrong.value.reason, wrong.value.heals) == (0, "Malformed", True)

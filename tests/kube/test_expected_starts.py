@@ -17,8 +17,8 @@ from tests.kube.running import KantProcess
 from tests.kube.terms import LEASES
 from tests.kube.test_kube_page import ask
 
-from kant.insight.calibration import Calibration, CalibrationState, HorizonState, horizon
-from kant.insight.track_record import FEW_JAMS
+from kant.insight.calibration import Calibration, CalibrationState, HorizonState, Quarter, horizon
+from kant.insight.track_record import FEW_QUARTERS
 from kant.kube.lead.calibration_store import (
     ANNOTATION,
     FILE,
@@ -35,7 +35,7 @@ from kant.scheduler.profile import builtin_profile
 HOURS = 2 * 3600
 PROFILE = builtin_profile("kant")
 FAR = horizon(HOURS * 1_000_000)
-KNOWN = CalibrationState({FAR: HorizonState({jam: ([2000], [4000]) for jam in range(FEW_JAMS)}, 5, 4, 0)})
+KNOWN = CalibrationState({FAR: HorizonState({at: Quarter(at, [2000], [4000]) for at in range(FEW_QUARTERS)}, 5, 4, 0)})
 """P50 comes true after twice the time that was forecast, P90 after four times."""
 
 
@@ -96,9 +96,9 @@ async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: 
             await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
         finally:
             second.stop()
-        jams = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.horizons[FAR].jams
-        (p50, _), *others = [both for jam, both in sorted(jams.items()) if both != ([2000], [4000])]
-        assert len(p50) == 1 and p50[0] < 1000 and not others, "what was asked by the first one"
+        quarters = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.horizons[FAR].quarters
+        (own,) = [one for one in quarters.values() if one.p50 != [2000]]
+        assert len(own.p50) == 1 and own.p50[0] < 1000, "what was asked by the first one"
 
 
 def core_that_knows(memory: CalibrationState) -> Core:

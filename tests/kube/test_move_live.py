@@ -25,7 +25,7 @@ from tests.kube.running import kant
 from tests.kube.test_user_jobs import TEAM, Terminal, role
 from tests.local.test_move import AMOUNTS, a_record, made_home, queue_configs
 
-from kant.insight.calibration import CalibrationState, HorizonState, horizon
+from kant.insight.calibration import CalibrationState, HorizonState, Quarter, horizon
 from kant.kube.lead.calibration_store import LEARNED as LEARNED_MAP
 from kant.kube.translate.crds import Unstructured, queue_config_of
 from kant.kube.user.old_jobs import MOST_BYTES, history_objects
@@ -50,7 +50,7 @@ from kant.workload.tenants_file import parse_tenants
 CONFIG = QueueConfig(
     (Queue("default", "lab"), Queue("lab"), Queue("vision", "lab", weight=2, quotas=(Quota(nominal=8000),)))
 )
-KNOWN = HorizonState({jam: ([2000], [2000]) for jam in range(5)}, 5, 4, 0)
+KNOWN = HorizonState({at: Quarter(at, [2000], [2000]) for at in range(5)}, 5, 4, 0)
 AT = horizon(2 * HOUR)
 
 

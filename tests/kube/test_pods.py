@@ -81,6 +81,12 @@ def test_junk_in_any_annotation_that_is_read_is_a_short_complaint(key: str) -> N
     assert len(str(wrong.value)) < 400 and "pod ml/p, " in str(wrong.value)
 
 
+def test_only_one_owner_of_an_object_controls_it() -> None:
+    owners = (k.Owner(name="of-its-node", uid="1"), k.Owner(name="set", uid="2", controller=True))
+    assert k.Meta(owner_references=owners).controller == owners[1]
+    assert k.Meta(owner_references=owners[:1]).controller == k.Owner()
+
+
 def test_what_a_job_takes_from_its_pods() -> None:
     notes = {f"{OWN}/queue": "research", f"{OWN}/expected-runtime": "1h30m", "kai.scheduler/queue": "other"}
     labels = {"kueue.x-k8s.io/max-exec-time-seconds": "7200", "kai.scheduler/topology-required-placement": "rack"}

@@ -40,7 +40,7 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
     With `--drafts` cell 207, and with `--odd` 2 and 3; with `--sync` 312, and with `--odd` 20. With `--hybrid` cell 7,
     and with `--odd` 0, 10, 17 and 7214; with `--sync --odd` 6 and 9; with `--drafts --odd` 12 and 26. With
     `--remote --odd` 9, 7305 and 7307, with `--sync` 10, 7303 and 7315, and with `--drafts` 6. With `--offload --odd`
-    0 and 3, with `--sync` 2 and 10, and with `--drafts` 7504.
+    0 and 3, with `--sync` 2 and 10, and with `--drafts` 7504. With `--sglang` 2, 8, 9 and 10.
     """
     path = str(Path(__file__).with_name("modes.json.gz"))
     modes = kant("serve", "verify", path, "--json").json()["modes"]
@@ -51,7 +51,7 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
         "asynchronous, mtp, sliding windows": (2, 320, 6), "asynchronous, KV connector": (3, 480, 88),
         "synchronous, KV connector": (3, 480, 391), "asynchronous, ngram, KV connector": (1, 160, 12),
         "asynchronous, host memory": (2, 320, 352), "synchronous, host memory": (2, 320, 94),
-        "asynchronous, eagle3, host memory": (1, 160, 3),
+        "asynchronous, eagle3, host memory": (1, 160, 3), "SGLang, lpm": (3, 240, 3), "SGLang, fcfs": (1, 80, 0),
     }  # fmt: skip
     assert all(found["exact"] == found["requests"] for found in modes.values())
     assert (

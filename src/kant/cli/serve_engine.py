@@ -52,6 +52,9 @@ class EngineOptions:
     sliding_windows: Annotated[
         str, Parameter(help="The window of each KV group in tokens, 0 for full attention: 128,0 for gpt-oss.")
     ] = "0"
+    engine: Annotated[
+        str, Parameter(help="Whose scheduler it has: vllm, sglang, or sglang-lpm (the longest cached prefix first).")
+    ] = "vllm"
     kv_offloading_size: Annotated[
         float, Parameter(help="GiB of host memory to which an engine offloads KV blocks, as vLLM does.")
     ] = 0.0
@@ -73,6 +76,8 @@ OPTIONS = {
     "acceptance": "--acceptance",
     "sliding_windows": "--sliding-windows",
     "host_blocks": "--kv-offloading-size",
+    "prefix_cache": "--prefix-cache",
+    "swap": "--swap",
 }
 """The options by vLLM's names of the settings, for messages."""
 
@@ -101,6 +106,19 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
     if not 0 <= options.kv_offloading_size < 1e6:
         raise InputError("--kv-offloading-size", "a number of GiB from 0 on", options.kv_offloading_size)
     windows = tuple(numbers(options.sliding_windows, "--sliding-windows", "128,0"))
+    kind, _, order = options.engine.partition("-")
+    if options.engine not in ("vllm", "sglang", "sglang-lpm"):
+        raise InputError("--engine", "vllm, sglang or sglang-lpm", options.engine)
+    if kind == "sglang":
+        usable = tokens if options.blocks is None else max(options.blocks - 1, 1) * options.block_size
+        try:
+            return EngineSettings(
+                latency, usable + 1, 1, options.max_seqs, options.max_tokens, options.prefix_cache, order or "fcfs",
+                swap=options.swap, num_speculative_tokens=options.speculative_tokens, sliding_windows=windows,
+                host_blocks=int(options.kv_offloading_size > 0), engine=kind,
+            )  # fmt: skip
+        except InputError as error:
+            raise InputError(OPTIONS.get(error.where, error.where), error.expected, error.got) from None
     try:
         return EngineSettings(
             latency,

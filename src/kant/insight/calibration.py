@@ -73,20 +73,30 @@ def horizon(ahead: int) -> int:
 class OpenAnswer(Struct, array_like=True):
     """An answer given at `at` that is still to be judged. The futures looked `ahead` microseconds ahead.
 
-    `ahead` is for P50 and P90 (-1: not known), `starts` are the answers, empty where one is not known.
+    `ahead` is for P50 and P90 (-1: not known), `starts` are the answers, empty where one is not known. `jam` is the
+    number of the jam.
     """
 
     at: int
+    jam: int
     ahead: tuple[int, int]
     starts: Annotated[tuple[int, ...], Meta(max_length=2)]
     judged: bool = False
 
 
-class HorizonState(Struct, array_like=True):
-    """What is known of one class of horizons: by jam the sorted ratios of the P50 and of the P90, and how many answers
-    were judged, held, and held by their P50, too."""
+class Quarter(Struct, array_like=True):
+    """The sorted ratios (permille) of P50 and P90 of the answers of a quarter of a day, and the number of its jam."""
 
-    jams: dict[int, tuple[list[Count], list[Count]]] = field(default_factory=dict)
+    jam: int
+    p50: list[Count] = field(default_factory=list)
+    p90: list[Count] = field(default_factory=list)
+
+
+class HorizonState(Struct, array_like=True):
+    """What is known of one class of horizons: the ratios by quarter of a day, and how many answers were judged, held,
+    and held by their P50, too."""
+
+    quarters: dict[int, Quarter] = field(default_factory=dict)
     judged: Count = 0
     held: Count = 0
     held_p50: Count = 0
@@ -95,11 +105,12 @@ class HorizonState(Struct, array_like=True):
 class CalibrationState(Struct):
     """All that was learned, for use after a restart. Times are on the clock of the state.
 
-    `open` has the open answers of each waiting job; `next` is when to ask again. An older Kant has other fields, about
-    other futures: they are not read.
+    `open` has the open answers of each waiting job; `next` is when to ask again, `jam` the number of the latest jam. An
+    older Kant has other fields, about other futures: they are not read.
     """
 
     horizons: dict[int, HorizonState] = field(default_factory=dict, name="by_horizon")
     open: dict[str, list[OpenAnswer]] = field(default_factory=dict, name="open_answers")
     asked: int = 0
     next: int = 0
+    jam: int = 0

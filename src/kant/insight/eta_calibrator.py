@@ -6,10 +6,11 @@ kept forecast starts, its actual wait over its forecast P50, and over its P90, a
 forecast waits times quantiles of these.
 
 This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). Jobs
-of one queue are far from exchangeable: what waits at one time starts early or late together. So jams are what is
-exchangeable, here quarters of a day: in each class of horizons all jams weigh the same, however many ratios they have
-(the pooling of distributions in Dunn, Wasserman and Ramdas, Distribution-free prediction sets for two-layer
-hierarchical models, JASA 2023). With fewer than FEW_JAMS of them the answer is that of the futures, and says so.
+of one queue are far from exchangeable: what waits at one time starts early or late together. So in each class of
+horizons all quarters of a day weigh the same, however many ratios they have (the pooling of distributions in Dunn,
+Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA 2023). The quarters of
+one jam resemble each other, too: with fewer than FEW_QUARTERS of them, or all of fewer than FEW_JAMS jams, the answer
+is that of the futures, and says so.
 
 The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
 microseconds, ratios thousandths, all integers. `benchmarks/studies/coverage.py` measures how often the answers hold.
@@ -31,11 +32,12 @@ from kant.insight.calibration import (
     Correction,
     HorizonState,
     OpenAnswer,
+    Quarter,
     ahead_of,
     horizon,
 )
 from kant.insight.expected_start import StartForecast, WaitingJob
-from kant.insight.track_record import FEW_JAMS
+from kant.insight.track_record import FEW_JAMS, FEW_QUARTERS
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER, HOUR
 
@@ -45,11 +47,11 @@ EVERY = HOUR
 SAMPLE = 16
 """Maximum number of jobs kept per forecast among those with earlier answers, and again among new ones."""
 
-JAM = 6 * HOUR
-"""Answers of one such stretch of time count as one."""
+QUARTER = 6 * HOUR
+"""The answers of such a stretch of time count as one."""
 
 MOST = 64
-"""The number of the latest jams that are kept for a class of horizons, and of the first ratios of one jam."""
+"""The number of the latest quarters that are kept for a class of horizons, and of the first ratios of one quarter."""
 
 _ONE = 1_000_000
 _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
@@ -69,7 +71,7 @@ class EtaCalibrator:
         self._horizons: dict[int, HorizonState] = {}
         self._open: dict[int, list[OpenAnswer]] = {}  # by row, while it waits
         self._due: list[tuple[int, int, OpenAnswer]] = []  # heap: answered P90, number, answer
-        self._number = 0
+        self._number = self._jam = 0
         self._seen = state.job_changes.end
         self._next = state.now
 
@@ -98,6 +100,7 @@ class EtaCalibrator:
 
     def keep(self, forecast: StartForecast) -> StartForecast:
         """Return the forecast, corrected. For some of its jobs it is kept, to learn from when they start."""
+        self._jam += not self._open
         calibration = self.calibration()
         new, old = list[str](), list[str]()
         for name in forecast.jobs:
@@ -120,7 +123,7 @@ class EtaCalibrator:
         ahead = ahead_of(now, start.p50), -1 if start.p90 is None else ahead_of(now, start.p90)
         told = calibration.correct(now, start)
         starts = () if told.p50 is None or told.p90 is None else (told.p50, told.p90)
-        self._open_again(row, OpenAnswer(now, ahead, starts))
+        self._open_again(row, OpenAnswer(now, self._jam, ahead, starts))
 
     def _open_again(self, row: int, asked: OpenAnswer) -> None:
         """Keep an answer until it can be judged; judge it now if the job has left the queue."""
@@ -139,7 +142,7 @@ class EtaCalibrator:
         """Return all that was learned, for `recall`."""
         asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
         horizons = {far: _moved(own, 0) for far, own in sorted(self._horizons.items())}
-        return CalibrationState(horizons, asked, self._asked, self._next)
+        return CalibrationState(horizons, asked, self._asked, self._next, self._jam)
 
     def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
         """Continue from what an earlier calibrator has learned.
@@ -148,13 +151,13 @@ class EtaCalibrator:
         names are equal); its answers about other jobs are dropped.
         """
         rows = self.state.rows if rows is None else rows
-        self._asked, self._next = memory.asked, memory.next - later
+        self._asked, self._next, self._jam = memory.asked, memory.next - later, memory.jam
         self._horizons = {far: _moved(own, later) for far, own in memory.horizons.items()}
         for job, opened in memory.open.items():
             row = rows.get(job)
             for answer in opened if row is not None else ():
                 starts = tuple(start - later for start in answer.starts)
-                self._open_again(row, OpenAnswer(answer.at - later, answer.ahead, starts, answer.judged))  # type: ignore[arg-type]
+                self._open_again(row, OpenAnswer(answer.at - later, answer.jam, answer.ahead, starts, answer.judged))  # type: ignore[arg-type]
         self._seen = self.state.job_changes.end
         self.learned += 1
 
@@ -167,21 +170,21 @@ class EtaCalibrator:
             if not started or when < asked.at:
                 asked.judged = True  # the job was withdrawn before it started
                 continue
-            far, jam = horizon(asked.ahead[0]), asked.at // JAM
             for which, ahead in enumerate(asked.ahead):
                 if ahead > 0:
-                    self._learn(far, jam, which, (when - asked.at) * 1000 // ahead)
+                    self._learn(asked, which, (when - asked.at) * 1000 // ahead)
             self.learned += 1
             self._judge(asked, when)
 
-    def _learn(self, far: int, jam: int, which: int, ratio: int) -> None:
+    def _learn(self, asked: OpenAnswer, which: int, ratio: int) -> None:
         """Note a ratio of the P50 (`which` 0) or of the P90 (1)."""
-        jams = self._horizons.setdefault(far, HorizonState()).jams
-        own = jams.setdefault(jam, ([], []))[which]
-        if len(own) < MOST:
-            insort(own, ratio)
-        if len(jams) > MOST:
-            del jams[min(jams)]
+        quarters = self._horizons.setdefault(horizon(asked.ahead[0]), HorizonState()).quarters
+        own = quarters.setdefault(asked.at // QUARTER, Quarter(asked.jam))
+        ratios = (own.p50, own.p90)[which]
+        if len(ratios) < MOST:
+            insort(ratios, ratio)
+        if len(quarters) > MOST:
+            del quarters[min(quarters)]
 
     def _judge(self, asked: OpenAnswer, when: int) -> None:
         """Judge an answer about a job that starts at `when`, or after its P90 (FOREVER)."""
@@ -195,16 +198,16 @@ class EtaCalibrator:
 
 
 def _correction(far: int, own: HorizonState) -> Correction:
-    p50, p90 = ([jam[which] for jam in own.jams.values() if jam[which]] for which in (0, 1))
-    known = len(p90) >= FEW_JAMS
-    half = _of_jams(p50, 500 * len(p50)) if known else 1000
-    most = _of_jams(p90, 900 * (len(p90) + 1)) if known else 1000
-    return Correction(half, most if far >= FAR else max(most, 1000), own.judged, own.held, own.held_p50, known)
+    quarters = [one for one in own.quarters.values() if one.p90]
+    known = len(quarters) >= FEW_QUARTERS and len({one.jam for one in quarters}) >= FEW_JAMS
+    p50 = _least([one.p50 for one in quarters], 500 * len(quarters)) if known else 1000
+    p90 = _least([one.p90 for one in quarters], 900 * (len(quarters) + 1)) if known else 1000
+    return Correction(p50, p90 if far >= FAR else max(p90, 1000), own.judged, own.held, own.held_p50, known)
 
 
-def _of_jams(jams: list[list[int]], enough: int) -> int:
-    """Return the least ratio below which jams of `enough` thousandths lie, each with the share of its ratios."""
-    weighed = sorted((ratio, _ONE // len(ratios)) for ratios in jams for ratio in ratios)
+def _least(quarters: list[list[int]], enough: int) -> int:
+    """Return the least ratio below which quarters of `enough` thousandths lie, each with the share of its ratios."""
+    weighed = sorted((ratio, _ONE // len(ratios)) for ratios in quarters for ratio in ratios)
     below = accumulate(weight for _, weight in weighed)
     least = 1000 * enough - len(weighed)  # weights are rounded down
     return next((ratio for (ratio, _), sum_ in zip(weighed, below, strict=True) if sum_ >= least), weighed[-1][0])
@@ -212,8 +215,10 @@ def _of_jams(jams: list[list[int]], enough: int) -> int:
 
 def _moved(own: HorizonState, later: int) -> HorizonState:
     """Return a copy on a clock that began `later` microseconds after."""
-    jams = {jam - later // JAM: (list(p50), list(p90)) for jam, (p50, p90) in own.jams.items()}
-    return HorizonState(jams, own.judged, own.held, own.held_p50)
+    quarters = {
+        at - later // QUARTER: Quarter(one.jam, list(one.p50), list(one.p90)) for at, one in own.quarters.items()
+    }
+    return HorizonState(quarters, own.judged, own.held, own.held_p50)
 
 
 def _spread(names: list[str], turn: int) -> list[str]:

@@ -129,6 +129,11 @@ class Blocker(_Fact, frozen=True, tag="blocker"):
     same: bool = False
 
 
+class NotReservable(_Fact, frozen=True, tag="not-reservable"):
+    """The profile plans starts ahead, and reserves none for this job: the plan does not know rules over several nodes,
+    segments and required anti-affinity."""
+
+
 class ProtectedVictims(_Fact, frozen=True, tag="protected"):
     """From `at` on, `jobs` running jobs that suffice may be preempted for the waiting job.
 
@@ -174,6 +179,7 @@ Fact = (
     | UserUse
     | Borrower
     | HeldReservation
+    | NotReservable
     | Blocker
     | ProtectedVictims
     | AwaitsNode
@@ -212,6 +218,8 @@ def fact_sentence(found: Fact) -> str:
                 f"{'it' if own else f'job {job}'} has a reservation of {count_gpus(gpus)} on {count(nodes, 'node')} "
                 f"from {clock(start)}{until} (since {clock(since)})"
             )
+        case NotReservable():
+            return "no start is reserved for it: its rules are over several nodes, and the plan of starts knows none"
         case ProtectedVictims(queue=queue, jobs=jobs, min_run=min_run, at=at):
             whose = f"of queue {queue} " if queue else ""
             who = f"a running job {whose}" if jobs == 1 else f"the last of {jobs:,} running jobs, {whose}"

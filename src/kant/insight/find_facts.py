@@ -19,6 +19,7 @@ from kant.insight.facts import (
     Free,
     HeldReservation,
     Holder,
+    NotReservable,
     QuotaUse,
     UserUse,
     known,
@@ -38,7 +39,8 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
         case NoFit(group=group):
             _, option = diagnosis.missing(row)
             free = (*free_capacity(diagnosis, option, group), *rules_in_the_way(diagnosis, option, group))
-            found = (*free, *holders(diagnosis, option))
+            plans = diagnosis.profile.discipline.forecasts and not (option.reservable or option.ask.reservation)
+            found = (*free, *[NotReservable()] * plans, *holders(diagnosis, option))
             return (*found, *reservations(diagnosis, row, option), *next_ends(diagnosis, option))
         case OverQuota():
             return quotas(diagnosis, row, reason)

@@ -6,8 +6,10 @@ UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are know
 """Used instead where nothing is known about similar answers."""
 
 
-FEW_JAMS = 5
-"""With fewer jams, quarters of a day with such waits, answers of a class of horizons are not calibrated."""
+FEW_QUARTERS, FEW_JAMS = 5, 3
+"""With such waits in fewer quarters of a day, or in fewer jams, answers of a class of horizons are not calibrated.
+
+A jam lasts until no job waits that was asked about."""
 
 
 def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True) -> str:
@@ -15,6 +17,10 @@ def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True
     none. It says if they are not `calibrated`, for they are then what the futures say."""
     if not answers:
         return ""
-    few = "" if calibrated else f"; not calibrated: fewer than {FEW_JAMS} jams of such waits are known"
+    few = (
+        ""
+        if calibrated
+        else f"; not calibrated: fewer than {FEW_JAMS} jams, or {FEW_QUARTERS} quarters of a day, had such waits"
+    )
     shares = f"the P90 held for {100 * kept / answers:.0f} %, the P50 for {100 * kept_p50 / answers:.0f} %"
     return f"of {answers:,} earlier answers that looked about as far ahead {shares}{few}"

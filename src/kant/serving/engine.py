@@ -39,6 +39,11 @@ class EngineSettings:
 
     `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
     numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
+
+    `host_blocks` of host memory keep blocks too, of prompts alone with `offload_prompt_only`.
+
+    With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is
+    `fcfs` or `lpm`.
     """
 
     latency: LatencyModel
@@ -63,6 +68,7 @@ class EngineSettings:
     kv_connector: bool = False
     host_blocks: int = 0
     offload_prompt_only: bool = True
+    engine: str = "vllm"
 
     def __post_init__(self) -> None:
         for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
@@ -80,10 +86,19 @@ class EngineSettings:
             raise InputError("speculative_method", f"{', '.join(WITH_HIDDEN_STATES)} or ngram", self.speculative_method)
         if not 0 <= self.acceptance <= 1:
             raise InputError("acceptance", "a share of the drafts from 0 to 1", self.acceptance)
-        if self.policy not in ("fcfs", "priority"):
-            raise InputError("policy", "fcfs or priority", self.policy)
+        policies = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lpm")}
+        if self.engine not in policies:
+            raise InputError("engine", "vllm or sglang", self.engine)
+        if self.policy not in policies[self.engine]:
+            raise InputError("policy", " or ".join(policies[self.engine]), self.policy)
 
         self._check_windows()
+        if self.engine != "vllm":
+            for name, field in self.__dataclass_fields__.items():
+                same = name in ("latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine")
+                wanted = {"block_size": 1, "prefix_cache": True}.get(name, field.default)
+                if not same and name not in ("acceptance", "max_model_len") and getattr(self, name) != wanted:
+                    raise InputError(name, f"{wanted} with SGLang", getattr(self, name))
 
     def _check_windows(self) -> None:
         windows = self.sliding_windows

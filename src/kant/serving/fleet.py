@@ -20,6 +20,7 @@ from kant.serving.prefix_index import block_tokens
 from kant.serving.requests import Requests
 from kant.serving.routers.round_robin import RoundRobin
 from kant.serving.routing import HOLD, TICK_S, Incoming, Overtaking, Router, decide
+from kant.serving.sglang import new_engine
 from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served
 
@@ -173,7 +174,14 @@ class Fleet:
 
 
 def settings_under(settings: EngineSettings, policy: Policy) -> EngineSettings:
-    """Return the settings of an engine with this policy; one that acts within a step has steps planned one by one."""
+    """Return the settings of an engine with this policy; one that acts within a step has steps planned one by one.
+
+    Raises InputError if the engine has an order of its own.
+    """
+    if settings.engine != "vllm":
+        if policy.by_priority or policy.preemptive or policy.by_step or policy.limits or policy.layers:
+            raise InputError("--policy", "fcfs with SGLang, which has its own order", type(policy).__name__)
+        return settings
     return replace(
         settings,
         policy="priority" if policy.by_priority else settings.policy,
@@ -201,7 +209,7 @@ def new_fleet(
     requests = replace(requests, arrival=requests.arrival.copy())  # a released request gets its arrival time then
     return Fleet(
         requests,
-        [Engine(settings, max(count // engines, 16)) for _ in range(engines)],
+        [new_engine(settings, max(count // engines, 16)) for _ in range(engines)],
         [[] for _ in range(engines)],
         np.full(count, -1, dtype=np.int64),
         np.zeros(count, dtype=np.int64),

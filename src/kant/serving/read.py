@@ -131,7 +131,10 @@ def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requ
     """
     if b"ContextTokens" in content[:200]:
         table = _table(path, content, {"TIMESTAMP": pl.String, "ContextTokens": pl.Int64, "GeneratedTokens": pl.Int64})
-        stamp = table["TIMESTAMP"].str.slice(0, 26).str.to_datetime(strict=False)
+        try:
+            stamp = table["TIMESTAMP"].str.slice(0, 26).str.to_datetime(strict=False)
+        except pl.exceptions.ComputeError:  # Polars infers the format from the first one
+            raise InputError(f"{path}:2: TIMESTAMP", "a date and time", table["TIMESTAMP"][0]) from None
         if stamp.is_null().any():
             at = int(stamp.is_null().arg_max() or 0)
             raise InputError(f"{path}:{at + 2}: TIMESTAMP", "a date and time", table["TIMESTAMP"][at])

@@ -20,6 +20,7 @@ from kant.serving import columns as c
 from kant.serving.columns import Table
 from kant.serving.engine import MOST, Engine, EngineSettings
 from kant.serving.latency import LatencyModel
+from kant.serving.sglang import new_engine
 
 VOCABULARY = 997
 """The number of different tokens in recorded prompts."""
@@ -56,7 +57,7 @@ class Cell(msgspec.Struct, frozen=True):
     """One recorded run."""
 
     cell: int
-    policy: Literal["fcfs", "priority"]
+    policy: Literal["fcfs", "priority", "lpm"]
     max_num_seqs: int
     max_num_batched_tokens: int
     num_blocks: int
@@ -79,10 +80,13 @@ class Cell(msgspec.Struct, frozen=True):
     host_blocks: int = 0
     offload_prompt_only: bool = True
     kv_bytes: int = 131072
+    engine: Literal["vllm", "sglang"] = "vllm"
 
     @property
     def mode(self) -> str:
         """How the scheduler worked: what `kant serve verify` counts by."""
+        if self.engine == "sglang":
+            return f"SGLang, {self.policy}"
         mode = "asynchronous" if self.async_scheduling else "synchronous"
         mode += f", {self.speculative_method}" if self.num_speculative_tokens else ""
         mode += ", sliding windows" if any(self.sliding_windows) else ""
@@ -189,9 +193,10 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
         speculative_method=cell.speculative_method, num_speculative_tokens=cell.num_speculative_tokens,
         acceptance=cell.acceptance, sliding_windows=cell.sliding_windows, max_model_len=cell.max_model_len,
-        kv_connector=cell.kv_connector, host_blocks=cell.host_blocks, offload_prompt_only=cell.offload_prompt_only,
+        kv_connector=cell.kv_connector, engine=cell.engine, host_blocks=cell.host_blocks,
+        offload_prompt_only=cell.offload_prompt_only,
     )  # fmt: skip
-    engine = Engine(settings, len(cell.requests) + 1)
+    engine = new_engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
     names = sorted(str(request.id) for request in cell.requests) if cell.policy == "priority" else []
     tie = {name: at for at, name in enumerate(names)}

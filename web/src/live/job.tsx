@@ -98,7 +98,7 @@ function Waits({ id, waits }: { id: string; waits: boolean }) {
 function recordOf(earlier: NonNullable<Why["answer"]>["earlier"]): string {
   if (!earlier?.answers) return "Not calibrated: too few earlier answers about such jobs are known.";
   const [p90, p50] = [earlier.kept, earlier.kept_p50].map((kept) => Math.round((100 * kept) / earlier.answers));
-  const few = earlier.calibrated ? "" : " Not calibrated: too few jams of such waits are known.";
+  const few = earlier.calibrated ? "" : " Not calibrated: too few jams had such waits.";
   return `Of ${showCount(earlier.answers)} earlier answers that looked about as far ahead the P90 held for ${p90} %, the P50 for ${p50} %.${few}`;
 }
 

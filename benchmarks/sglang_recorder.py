@@ -1,0 +1,315 @@
+"""Drive SGLang's scheduler through drawn cells: run by `record_vllm.py --sglang`, beside the PyTorch that it installs.
+
+Nothing of Kant is imported here. What runs is SGLang's own `Scheduler.get_next_batch_to_run` and its processing of
+results, with its radix cache and memory pools on the CPU; packages that only compute are replaced by empty modules. A
+prompt is made token by token as `kant.serving.recording.prompt_tokens` says.
+"""
+
+# ruff: noqa: E402  modules that are missing are replaced before they are imported
+from __future__ import annotations
+
+import gzip
+import importlib.abc
+import importlib.machinery
+import itertools
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+import types
+from array import array
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+NO_SCHEDULING = ("IPython", "torchvision", "gguf", "triton", "sgl_kernel", "flashinfer")
+
+
+class Anything(type):
+    """A class that has any attribute."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Anything(name, (Empty,), {})
+
+
+class Empty:
+    """Whatever is no part of scheduling: false, and what it is asked for or called with is nothing either."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Empty()
+
+    def __call__(self, *given: Any, **__: Any) -> Any:
+        return given[0] if given and callable(given[0]) else None
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class EmptyModule(types.ModuleType):
+    """A module of which anything can be imported."""
+
+    __path__ = ()  # type: ignore[assignment]
+    __version__ = "0.0.0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Anything(name, (Empty,), {})
+
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds an empty module where a package of `NO_SCHEDULING` is not installed."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name.split(".")[0] in NO_SCHEDULING:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: Any) -> Any:
+        return EmptyModule(spec.name)
+
+    def exec_module(self, module: Any) -> None:
+        pass
+
+
+sys.meta_path.append(Finder())
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from sglang.srt import runtime_context
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.managers import scheduler as sglang
+from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
+from sglang.srt.managers.scheduler_components.batch_result_processor import SchedulerBatchResultProcessor
+from sglang.srt.managers.utils import GenerationBatchResult
+from sglang.srt.mem_cache import radix_cache
+from sglang.srt.mem_cache.allocator import TokenToKVPoolAllocator
+from sglang.srt.mem_cache.cache_init_params import CacheInitParams
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+from sglang.srt.sampling.sampling_params import SamplingParams
+from sglang.srt.server_args import ServerArgs
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+LONGEST, OUTPUT_TOKEN, STOP_TOKEN = 8192, 5, 7
+BANDWIDTH, PEAK = 0.8 * 2.039e12, 0.5 * 312e12
+CONSTANTS = {
+    "F": 10.47, "S": 0.0668, "C": 6.98, "K": 131072 / BANDWIDTH * 1e3, "Q": 4 * 4096 * 32 / PEAK * 1e3, "O": 2.0,
+}  # fmt: skip
+TINY = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 1024,
+    "max_position_embeddings": LONGEST, "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+"""A model that is never run."""
+
+
+def step_s(tokens: int, decode: int, chunks: float) -> float:
+    """The latency of a step, in the order of operations that the recording promises."""
+    c = CONSTANTS
+    return (max(c["F"], c["S"] * tokens + c["C"]) + decode * c["K"] + chunks * c["Q"] + c["O"]) / 1e3
+
+
+def prompt_tokens(row: dict[str, Any]) -> list[int]:
+    """Requests of a group share their first tokens; the rest is the request's own."""
+    group, shared = row["group"], row["prefix"] if row["group"] >= 0 else 0
+    theirs = [(group * 7919 + j * 31) % 997 + 3 for j in range(shared)]
+    return theirs + [(row["id"] * 104729 + j * 17 + 5) % 997 + 3 for j in range(row["prompt"] - shared)]
+
+
+class Alone:
+    """What joins the batches of several ranks: there is one."""
+
+    pending_member_rows = staticmethod(lambda batch: 0)
+    maybe_prepare_mlp_sync_batch = staticmethod(lambda batch, need_sync=None: batch)
+    maybe_convert_decode_to_extend = prepare_for_forward = staticmethod(lambda batch, **_: batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return Empty()
+
+
+def scheduler(folder: str, policy: str, seqs: int, chunk: int, tokens: int) -> Any:
+    """SGLang's scheduler with these settings, without a model, processes and sockets."""
+    given = ServerArgs(
+        model_path=folder, device="cpu", skip_tokenizer_init=True, disable_overlap_schedule=True, page_size=1,
+        chunked_prefill_size=chunk, schedule_policy=policy, max_running_requests=seqs, pp_max_micro_batch_size=seqs,
+    )  # fmt: skip
+    runtime_context.publish(given, role="scheduler")
+    made = object.__new__(sglang.Scheduler)
+    rows = ReqToTokenPool(size=seqs, max_context_len=LONGEST, device="cpu", enable_memory_saver=False)
+    pool = TokenToKVPoolAllocator(tokens, torch.float32, "cpu", Empty(), False)
+    tree = radix_cache.RadixCache(
+        CacheInitParams(disable=False, req_to_token_pool=rows, token_to_kv_pool_allocator=pool, page_size=1)
+    )
+    none = (
+        "scheduler_stage_metrics", "metrics_collector", "decode_offload_manager", "hisparse_coordinator",
+        "draft_worker", "lora_drainer", "dllm_config", "min_free_slots_delayer", "dynamic_chunk_sizer", "chunked_req",
+        "_pending_chunked_abort_req", "truncation_align_size", "last_batch", "max_queued_requests",
+    )  # fmt: skip
+    no = (
+        "enable_priority_scheduling", "enable_lora", "enable_overlap", "enable_overlap_mlx",
+        "enable_hierarchical_cache", "enable_hicache_storage", "enable_lmcache", "enable_unified_cache_external_linker",
+        "enable_hisparse", "attn_dp_enabled", "require_mlp_sync", "is_hybrid_swa", "is_mixed_chunk",
+        "enable_skip_finishing_decode", "schedule_low_priority_values_first", "abort_on_priority_when_disabled",
+    )  # fmt: skip
+    zero = (
+        "prefill_decode_interval", "_prefill_decode_interval_remaining", "prefill_decode_interval_min_bs",
+        "priority_scheduling_preemption_threshold", "processed_tokens_counter", "max_prefill_bs", "forward_ct",
+    )  # fmt: skip
+    made.__dict__.update(dict.fromkeys(none), **dict.fromkeys(no, False), **dict.fromkeys(zero, 0))
+    made.__dict__.update(
+        req_to_token_pool=rows, token_to_kv_pool_allocator=pool, tree_cache=tree, page_size=1, device="cpu",
+        model_config=ModelConfig.from_server_args(given), spec_algorithm=SpeculativeAlgorithm.from_string(None),
+        dp_attn_adapter=Alone(), ngram_embedding_manager=Alone(), beam_coordinator=Alone(), grammar_manager=Empty(),
+        load_inquirer=Empty(), metrics_reporter=SimpleNamespace(
+            num_generated_tokens=0, num_retracted_reqs=0, enable_metrics=False, forward_ct_decode=0,
+            report_decode_stats=Empty(), report_prefill_stats=Empty(), log_decode_stats_every_iteration=Empty(),
+        ),
+        schedule_policy=policy, max_prefill_tokens=given.max_prefill_tokens, chunked_prefill_size=chunk,
+        max_running_requests=seqs, waiting_queue=[], running_batch=ScheduleBatch(reqs=[], batch_is_full=False),
+        result_queue=deque(), disaggregation_mode=sglang.DisaggregationMode.NULL,
+        tp_worker=SimpleNamespace(model_runner=SimpleNamespace(attn_backend=object(), prefill_aware_swa=False)),
+    )  # fmt: skip
+    made.init_schedule_policy()
+    made.batch_result_processor = SchedulerBatchResultProcessor(
+        is_generation=True, enable_overlap=False, enable_overlap_mlx=False, decode_offload_manager=None,
+        hisparse_coordinator=None, metrics_collector=None, draft_worker=None, model_worker=None,
+        logprob_result_processor=Empty(), output_streamer=Empty(), abort_request=None,
+        **{name: getattr(made, name) for name in (
+            "disaggregation_mode", "model_config", "token_to_kv_pool_allocator", "tree_cache", "req_to_token_pool",
+            "metrics_reporter", "beam_coordinator",
+        )},
+    )  # fmt: skip
+    return made
+
+
+def asked(row: dict[str, Any]) -> Any:
+    """A request of SGLang."""
+    params = SamplingParams(max_new_tokens=row.get("most", row["output"]), temperature=0, stop_token_ids=[STOP_TOKEN])
+    params.normalize(None)
+    return Req(str(row["id"]), "", array("q", prompt_tokens(row)), params, vocab_size=1024, eos_token_ids={2})
+
+
+def drive(made: Any, rows: list[dict[str, Any]]) -> tuple[int, int]:
+    """Serve the requests, and write into their rows what came out; returns steps and retractions."""
+    coming = sorted(rows, key=lambda row: (row["arrival"], row["id"]))
+    found = {str(row["id"]): row for row in rows}
+    requests: dict[str, Any] = {}
+    for row in rows:
+        row.update(first=None, finish=None, preempted=0, cached=None)
+    ticks = itertools.count()
+    radix_cache.time = SimpleNamespace(
+        monotonic=lambda: float(next(ticks)), perf_counter=lambda: 0.0
+    )  # no two are equal
+    now, at, steps, idle = 0.0, 0, 0, 0
+    while at < len(coming) or any(row["finish"] is None for row in rows):
+        while at < len(coming) and coming[at]["arrival"] <= now:
+            name = str(coming[at]["id"])
+            requests[name] = asked(coming[at])
+            made.waiting_queue.append(requests[name])
+            at += 1
+        plan = made.get_next_batch_to_run(running_batch=made.running_batch, last_batch=made.last_batch)
+        made.running_batch, batch = plan.running_batch, plan.batch_to_run
+        made.last_batch = batch
+        for name, request in requests.items():
+            found[name]["preempted"] = request.retraction_count
+        if not batch:
+            idle += 1
+            if not (made.waiting_queue or made.running_batch.reqs or made.chunked_req):
+                made.new_token_ratio_tracker.reset()  # as `on_idle` does
+                now = max(now, coming[at]["arrival"])
+                idle = 0
+            if idle > 3:
+                raise RuntimeError("requests wait for an engine that runs nothing")
+            continue
+        idle, decode, chunks, tokens = 0, 0, 0.0, 0
+        for request in batch.reqs:
+            if batch.forward_mode.is_decode():
+                decode += len(request.origin_input_ids) + len(request.output_ids)
+                tokens += 1
+                continue
+            count = request.extend_end - request.prefix_len
+            chunks += count * (request.prefix_len + count / 2)
+            tokens += count
+            if found[request.rid]["cached"] is None:
+                found[request.rid]["cached"] = request.prefix_len
+        now += step_s(tokens, decode, chunks)
+        steps += 1
+        last = [len(request.output_ids) + 1 == found[request.rid]["output"] for request in batch.reqs]
+        out = torch.tensor([STOP_TOKEN if ends else OUTPUT_TOKEN for ends in last], dtype=torch.int64)
+        result = GenerationBatchResult(logits_output=None, next_token_ids=out)
+        had = [len(request.output_ids) for request in batch.reqs]
+        reqs = list(batch.reqs)
+        if batch.forward_mode.is_decode():
+            made.batch_result_processor.process_batch_result_decode(batch, result)
+        else:
+            made.batch_result_processor.process_batch_result_prefill(batch, result)
+        for request, before in zip(reqs, had, strict=True):
+            row = found[request.rid]
+            if len(request.output_ids) > before:
+                row["first"] = now if row["first"] is None else row["first"]
+            if request.finished():
+                row["finish"] = now
+    return steps, sum(row["preempted"] for row in rows)
+
+
+def cell(seed: int, folder: str) -> dict[str, Any]:
+    """One cell: settings and requests drawn from its number, every second with little memory."""
+    draw = random.Random(f"sglang {seed}")
+    policy, seqs, chunk = draw.choice(["lpm", "fcfs"]), draw.choice([1, 4, 16, 64]), draw.choice([64, 256, 512, 2048])
+    tokens = draw.choice([1500, 3000, 5000] if seed % 2 == 0 else [8000, 40000])
+    rate, count = draw.choice([3, 8, 20]), draw.choice([80, 160])
+    mean = draw.choice([4, 5.5])
+    prefixes = [draw.randint(2, 500) for _ in range(draw.randint(2, 8))]
+    now, rows = 0.0, []
+    for i in range(count):
+        now += draw.choice([0.0, draw.expovariate(rate)])
+        prompt = min(1500, tokens // 3, max(2, int(draw.lognormvariate(5, 1))))
+        output = min(tokens // 3 - 2, max(1, int(draw.lognormvariate(mean, 0.9))))
+        group = draw.randrange(len(prefixes)) if draw.random() < 0.7 else -1
+        rows.append(
+            {
+                "id": i, "arrival": now, "prompt": prompt, "output": output, "priority": 0, "group": group,
+                "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
+                **({"most": min(output + draw.randint(1, 400), tokens - prompt - 2)} if draw.random() < 0.6 else {}),
+            }
+        )  # fmt: skip
+    made = scheduler(folder, policy, seqs, chunk, tokens)
+    began = time.process_time()
+    steps, retractions = drive(made, rows)
+    took = time.process_time() - began
+    print(f"{seed}: {policy}, {count} requests, {steps} steps, {retractions} retractions, {steps / took:,.0f} steps/s")
+    return {
+        "cell": seed, "engine": "sglang", "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": chunk,
+        "num_blocks": tokens + 1, "block_size": 1, "prefix_cache": True, "steps": steps, "preemptions": retractions,
+        "max_model_len": LONGEST, "requests": rows,
+    }  # fmt: skip
+
+
+def main() -> None:
+    first, last, out = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "config.json").write_text(json.dumps(TINY))
+        cells = [cell(seed, folder) for seed in range(first, last)]
+    recording = {
+        "engine": "SGLang 0.5.23: its scheduler, radix cache and memory pools",
+        "latency_ms": "max(F, S*tokens + C) + K*kv_decode + Q*chunk_context + O",
+        **CONSTANTS,
+        "cells": cells,
+    }
+    with gzip.open(out, "wt") as file:
+        json.dump(recording, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,350 @@
+"""An engine that batches as SGLang does: its scheduler, version 0.5.23 (srt/managers/scheduler.py, Apache-2.0).
+
+In short: a step computes either prompts or one token of each running request, and prompts go first. Waiting requests
+are taken in order of arrival, or those with the longest cached prefix first (`lpm`), and of several with the same
+uncached beginning one. A request is admitted if its prompt and what it and all running ones may still output fit,
+counting a share of these outputs: the new-token ratio, which falls at each step of decoding. Prompts are cut at the
+chunk. If KV runs out, those with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
+
+It has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks it
+against recorded runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kant.model.errors import InputError, StateError
+from kant.serving import columns as c
+from kant.serving.columns import FOREVER, Table, Times
+from kant.serving.engine import NO_LIMIT, Engine, EngineSettings
+from kant.serving.radix import Node, Radix
+
+LONGEST_ESTIMATE = 4096
+"""SGLang counts no more tokens than these of what a request may still output."""
+
+MOST_PREFILL = 16384
+"""SGLang's default of `max_prefill_tokens`: the most tokens of prompts in a step."""
+
+FIRST_RATIO, LEAST_RATIO, DECAY_STEPS, RETRACT_STEPS = 0.7, 0.7 * 0.14, 600, 20
+SORTED_AT_MOST, SHORT_PREFIX, REFRESH_EVERY = 128, 32, 32
+
+
+class SGLang(Engine):
+    """A running engine of single-token blocks, whose prefix cache is a radix tree."""
+
+    def __init__(self, settings: EngineSettings, expected: int = 64) -> None:
+        super().__init__(settings, expected)
+        self.tree, self.free = Radix(), settings.num_blocks - 1
+        self.texts: list[list[int]] = []
+        self.prefix: list[int] = []  # tokens of each request that have KV before the step
+        self.end: list[int] = []  # and after it
+        self.ours: list[int] = []  # tokens of its KV that are the tree's
+        self.node: list[Node] = []  # what it has locked
+        self.middle: list[bool] = []  # the step computes a part of its prompt
+        self.line: list[int] = []
+        self.runs: list[int] = []
+        self.batch: list[int] = []
+        self.last: list[int] = []  # requests of the last step, if it computed prompts
+        self.prompts = self.full = False
+        self.chunked = self.last_chunked = -1
+        self.ratio, self.refreshes, self.done = FIRST_RATIO, 0, 0
+
+    def add(self, arrival: float, prompt: int, output: int, *given: Any, **more: Any) -> int:
+        """Add a waiting request, as `Engine.add` does; return its number."""
+        if self.count == self.done:  # it has been idle
+            self.ratio, self.last, self.runs = FIRST_RATIO, [], []
+        r = super().add(arrival, prompt, output, *given, **more)
+        row = self.requests[r]
+        row[c.MOST] = max(min(row[c.MOST], self.settings.num_blocks - 3 - prompt), output)
+        first, own = row[c.SHARED_FROM], int(row[c.OWN])
+        shared = self.shared[first : first + row[c.SHARED]].tolist()
+        self.texts.append(shared + [own - k for k in range(len(shared), prompt + output)])
+        for column in (self.prefix, self.end, self.ours):
+            column.append(0)
+        self.node.append(self.tree.root)
+        self.middle.append(False)
+        self.line.append(r)
+        self._tell()
+        return r
+
+    def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
+        """Run until a time, a number of steps, or a finished request; return why it stopped, as `Engine.run` does."""
+        begun = vain = 0
+        while True:
+            if self.batch:
+                if self.clock[c.END] > until:
+                    return c.REACHED
+                had = self.done
+                self._complete()
+                if stop_at_finish and self.done > had:
+                    return c.STOPPED
+            if self.count == self.done:
+                return c.IDLE
+            if self.clock[c.CLOCK] >= until:
+                return c.REACHED
+            if begun == steps:
+                return c.STOPPED
+            if self._plan():
+                begun, vain = begun + 1, 0
+            elif (vain := vain + 1) > 3:
+                raise StateError("requests wait for an engine that runs nothing")
+
+    def fork(self, outputs: Times) -> tuple[Engine, Table]:
+        """Refuse: a router that runs a copy of an engine ahead has none of this kind."""
+        raise InputError("--router", "one that runs no copy of an engine ahead, with SGLang", "one that does")
+
+    def withdraw(self, r: int) -> bool:
+        """Refuse: clients of this engine wait for their answers."""
+        raise StateError("requests of an engine of SGLang are not withdrawn")
+
+    def _known(self, r: int) -> int:
+        return int(self.requests[r, c.PROMPT] + self.requests[r, c.DONE])
+
+    def _rest(self, r: int) -> int:
+        return min(max(int(self.requests[r, c.MOST] - self.requests[r, c.DONE]), 0), LONGEST_ESTIMATE)
+
+    def _tell(self) -> None:
+        """Bring the tables that others read up to date."""
+        state, runs = self.state, dict.fromkeys([*self.runs, *self.last, *self.batch])
+        live = [r for r in runs if self.requests[r, c.STATE] == c.RUNNING]
+        state[c.RUNS], state[c.WAITS], state[c.PLANNED] = len(live), len(self.line), len(self.batch)
+        self.running[: len(live)], self.waiting[: len(self.line)] = live, self.line
+        state[c.FREE] = self.free + self.tree.evictable
+
+    # --- planning a step ------------------------------------------------------------------------------------------
+    def _plan(self) -> bool:
+        aside = {self.chunked, self.last_chunked}
+        if self.chunked >= 0 and self.end[self.chunked] > self.prefix[self.chunked]:
+            self._checkpoint(self.chunked, self.end[self.chunked])
+            self.prefix[self.chunked] = self.end[self.chunked]
+        kept = [r for r in self.last if self.requests[r, c.STATE] != c.FINISHED and r not in aside]
+        if len(kept) < len(self.last) or (kept and not self.runs):
+            self.full = False
+        had = len(self.runs) + len(kept)
+        self.runs = [r for r in self.runs + kept if self.requests[r, c.STATE] != c.FINISHED]
+        if len(self.runs) < had:
+            self.full = False
+        self.last, self.last_chunked = [], -1
+        self.batch = self._prefill()
+        self.prompts = bool(self.batch)
+        if self.prompts:
+            self.last, self.last_chunked = self.batch, self.chunked
+        elif self.runs:
+            self.batch = self._decode()
+        self._begin()
+        return bool(self.batch)
+
+    def _allocatable(self, held: int = 0) -> int:
+        seqs, runs = self.settings.max_num_seqs, len(self.runs)
+        return min(seqs - runs, seqs - runs - self.rows + held)
+
+    def _prefill(self) -> list[int]:
+        """Return the requests whose prompts the step computes."""
+        self.rows = int(self.chunked >= 0)
+        self.full = self.full and bool(self.runs)
+        if self.chunked < 0 and (self.full or not self.line):
+            return []
+        if self.chunked < 0 and self._allocatable() <= 0:
+            self.full = True
+            return []
+        self._sort()
+        self.total = sum(self._rest(r) * self.ratio for r in self.runs)
+        self.current = 0
+        self.input, self.chunk = MOST_PREFILL, self.settings.max_num_batched_tokens
+        chosen: list[int] = []
+        held = self.rows
+        if (r := self.chunked) >= 0:
+            most = min(self.chunk, int(self._left()))
+            count = self._known(r) - self.prefix[r]
+            most = most if most > 0 else self.chunk
+            self.end[r] = self.prefix[r] + min(count, most)
+            chosen.append(r)
+            whole = count <= most
+            self._charge(min(count, most), min(int(self.requests[r, c.MOST]), LONGEST_ESTIMATE) if whole else 0)
+            self.chunked = -1 if whole else r
+        for r in self.line:
+            if self._budget() == "other":
+                break
+            self.full = self.full or len(chosen) >= self._allocatable(held)
+            if self.full:
+                break
+            verdict = self._admit(r, chosen)
+            if verdict == "no token":
+                self.full = bool(chosen or self.runs)
+            if verdict:
+                break
+        if chosen:
+            self.line = [r for r in self.line if r not in chosen]
+            if self.chunked >= 0:
+                self.middle[self.chunked] = True
+            self._take(sum(self.end[r] - self.prefix[r] for r in chosen))
+        return chosen
+
+    def _left(self) -> float:
+        return self.free + self.tree.evictable - self.total
+
+    def _budget(self) -> str:
+        """Return why nothing more can be admitted; empty if something can."""
+        if self._left() <= 0 or self.free + self.tree.evictable - self.current <= 0:
+            return "no token"
+        return "other" if self.input <= 0 or self.chunk <= 0 else ""
+
+    def _charge(self, count: int, more: int) -> None:
+        self.total += count + 1 + more
+        self.current += count + 1
+        self.input -= count
+        self.chunk -= count
+
+    def _admit(self, r: int, chosen: list[int]) -> str:
+        """Admit a waiting request to the step, if it fits; return why nothing more can be admitted."""
+        known = self._known(r)
+        prefix, node = self.tree.find(self.texts[r][: known - 1])
+        self.prefix[r] = self.ours[r] = prefix
+        count = known - prefix
+        self.tree.lock(node)
+        if count + self._rest(r) + 1 >= self._left():
+            self.tree.lock(node, -1)
+            return "no token"
+        more = min(int(self.requests[r, c.MOST]), LONGEST_ESTIMATE)
+        if count > self.chunk:
+            count, more, self.chunked = self.chunk, 0, r
+        self.end[r], self.node[r] = prefix + count, node
+        chosen.append(r)
+        self._charge(count, more)
+        row = self.requests[r]
+        self.state[c.LOOKED_UP] += known
+        self.state[c.HITS] += prefix
+        if row[c.CACHED] < 0:
+            row[c.CACHED] = prefix
+        row[c.STATE] = c.RUNNING
+        return self._budget()
+
+    def _sort(self) -> None:
+        """Sort the waiting requests by their cached prefix; of those that share an uncached one, one comes first."""
+        if self.settings.policy != "lpm" or len(self.line) > SORTED_AT_MOST:
+            if self.line and self.refreshes % REFRESH_EVERY == 0:
+                for r in reversed(self.line[:SORTED_AT_MOST]):
+                    self.tree.find(self.texts[r][: self._known(r)])
+            self.refreshes += bool(self.line)
+            return
+        seen, order = Radix(), {}
+        for r in self.line:
+            known = self._known(r)
+            text = self.texts[r][:known]
+            prefix = self.tree.find(text)[0]
+            order[r] = -float(min(prefix, known - 1))
+            if prefix <= SHORT_PREFIX:
+                if seen.find(text)[0] >= SHORT_PREFIX:
+                    order[r] = FOREVER
+                else:
+                    seen.insert(text)
+        self.line.sort(key=order.__getitem__)
+
+    def _decode(self) -> list[int]:
+        """Return the requests of which the step computes a token: all that run, once so many have lost their KV."""
+        had = len(self.runs)
+        if self._fits(had):
+            self.ratio = max(self.ratio - (FIRST_RATIO - LEAST_RATIO) / DECAY_STEPS, LEAST_RATIO)
+        else:
+            self._retract()
+        if len(self.runs) < had:
+            self.full = False
+        self._take(len(self.runs))
+        for r in self.runs:
+            self.prefix[r], self.end[r] = self._known(r) - 1, self._known(r)
+        return list(self.runs)
+
+    def _fits(self, tokens: int) -> bool:
+        if tokens > self.free:
+            self.free += self.tree.evict(tokens - self.free)
+        return self.free >= tokens
+
+    def _take(self, tokens: int) -> None:
+        if not self._fits(tokens):
+            raise StateError("an engine plans a step for which it has no KV")
+        self.free -= tokens
+
+    def _retract(self) -> None:
+        done, prompt = self.requests[:, c.DONE], self.requests[:, c.PROMPT]
+        keep = sorted(self.runs, key=lambda r: (int(done[r]), -int(prompt[r])), reverse=True)
+        while len(keep) > 1:
+            r = keep.pop()
+            self.free += self._known(r) - 1 - self.ours[r]
+            self.tree.lock(self.node[r], -1)
+            self._fits(len(keep) * RETRACT_STEPS)
+            self.requests[r, c.PREEMPTED] += 1
+            self.requests[r, c.STATE] = c.WAITING
+            self.state[c.PREEMPTIONS] += 1
+            self.line.append(r)
+            if self._fits(len(keep)):
+                break
+        self.runs = keep
+        most = int(self.requests[keep, c.MOST].sum())
+        self.ratio = min(1.0, (int(done[keep].sum()) + RETRACT_STEPS * len(keep)) / (most + 1))
+
+    # --- computing it ---------------------------------------------------------------------------------------------
+    def _begin(self) -> None:
+        """Say when the planned step ends."""
+        tokens, decode, chunks = 0, 0, 0.0
+        for r in self.batch:
+            count = self.end[r] - self.prefix[r]
+            tokens += count
+            if self.prompts:
+                chunks += count * (self.prefix[r] + count / 2)
+            else:
+                decode += self.end[r]
+            self.requests[r, c.COMPUTED] = self.end[r]
+        if self.batch:
+            self.state[c.TOKENS_DONE] += tokens
+            self.clock[c.END] = self.clock[c.CLOCK] + self.settings.latency.step_ms(tokens, decode, chunks) / 1e3
+        self._tell()
+
+    def _complete(self) -> None:
+        now, took = self.clock[c.END], self.clock[c.END] - self.clock[c.CLOCK]
+        self.clock[c.BUSY] += took
+        self.clock[c.KV_SECONDS] += took * (self.settings.num_blocks - 1 - self.state[c.FREE])
+        self.clock[c.CLOCK] = now
+        self.state[c.STEPS] += 1
+        for r in self.batch:
+            if self.middle[r]:
+                self.middle[r] = False
+                continue
+            row, times = self.requests[r], self.times[r]
+            row[c.DONE] += 1
+            if row[c.DONE] == 1:
+                times[c.FIRST] = now
+            else:
+                times[c.GAP] = max(times[c.GAP], now - times[c.LAST])
+            times[c.LAST] = now
+            if row[c.DONE] == row[c.OUTPUT]:
+                times[c.FINISH] = now
+                row[c.STATE] = c.FINISHED
+                self._checkpoint(r, self._known(r) - 1)
+                self.tree.lock(self.node[r], -1)
+                self.ended[self.state[c.ENDED]] = r
+                self.state[c.ENDED] += 1
+                self.done += 1
+            elif self.prompts:
+                self._checkpoint(r, self.end[r])
+                self.prefix[r] = self.end[r]
+        self.batch = []
+        self._tell()
+
+    def _checkpoint(self, r: int, tokens: int) -> None:
+        """Give the KV of a request's first tokens to the tree, and the tokens back that it has already."""
+        text, prompt = self.texts[r][:tokens], int(self.requests[r, c.PROMPT])
+        had = self.tree.insert(text)
+        if 0 < prompt < tokens:
+            self.tree.insert(text[:prompt])
+        self.free += had - self.ours[r]
+        node = self.tree.find(text)[1]
+        self.ours[r] = tokens
+        self.tree.lock(self.node[r], -1)
+        self.tree.lock(node)
+        self.node[r] = node
+
+
+def new_engine(settings: EngineSettings, expected: int = 64) -> Engine:
+    """Return an idle engine of this kind."""
+    return (SGLang if settings.engine == "sglang" else Engine)(settings, expected)

@@ -1,0 +1,98 @@
+"""An engine of SGLang beside what its radix cache and its queue promise; recorded runs are in test_recording.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.command import kant
+from tests.serving.drawn import LATENCY
+
+from kant.model.errors import InputError, StateError
+from kant.serving import columns as c
+from kant.serving.engine import EngineSettings
+from kant.serving.radix import Radix
+from kant.serving.sglang import new_engine
+
+TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
+
+
+def nodes(tree: Radix) -> list[tuple[tuple[int, ...], int]]:
+    """The whole text of each node, and how often it is locked."""
+    found, left = [], [((), tree.root)]
+    while left:
+        text, node = left.pop()
+        for child in node.children.values():
+            whole = (*text, *child.text)
+            found.append((whole, child.locks))
+            left.append((whole, child))
+    return found
+
+
+@given(st.lists(st.tuples(st.sampled_from(["insert", "find", "lock", "unlock", "evict"]), TEXTS), max_size=30))
+def test_the_tree_knows_the_beginnings_of_what_it_keeps(steps: list[tuple[str, list[int]]]) -> None:
+    """Beside a set of all beginnings of texts, from which eviction takes whatever no longer is in the tree."""
+    tree, known, locked = Radix(), {()}, []
+    for what, text in steps:
+        there = max(k for k in range(len(text) + 1) if tuple(text[:k]) in known)
+        if what == "insert":
+            assert tree.insert(text) == there
+            known |= {tuple(text[:k]) for k in range(len(text) + 1)}
+        elif what == "find":
+            assert tree.find(text)[0] == there
+        elif what == "lock":
+            length, node = tree.find(text)
+            tree.lock(node)
+            locked.append((tuple(text[:length]), node))
+        elif what == "unlock" and locked:
+            tree.lock(locked.pop()[1], -1)
+        elif what == "evict":
+            had = tree.evictable
+            found = tree.evict(len(text))
+            assert had - found == tree.evictable and found >= min(len(text), had)
+            known = {()} | {whole[:k] for whole, _ in nodes(tree) for k in range(len(whole) + 1)}
+        held = {held[:k] for held, _ in locked for k in range(1, len(held) + 1)}
+        assert held <= known and len(known) - 1 - len(held) == tree.evictable
+        assert all(lock == sum(held[: len(whole)] == whole for held, _ in locked) for whole, lock in nodes(tree))
+
+
+def test_the_longest_cached_prefix_goes_first_and_of_the_same_beginning_one() -> None:
+    """With one seat the last, whose prompt is cached, is second. With two, one of the new ones waits for the other."""
+    old, new, other = range(100), range(1000, 1100), range(2000, 2100)
+    for policy, seats, prompts, order, cached in (
+        ("fcfs", 1, (old, new, new, other, old), [0, 1, 2, 3, 4], [0, 0, 99, 0, 99]),
+        ("lpm", 1, (old, new, new, other, old), [0, 4, 1, 2, 3], [0, 0, 99, 0, 99]),
+        ("fcfs", 2, (new, new, other), [0, 1, 2], [0, 0, 0]),
+        ("lpm", 2, (new, new, other), [0, 2, 1], [0, 99, 0]),
+    ):
+        engine = new_engine(EngineSettings(LATENCY, 4000, 1, seats, 512, True, policy, engine="sglang"))
+        for contents in prompts:
+            engine.add(0.0, 100, 3, contents=contents, most=3)
+        engine.run()
+        assert engine.take_ended() == order
+        assert engine.requests[: engine.count, c.CACHED].tolist() == cached
+
+
+def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
+    for more, says in (
+        ({"block_size": 16}, "block_size: expected 1 with SGLang"),
+        ({"async_scheduling": True}, "async_scheduling: expected False with SGLang"),
+        ({"policy": "priority"}, "policy: expected fcfs or lpm"),
+        ({"engine": "other"}, "engine: expected vllm or sglang"),
+    ):
+        given = {"block_size": 1, "prefix_cache": True, "engine": "sglang", **more}
+        with pytest.raises(InputError, match=says):
+            EngineSettings(LATENCY, 100, **given)
+    path = tmp_path / "requests.csv"
+    path.write_text("t_ms,in_tok,out_tok\n0,10,2\n500,10,2\n")
+    simulate = ("serve", "simulate", str(path), "--engine")
+    assert kant(*simulate, "sglang-lpm", "--json").json()["finished"] == 2
+    assert "--engine: expected vllm, sglang or sglang-lpm" in kant(*simulate, "tgi").refusal()
+    assert "expected fcfs with SGLang" in kant(*simulate, "sglang", "--policy", "mlfq").refusal()
+    assert "--swap: expected False with SGLang" in kant(*simulate, "sglang", "--swap").refusal()
+    assert "--router: expected one that runs no copy" in kant(*simulate, "sglang", "--router", "block").refusal()
+    engine = new_engine(EngineSettings(LATENCY, 100, 1, prefix_cache=True, engine="sglang"))
+    with pytest.raises(StateError, match="are not withdrawn"):
+        engine.withdraw(engine.add(0.0, 10, 2))
