@@ -79,10 +79,7 @@ class Advancer:
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
         self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
         self._in_the_way = -1  # a waiting job that Python decides
-        named = coming.workload.queues
-        codes, first = np.unique(coming.workload.queue, return_index=True)
-        met = [named[code] for code in codes[first.argsort()].tolist()]
-        self._queues_in_order = [named.index(name) for name in dict.fromkeys(met)]
+        self._queues_in_order = self._queues.in_order(coming.workload.queue)
         self._ready_for: tuple[object, ...] = ()
         assert isinstance(run.execution.speed, Steady)
         self._speed = run.execution.speed
