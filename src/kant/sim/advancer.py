@@ -5,7 +5,6 @@ The compiled call returns its events as an array. A job that arrives and ends wi
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,6 @@ from kant.cluster import transitions as to
 from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.quota_tree import QuotaTree
 from kant.model.decision import NoFit, Outranked, Reason, Reserved
-from kant.model.errors import StateError
 from kant.model.event import JobSubmitted
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains
@@ -59,9 +57,6 @@ class Advancer:
         self.run = run
         self.state = run.state
         self.coming = coming
-        ids = coming.workload.ids
-        if len(set(ids)) < len(ids):
-            raise StateError(f"job {Counter(ids).most_common(1)[0][0]!r} was submitted twice")
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
