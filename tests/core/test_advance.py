@@ -12,8 +12,6 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from kant.cluster.columns import Table
-from kant.compiled import as_written
 from kant.metrics.result import RunResult
 from kant.model.event import JobCancelled, NodeChanged
 from kant.model.node import ClusterSpec, Node
@@ -24,9 +22,6 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 from kant.sim.advancer import Advancer
 from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
-from kant.sim.evict import MOVED
-from kant.sim.eviction_columns import EvictionColumns
-from kant.sim.happened import H_BEGIN
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
@@ -270,38 +265,6 @@ def test_a_full_cluster_of_three_queues_is_decided_alike(seed: int, name: str) -
     ]
     profile = next(one for one in (*PROFILES, PATIENT) if one.name == name)
     assert_decided_alike(workload, profile, QueueConfig((Queue("all"), *shares)))
-
-
-@pytest.mark.parametrize(
-    ("most", "exact", "moves", "checkpoint"), [(4.0, 10, True, -1), (1.0, 10, True, 7), (4.0, 0, False, 7)]
-)
-def test_evictions_are_decided_alike(most: float, exact: int, moves: bool, checkpoint: int) -> None:
-    """Under quotas and three priorities; some are protected, some too large, and some move to other nodes."""
-    draw, n = np.random.Generator(np.random.PCG64(3)), 120
-    workload = make_workload(
-        "evicts", np.cumsum(draw.integers(0, 3, n)) * 3 * SECOND, draw.integers(5, 150, n) * SECOND,
-        draw.choice([1, 1, 2, 4, 4, 8], n), priority=draw.integers(0, 3, n), queue=draw.integers(0, 3, n),
-        queues=("a", "b", "own"), preemptible=(draw.random(n) < 0.9).astype(int),
-    )  # fmt: skip
-    shares = [
-        Queue(name, "all", quotas=(Quota(nominal=gpus * GPU),)) for name, gpus in (("a", 6), ("b", 6), ("own", 4))
-    ]
-    profile, happened = PROFILES[7], list[int]()
-    assert profile.preemption is not None
-    evicts = structs.replace(profile.preemption, min_run_s=9, most=most, exact=exact, move_victims=moves)
-    simulation = {"checkpoint_s": checkpoint, "resume_cost": [[2, 3.0], [8, 11.0]]}
-    follow = EvictionColumns.follow
-
-    def note(self: EvictionColumns, evicted: Table, work: Table) -> None:
-        happened.extend((evicted[:, H_BEGIN] & MOVED).tolist())
-        follow(self, evicted, work)
-
-    with patch.object(EvictionColumns, "follow", note), as_written():
-        assert_decided_alike(
-            workload, replace(profile, preemption=evicts, simulation=simulation), QueueConfig((Queue("all"), *shares))
-        )
-    assert len(happened) > 9
-    assert any(happened) == moves
 
 
 @pytest.mark.parametrize("seed", [2, 4, 12, 15, 26])

@@ -428,7 +428,7 @@ class Advancer:
         own = by if isinstance(by, Preemption) else None
         return Rights(
             own is not None, own is not None and own.priority,
-            own is not None and own.reclaim != "off" and tree is not None,
+            own is not None and own.reclaim != "off" and tree is not None and len(tree.keys) > 0,
             own.min_run_s * SECOND if own is not None else 0, own.most if own is not None else 0.0,
             own.exact if own is not None else 0, pending.mixed, hold, fixed, wakes_on, self._kinds[1], pending.sorted,
         )  # fmt: skip
