@@ -9,13 +9,14 @@ import re
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.core.small_runs import all_outcomes
 from tests.kube.processes import Forked
 
-from kant.compiled import work
+from kant.compiled import compiled, work
 from kant.compiled.kept import KeptCode
 
 pytestmark = pytest.mark.long
@@ -131,6 +132,16 @@ def test_code_depends_on_the_fields_of_the_tuples_that_it_makes() -> None:
         return KeptCode(lambda a, b: pair(a, b))._depends_on
 
     assert depends_on("x y") == depends_on("x y") != depends_on("y x")
+
+
+def test_code_depends_on_whether_what_it_calls_is_a_unit() -> None:
+    def callee(x: int) -> int:
+        return x + 1
+
+    def depends_on(part: Callable[[int], int]) -> bytes | None:
+        return KeptCode(lambda x: part(x))._depends_on
+
+    assert depends_on(callee) == depends_on(callee) != depends_on(compiled(callee))
 
 
 CALLED = """

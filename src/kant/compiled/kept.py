@@ -40,7 +40,7 @@ from kant.compiled.work import work
 KEPT = 128
 """The most files per kernel name, the last used ones: there is one for each policy and version of Kant."""
 
-FORMAT = 3
+FORMAT = 4
 """Of a file: a change makes older ones unknown."""
 
 CPU_S_PER_BYTE = 5e-5
@@ -242,7 +242,9 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
     rest: list[object] = [kernel]
     while rest:
         part = rest.pop()
-        part = getattr(part, "py_func", part)
+        if hasattr(part, "py_func"):  # a unit, and not inlined
+            part = part.py_func
+            yield "unit"
         if isinstance(part, _CONSTANTS):
             yield part
         elif isinstance(part, np.ndarray):

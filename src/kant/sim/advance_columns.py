@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
 from kant.placement.capacity import NodeScores
@@ -18,6 +19,12 @@ class Names:
         self._codes = {name: code for code, name in reversed(list(enumerate(names)))}
         self._known = 0
         self.numbers = np.full(len(names), -1, dtype=np.int64)
+
+    def in_order(self, codes: NDArray[np.integer]) -> list[int]:
+        """Return the code of each name, in the order in which these codes name it first."""
+        _, first = np.unique(codes, return_index=True)
+        names = dict.fromkeys(self._names[code] for code in codes[np.sort(first)].tolist())
+        return list(map(self._codes.__getitem__, names))
 
     def meet(self, state: dict[str, int]) -> None:
         """Copy the numbers of names that are new in the state."""

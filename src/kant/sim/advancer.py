@@ -5,7 +5,6 @@ The compiled call returns its events as an array. A job that arrives and ends wi
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +14,6 @@ from kant.cluster import transitions as to
 from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.quota_tree import QuotaTree
 from kant.model.decision import NoFit, Outranked, Reason, Reserved
-from kant.model.errors import StateError
 from kant.model.event import JobSubmitted
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains
@@ -59,9 +57,6 @@ class Advancer:
         self.run = run
         self.state = run.state
         self.coming = coming
-        ids = coming.workload.ids
-        if len(set(ids)) < len(ids):
-            raise StateError(f"job {Counter(ids).most_common(1)[0][0]!r} was submitted twice")
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
@@ -79,10 +74,7 @@ class Advancer:
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
         self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
         self._in_the_way = -1  # a waiting job that Python decides
-        named = coming.workload.queues
-        codes, first = np.unique(coming.workload.queue, return_index=True)
-        met = [named[code] for code in codes[first.argsort()].tolist()]
-        self._queues_in_order = [named.index(name) for name in dict.fromkeys(met)]
+        self._queues_in_order = self._queues.in_order(coming.workload.queue)
         self._ready_for: tuple[object, ...] = ()
         assert isinstance(run.execution.speed, Steady)
         self._speed = run.execution.speed

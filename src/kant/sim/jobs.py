@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
 from kant.model.cut import blocks_for, pods_of
+from kant.model.errors import StateError
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.mig import profile_on, usual_milli
@@ -192,8 +193,12 @@ class Arrivals(Iterator[JobSubmitted]):
     def kinds(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Return the kind of each submission, and which kinds are simple.
 
-        Jobs of a simple kind have no property beyond the columns of the job table.
+        Jobs of a simple kind have no property beyond the columns of the job table. Raises StateError where two jobs
+        have one name: compiled instants forget names (`Advancer`).
         """
+        ids = self.workload.ids
+        if len(set(ids)) < len(ids):
+            raise StateError(f"job {Counter(ids).most_common(1)[0][0]!r} was submitted twice")
         (_, submit, _, _, _, priority, estimate, _, _, limit, due, _, base, *_) = self._columns
         workload = self.workload
         special = (limit >= 0) | (base >= 0) | (workload.affinity > 0) | (workload.apart > 0) | (workload.near > 0)
