@@ -286,6 +286,18 @@ def test_a_prompt_that_the_gpu_has_forgotten_comes_from_host_memory() -> None:
             replace(settings, **more)
 
 
+def test_the_last_block_of_an_output_is_stored_though_nothing_else_is_to_do() -> None:
+    """With asynchronous scheduling its last token is known only when the next step has been planned."""
+    engine = Engine(
+        EngineSettings(
+            LATENCY, 40, 16, prefix_cache=True, host_blocks=20, offload_prompt_only=False, async_scheduling=True
+        )
+    )
+    engine.add(0.0, 140, 5, most=5)
+    engine.run()
+    assert (engine.blocks[39:59, c.CONTENT] != c.NOTHING).sum() == 144 // 16
+
+
 def test_of_kv_that_is_here_the_best_priority_is_served_first() -> None:
     """One seat, and two prompts whose KV is here at once: the better one, which came later, gets it."""
     engine = Engine(EngineSettings(LATENCY, 60, 16, 1, policy="priority", kv_connector=True))
