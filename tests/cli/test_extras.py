@@ -29,17 +29,20 @@ sys.exit(main())
 def bare(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of Kant where nothing but its own dependencies is installed, as after `make run`."""
     env = os.environ | {"KANT_HOME": str(home)}
-    return subprocess.run([sys.executable, "-c", BARE, *words], capture_output=True, text=True, check=False, env=env)
+    return subprocess.run(
+        [sys.executable, "-c", BARE, *words], capture_output=True, text=True, check=False, env=env, cwd=home
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
         (("serve", "pick", "--backends", "http://127.0.0.1:1"), "picker"),
-        (("kube", "run"), "kube"),
+        (("kube", "run", "--kubeconfig", "config"), "kube"),
     ],
 )
 def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, ...], extra: str) -> None:
+    (tmp_path / "config").write_text("{}")
     done = bare(tmp_path, *words)
     expected = f"kant: this installation: expected the extra `{extra}` (pip install 'kant-scheduler[{extra}]')"
     assert (done.returncode, done.stderr.strip()) == (2, expected)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kant.cluster.columns import NO_DEMANDS, Table
-from kant.cluster.holders import Holders, Weights
+from kant.cluster.holders import LIMB, Holders, Weights, group_by_node
 from kant.cluster.snapshot import move
 from kant.model.placement import Allocation
 from kant.placement.clearing import clear
@@ -25,6 +25,18 @@ def filled(sizes: list[int]) -> tuple[Harness, list[Allocation]]:
     harness.submit(*(make_job(f"r{i}", size) for i, size in enumerate(sizes)))
     harness.cycle()
     return harness, list(harness.state.running.values())
+
+
+def holders_of(held: list[Allocation], nodes: Table) -> Holders:
+    """Those who hold something, in the order in which they leave a node."""
+    begin = np.array([0, *map(len, held)], dtype=np.int64).cumsum()
+    return Holders(nodes, *group_by_node(np.concatenate(held), begin, np.arange(len(held)), nodes))
+
+
+def weights_of(weights: list[int], milli: int, *, may_leave: bool) -> Weights:
+    upper, lower = [[part >> LIMB for part in weights], [part & ((1 << LIMB) - 1) for part in weights]]
+    own, may = np.full(len(weights), milli), np.full(len(weights), may_leave)
+    return Weights(np.array(upper, dtype=np.int64), np.array(lower, dtype=np.int64), own, may)
 
 
 def cheapest(
@@ -57,8 +69,8 @@ def test_the_cheapest_jobs_leave(sizes: list[int], want: int, data: st.DataObjec
     demand = shape.parts[0][1]
     nodes = np.arange(len(harness.state.table))
     table, before, demands = harness.state.table.copy(), harness.state.table.copy(), harness.state.shapes.demands
-    holders = Holders.of(held, np.arange(len(held)), nodes)
-    costs = Weights.of(weights, [0] * len(held), [True] * len(held))
+    holders = holders_of(held, nodes)
+    costs = weights_of(weights, 0, may_leave=True)
     for node in nodes.tolist():
         pods, leaving = cleared(table, demands, demand, want, np.array([node]), holders, costs, 1 << 40)
         for level, count in enumerate(pods[0].tolist()):
@@ -74,7 +86,8 @@ def cleared(
     table: Table, demands: Table, demand: int, want: int, places: Table, holders: Holders, costs: Weights, cap: int
 ) -> tuple[Table, Table]:
     """Pods and who leaves, for each of the places; the holder of the most weight first."""
-    heavy = np.lexsort((-costs.lower[holders.who], -costs.upper[holders.who], holders.places()))
+    places_of = np.repeat(np.arange(len(holders.nodes)), np.diff(holders.first))
+    heavy = np.lexsort((-costs.lower[holders.who], -costs.upper[holders.who], places_of))
     pods = np.zeros((len(places), want.bit_length() + 1), dtype=np.int64)
     leaving = np.zeros((*pods.shape, holders.widest), dtype=np.bool_)
     clear(table, demands, demand, want, places, holders, heavy, costs, cap, pods, leaving)
@@ -84,8 +97,8 @@ def cleared(
 def test_who_may_not_leave_stays() -> None:
     harness, held = filled([4, 4])
     shape = harness.state.shapes.of(make_job("new", 1))
-    holders = Holders.of(held, np.arange(2), np.arange(2))
-    costs = Weights.of([1, 1], [4000] * 2, [False] * 2)
+    holders = holders_of(held, np.arange(2))
+    costs = weights_of([1, 1], 4000, may_leave=False)
     asked = harness.state.table.copy(), harness.state.shapes.demands, shape.parts[0][1], 1, np.arange(2), holders, costs
     assert not cleared(*asked, 1 << 40)[0].any()
     costs.may_leave[:] = True

@@ -4,6 +4,7 @@ the runtimes, which write down with what they are called and then run the comman
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.local.up import Up
 
-from kant.local.containers import INITS, check_image, container
+from kant.local.containers import INITS, check_image, container, step_container
 from kant.local.runs import MARK, Spec
 from kant.model.errors import InputError
 from kant.model.submission import Terminal
@@ -52,6 +53,7 @@ APPTAINER = "exec --nv --bind /srv/it:/srv/it --bind /data:/mnt:ro --pwd /srv/it
     [
         ("/x/apptainer", "debian", f"{APPTAINER} docker://debian"),
         ("/x/apptainer", "/images/a.sif", f"{APPTAINER} /images/a.sif"),
+        ("/x/apptainer", "oci-archive:/images/a.tar", f"{APPTAINER} oci-archive:/images/a.tar"),
         (
             "/x/podman", "debian",
             f"run --rm --network=host --ipc=host {USER} --cgroups=disabled --label kant.run=/runs/1/1{INIT}"
@@ -62,7 +64,8 @@ APPTAINER = "exec --nv --bind /srv/it:/srv/it --bind /data:/mnt:ro --pwd /srv/it
         (
             "/x/enroot", "/images/a.sqsh",
             "start --rw --mount /srv/it:/srv/it:none:x-create=dir,rbind --mount /data:/mnt:none:x-create=dir,rbind,ro"
-            " --env NVIDIA_VISIBLE_DEVICES=all --env A --env CUDA_VISIBLE_DEVICES --env KANT_RUN /images/a.sqsh"
+            " --env NVIDIA_VISIBLE_DEVICES=all --env NVIDIA_DRIVER_CAPABILITIES=all"
+            " --env A --env CUDA_VISIBLE_DEVICES --env KANT_RUN /images/a.sqsh"
             """ sh -c 'cd "$0" && exec "$@"' /srv/it""",
         ),
     ],
@@ -72,7 +75,8 @@ def test_what_each_runtime_is_told(found: str, image: str, line: str) -> None:
     made = container(image, ("/data:/mnt:ro",), found, one, gpus=True)
     assert made.around(one.command, one.env) == [found, *shlex.split(line), "run", "me"]
     plain = container(image, (), found, spec(ENV), gpus=False).around(("x",), ENV)
-    assert not {"--nv", "--device", "--tty", "NVIDIA_VISIBLE_DEVICES=all"} & set(plain)
+    of_gpus = {"--nv", "--device", "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=all"}
+    assert not {"--tty", *of_gpus} & set(plain)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=5), st.just("")), st.lists(st.text(max_size=5), min_size=1))
@@ -93,6 +97,8 @@ def test_the_command_stands_last_and_each_name_once(env: dict[str, str], command
         ("", "debian", (), "image: expected Apptainer, Podman or enroot on the path of Kant on here, got 'debian'"),
         ("/x/podman", "/a.sif", (), "image: expected the name of an image, as here has Podman"),
         ("/x/enroot", "docker://debian", (), "image: expected what `enroot import`"),
+        ("/x/enroot", "debian:12", (), "image: expected what `enroot import`"),
+        ("/x/enroot", "nvidia/cuda", (), "image: expected what `enroot import`"),
         ("/x/apptainer", "--nv", (), "image: expected the name of an image or a file"),
         ("/x/apptainer", "a b", (), "image: expected the name of an image or a file"),
         ("/x/apptainer", "a", ("data",), "mounts: expected folders such as /data"),
@@ -103,7 +109,22 @@ def test_what_a_runtime_cannot_take_is_refused_by_name(
     found: str, image: str, mounts: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
-        check_image(image, mounts, found, "here")
+        check_image(image, mounts, "/srv/it", found, "here")
+
+
+@pytest.mark.parametrize(("name", "chars"), [("apptainer", ":,^"), ("podman", ":"), ("enroot", ": ")])
+def test_a_working_folder_is_refused_where_the_runtime_would_split_it(
+    name: str, chars: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    images = ("./images:all/a", "images/all:a.sqsh") if name == "enroot" else ("oci-archive:/images/a.tar",)
+    for image, char in itertools.product(images, ":,^ ="):
+        try:
+            step_container(image, (), f"/srv/a{char}b", {})
+            assert char not in chars
+        except OSError as error:
+            assert char in chars and "workdir: expected a path without ':'" in str(error)
 
 
 def test_a_job_runs_in_its_image_and_so_do_the_tasks_of_srun(tmp_path: Path) -> None:
@@ -142,6 +163,8 @@ def test_a_job_runs_in_its_image_and_so_do_the_tasks_of_srun(tmp_path: Path) -> 
         alone = kant.submit(step, slurm=True, env={"PATH": os.environ["PATH"], "RUNTIME": str(bin)})
         assert kant.over(alone) == ["finished"] and kant.log(alone) == "in\n", kant.log(alone)
         assert "--volume\n/data:/mnt\n" in (tmp_path / "calls").read_text().rpartition("run\n")[2]
+        with pytest.raises(RefusedError, match="workdir: expected a path without ':' for a container of podman"):
+            kant.submit("true", image="IMG", workdir="/srv/a:b")
         (bin / "podman").unlink()
         with pytest.raises(
             RefusedError, match="image: expected Apptainer, Podman or enroot on the path of Kant on this"

@@ -90,7 +90,6 @@ def test_a_job_that_can_never_start_is_refused_at_once(kant: Up) -> None:
         return verb("submit", "--home", kant.home, *options, "--", "true").refusal()
 
     assert "gpus: expected at most 8, as many as there are, got 9\n" in refused("--gpus", "9")
-    assert "nodes: expected at most 2, as many as there are, got 3" in refused("--nodes", "3")
     assert verb("submit", "--home", kant.home, "--", "true").code == 0
 
 

@@ -2,11 +2,12 @@
 
 The runtimes are Apptainer, Podman and enroot, in this order. Each is told the same: the folder of the job and its
 `mounts`, at their own paths; the working directory; the user who runs it; the network of the machine; the environment
-of the job but for PATH and HOME, which are the image's; and with GPUs all devices of the driver, of which the job sees
-its own by CUDA_VISIBLE_DEVICES, as outside of a container.
+of the job but for PATH and HOME, which are the image's (with Apptainer HOME is the user's); and with GPUs all devices
+of the driver, of which the job sees its own by CUDA_VISIBLE_DEVICES, as outside of a container.
 
 Sources of the options: https://apptainer.org/docs/user/1.3/cli/apptainer_exec.html,
-https://docs.podman.io/en/v5.2/markdown/podman-run.1.html, https://github.com/NVIDIA/enroot/blob/v3.5.0/doc/cmd/start.md.
+https://docs.podman.io/en/v5.2/markdown/podman-run.1.html, https://github.com/NVIDIA/enroot/blob/v3.5.0/doc/cmd/start.md
+and conf/hooks/98-nvidia.sh there; how Apptainer splits a bind is in its pkg/runtime/engine/apptainer/config/bind.go.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ CONTAINER = "KANT_CONTAINER"
 INITS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/bin/catatonit")
 """Where Podman finds the program for its option --init. Without it a command is process 1 of its container, and dies of
 no signal that it does not handle."""
+NOT_BOUND = {"apptainer": ":,^", "podman": ":", "enroot": ": "}
+"""The characters at which a runtime splits the paths of a mount; none of the three reads them escaped on both sides."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -38,8 +41,8 @@ def runtime() -> str:
     return next(filter(None, map(shutil.which, RUNTIMES)), "")
 
 
-def check_image(image: str, mounts: tuple[str, ...], found: str, where: str) -> None:
-    """Raise InputError where a machine has no runtime, or its own cannot take the image."""
+def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, where: str) -> None:
+    """Raise InputError where a machine has no runtime, or its own cannot take the image or bind the folder."""
     if not found:
         raise InputError("image", f"Apptainer, Podman or enroot on the path of Kant on {where}", image)
     name, is_file = Path(found).name, image.startswith(("/", "./", "../"))
@@ -47,10 +50,13 @@ def check_image(image: str, mounts: tuple[str, ...], found: str, where: str) -> 
         raise InputError(
             "image", f"the name of an image, as {where} has Podman, such as docker.io/library/debian", image
         )
-    if name == "enroot" and "://" in image:
+    if name == "enroot" and not is_file and not image.endswith(".sqsh") and re.search("[:/]", image):
         raise InputError("image", f"what `enroot import` or `enroot create` has made, as {where} has enroot", image)
     if image.startswith("-") or any(ch.isspace() or not ch.isprintable() for ch in image):
         raise InputError("image", "the name of an image or a file, without spaces", image)
+    if set(NOT_BOUND[name]) & set(folder):
+        chars = " ".join(map(repr, NOT_BOUND[name]))
+        raise InputError("workdir", f"a path without {chars} for a container of {name}", folder)
     for mount in mounts:
         if not re.fullmatch(r"/[^:,\s]*(:/[^:,\s]*(:r[ow])?)?", mount):
             raise InputError("mounts", "folders such as /data, /data:/mnt or /data:/mnt:ro", mount)
@@ -84,7 +90,7 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
     match Path(found).name:
         case "apptainer":
             words = ["exec", *(["--nv"] if gpus else []), *_each("--bind", binds), "--pwd", folder]
-            is_plain = "://" not in image and not image.startswith(("/", "./", "../")) and not image.endswith(".sif")
+            is_plain = ":/" not in image and not image.startswith(("/", "./", "../")) and not image.endswith(".sif")
             return Container((found, *words), (f"docker://{image}" if is_plain else image,))
         case "podman":  # in the cgroup of the run, whose memory is counted
             uid = spec.account.uid if spec.account is not None else os.geteuid()
@@ -101,6 +107,7 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
         case _:
             words = ["start", "--rw", *_each("--mount", [_mount(bind) for bind in binds])]
             words += ["--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
+            words += ["--env", "NVIDIA_DRIVER_CAPABILITIES=all"] if gpus else []  # else an image without it has no CUDA
             inside = ("sh", "-c", 'cd "$0" && exec "$@"', folder)  # it has no option for the folder
             return Container((found, *words), (image, *inside), "--env")
 
@@ -126,7 +133,7 @@ def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mappin
     """The container for a task of `srun --container-image`. Raises OSError where this machine cannot have it."""
     found = runtime()
     try:
-        check_image(image, mounts, found, "this machine")
+        check_image(image, mounts, folder, found, "this machine")
     except InputError as error:
         raise OSError(0, str(error)) from None
     spec = Spec(("",), dict(env), folder, 0, 0, 0.0, None, 0.0)

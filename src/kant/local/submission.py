@@ -107,8 +107,6 @@ def check_room(submission: Submission, settings: LocalSettings) -> None:
     cluster, shared = settings.cluster, settings.shared_power
     nodes, count = usable(cluster.nodes), submission.nodes
     gpus, widest = sum(node.gpus for node in nodes), max(node.gpus for node in nodes)
-    if count > len(nodes):
-        raise InputError("nodes", f"at most {len(nodes):,}, as many as there are", count)
     if submission.gpus > gpus:
         why = "as many as there are" if gpus == cluster.gpus else "which the power cap lets be in use"
         raise InputError("gpus", f"at most {gpus:,}, {why}", submission.gpus)

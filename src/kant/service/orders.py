@@ -153,9 +153,10 @@ class LocalOrders:
         if submission.contract is not None and self.driver.machines.present:
             raise InputError("contract", "none where other machines have joined, which cannot read its folders")
         if submission.image:
-            check_image(submission.image, submission.mounts, runtime(), "this machine")
+            wanted = (submission.image, submission.mounts, submission.workdir)
+            check_image(*wanted, runtime(), "this machine")
             for machine in self.driver.machines.present:
-                check_image(submission.image, submission.mounts, machine.known.runtime, f"machine {machine.name}")
+                check_image(*wanted, machine.known.runtime, f"machine {machine.name}")
         elif submission.mounts:
             raise InputError("mounts", "an image with them")
         check_queue(who, route, self.questions.lineage(submission.queue))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kant.kube.connect.credentials import Credentials, TokenFile
-from kant.model.errors import InputError
+from kant.model.errors import InputError, missing_extra
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -98,8 +98,10 @@ def load(
 
 
 def _from_files(paths: list[Path], context: str | None) -> Config:
-    from kant.kube.connect.kubeconfig import from_kubeconfig
-
+    try:
+        from kant.kube.connect.kubeconfig import from_kubeconfig
+    except ModuleNotFoundError:  # PyYAML
+        raise missing_extra("kube") from None
     return from_kubeconfig(paths, context)
 
 
