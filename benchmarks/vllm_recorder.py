@@ -79,13 +79,14 @@ def prompt_tokens(row: dict[str, Any]) -> list[int]:
 def scheduler(
     folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
     ahead: bool = False, drafts: dict[str, Any] | None = None, windows: Sequence[int] = (0,),
-    remote: dict[str, float] | None = None, chunks: int = 0, prompt_only: bool = True, **more: Any,
+    remote: dict[str, tuple[float, int]] | None = None, chunks: int = 0, prompt_only: bool = True, **more: Any,
 ) -> Any:  # fmt: skip
     """vLLM's scheduler with these settings, further ones by vLLM's names.
 
     `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`. The model
     has a KV group for each of `windows`: the tokens of its sliding window, 0 for full attention. `remote`
-    makes it fetch the KV of these requests' prompts, which takes so many seconds. `chunks` is the number of blocks
+    makes it fetch the KV of these requests' prompts, which takes so many seconds, and fails beyond so many tokens.
+    `chunks` is the number of blocks
     that are offloaded to host memory at most, of prompts alone or of outputs too.
     """
     model = ModelConfig(
@@ -104,7 +105,9 @@ def scheduler(
     if drafts:
         config.speculative_config = speculation(drafts["speculative_method"], drafts["num_speculative_tokens"])
     if remote is not None:
-        config.kv_transfer_config = KVTransferConfig(kv_connector="Remote", kv_role="kv_consumer")
+        config.kv_transfer_config = KVTransferConfig(
+            kv_connector="Remote", kv_role="kv_consumer", kv_load_failure_policy="recompute"
+        )
         KVConnectorFactory.create_connector = lambda config, role, kv_cache_config: Remote(
             config, role, kv_cache_config, remote
         )
@@ -169,9 +172,10 @@ class Remote(KVConnectorBase_V1):
 
     start_load_kv = wait_for_layer_load = save_kv_layer = wait_for_save = lambda self, *_: None
 
-    def __init__(self, config: Any, role: Any, kv: Any, takes: dict[str, float]) -> None:
+    def __init__(self, config: Any, role: Any, kv: Any, takes: dict[str, tuple[float, int]]) -> None:
         super().__init__(config, role, kv)
-        self.takes, self.ends, self.now = dict(takes), {}, 0.0
+        self.takes, self.ends, self.lost, self.now = dict(takes), {}, {}, 0.0
+        self.size = config.cache_config.block_size
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         count = request.num_prompt_tokens - num_computed_tokens if request.request_id in self.takes else 0
@@ -179,17 +183,22 @@ class Remote(KVConnectorBase_V1):
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:
-            self.ends[request.request_id] = self.now + self.takes.pop(request.request_id)
+            takes, comes = self.takes.pop(request.request_id)
+            self.ends[request.request_id] = self.now + takes
+            first = max(request.num_prompt_tokens - num_external_tokens, comes) // self.size
+            lost = blocks.get_block_ids()[0][first:] if comes < request.num_prompt_tokens else []
+            self.lost[request.request_id] = set(lost)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         return KVConnectorMetadata()
 
     def ended(self, now: float) -> Any:
-        """What the worker reports at the end of a batch: which loads have ended."""
+        """What the worker reports at the end of a batch: which loads have ended, and which blocks they lack."""
         found = {name for name, end in self.ends.items() if end <= now}
         for name in found:
             del self.ends[name]
-        return KVConnectorOutput(finished_recving=found) if found else None
+        lost = {block for name in found for block in self.lost.pop(name)}
+        return KVConnectorOutput(finished_recving=found, invalid_block_ids=lost) if found else None
 
 
 class InOrder(dict[str, None]):
@@ -521,9 +530,17 @@ def recorded(
     if "--remote" in sys.argv:
         for row in rows:
             row["remote_s"] = draw.choice([None, draw.lognormvariate(-3.5, 1)])
-    remote = (
-        {str(row["id"]): row["remote_s"] for row in rows if row.get("remote_s")} if "--remote" in sys.argv else None
-    )
+        draw = random.Random(f"failing {seed}")
+        for row in rows:
+            if "--failing" in sys.argv and row["remote_s"] and draw.random() < 0.5:
+                row["remote_tokens"] = draw.choice([0, draw.randint(0, row["prompt"])])
+    remote = None
+    if "--remote" in sys.argv:
+        remote = {
+            str(row["id"]): (row["remote_s"], row.get("remote_tokens", row["prompt"]))
+            for row in rows
+            if row["remote_s"]
+        }
     host, token_ms = {}, None
     if "--offload" in sys.argv:
         draw, caching = random.Random(f"offload {seed}"), True

@@ -145,6 +145,11 @@ def test_rates_of_clients_become_requests_at_those_rates(tmp_path: Path) -> None
         ("0,5,5", "--gpu tpu", "--gpu: expected one of a100"),
         ("0,5,5", "--tensor-parallel 3", "--tensor-parallel: expected one of 1"),
         ("0,5,5", "--policy best", "--policy: expected one of fcfs"),
+        (
+            "0,5,5",
+            "--policy preemptive-priority --kv-offloading-size 1",
+            "--policy: expected one that does not preempt by priority, with host memory",
+        ),
         ("0,5,5", "--router best", "--router: expected one of round-robin"),
         ("0,5,5", "--engines 0", "--engines: expected a number of engines"),
         ("0,5,5", "--blocks 1", "--blocks: expected a whole number from 2"),

@@ -154,19 +154,22 @@ def test_kv_from_elsewhere_holds_blocks_and_no_seat_and_loses_nobody(case: Case,
     """Prompts whose KV comes by a connector wait for it, and need a step of their last token alone."""
     engine = Engine(replace(case.settings, kv_connector=True), 2)
     took = [data.draw(st.sampled_from([None, 0.0, 0.03, 0.7])) for _ in case.requests]
-    for request, remote_s in zip(case.requests, took, strict=True):
+    comes = [data.draw(st.sampled_from([0, 7, 40, 10_000])) for _ in case.requests]
+    for request, remote_s, tokens in zip(case.requests, took, comes, strict=True):
         engine.run(request.arrival)
         assert engine.state[c.RUNS] <= case.settings.max_num_seqs
         assert 0 <= engine.state[c.FREE] <= engine.limits[c.USABLE]
         engine.add(
-            request.arrival, request.prompt, request.output, request.priority, request.contents, remote_s=remote_s
-        )
+            request.arrival, request.prompt, request.output, request.priority, request.contents, remote_s=remote_s,
+            remote_tokens=tokens,
+        )  # fmt: skip
     engine.run()
     assert sorted(engine.take_ended()) == list(range(len(case.requests)))
     assert engine.state[c.FREE] == engine.limits[c.USABLE] and engine.state[c.LOADS] == 0
-    for r, (request, remote_s) in enumerate(zip(case.requests, took, strict=True)):
+    for r, (request, remote_s, tokens) in enumerate(zip(case.requests, took, comes, strict=True)):
         if remote_s is not None:
-            assert engine.requests[r, c.CACHED] == request.prompt - 1
+            here = tokens // case.settings.block_size * case.settings.block_size if tokens < request.prompt else tokens
+            assert min(here, request.prompt - 1) <= engine.requests[r, c.CACHED] < request.prompt
             assert engine.times[r, c.FIRST] > request.arrival + remote_s
     with pytest.raises(InputError, match="kv_connector: expected no swap"):
         replace(case.settings, kv_connector=True, swap=True)
@@ -183,6 +186,53 @@ def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> Non
     assert engine.state[c.FREE] == 19 - 7
     engine.run()
     assert engine.times[r, c.FIRST] == pytest.approx(10.0 + LATENCY.step_ms(1, 0, 99.5) / 1e3)
+
+
+def test_of_a_prompt_whose_kv_comes_in_part_the_rest_is_computed_and_what_has_come_is_cached() -> None:
+    """Two whole blocks of seven come; nothing of what the cache has; nothing at all; less than the cache has."""
+    engine = Engine(EngineSettings(LATENCY, 40, 16, prefix_cache=True, kv_connector=True))
+    for tokens, first, cached in ((47, 0, 32), (0, 0, 96), (0, 90, 0), (40, 90, 96)):
+        began = engine.now
+        r = engine.add(began, 100, 1, contents=range(first, first + 6), remote_s=1.0, remote_tokens=tokens)
+        engine.run()
+        assert engine.requests[r, c.CACHED] == cached
+        rest = 100 - cached
+        took = LATENCY.step_ms(rest, 0, rest * (cached + rest / 2)) / 1e3
+        assert engine.times[r, c.FIRST] == pytest.approx(began + 1.0 + took)
+
+
+def test_a_request_of_which_no_kv_has_come_needs_few_blocks_where_others_hold_what_it_finds() -> None:
+    """While a request runs a watermark keeps 5 of 15 blocks free, or 8 of 16. Seven are needed.
+
+    Six of them are held by whoever runs, so it is admitted; or by nobody, so it waits for whoever runs.
+    """
+    for blocks, watermark, output, at_once in ((16, 0.32, 13, True), (17, 0.5, 1, False)):
+        engine = Engine(EngineSettings(LATENCY, blocks, 16, prefix_cache=True, kv_connector=True, watermark=watermark))
+        r = engine.add(0.0, 100, 1, contents=range(6), remote_s=0.1, remote_tokens=0)
+        runs = engine.add(0.0, 100, output, contents=range(6))
+        if not at_once:
+            engine.run(0.05)
+            runs = engine.add(0.05, 32, 13)
+        engine.run()
+        assert engine.requests[r, c.CACHED] == 96
+        assert (engine.times[r, c.FIRST] < engine.times[runs, c.FINISH]) == at_once
+
+
+def test_a_prompt_of_one_token_is_not_padded_when_nobody_decodes() -> None:
+    """Its KV comes from elsewhere, all of it is computed again, and vLLM pads what decodes alone."""
+    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_connector=True, num_speculative_tokens=3))
+    engine.add(0.0, 1, 1, remote_s=0.1)
+    engine.run()
+    assert engine.state[c.TOKENS_DONE] == 1
+
+
+def test_a_request_of_which_no_kv_has_come_finds_what_was_cached_meanwhile() -> None:
+    engine = Engine(EngineSettings(LATENCY, 40, 16, prefix_cache=True, kv_connector=True))
+    r = engine.add(0.0, 100, 1, contents=range(6), remote_s=1.0, remote_tokens=15)
+    engine.add(0.0, 100, 1, contents=range(6))
+    engine.run()
+    assert engine.requests[r, c.CACHED] == 96 and engine.state[c.MOST_HELD] == 14
+    assert engine.times[r, c.FIRST] == pytest.approx(1.0 + LATENCY.step_ms(4, 0, 4 * 98) / 1e3)
 
 
 @given(cases(sliding_windows=(0,), prefix_cache=True), st.sampled_from([1, 3, 40]), st.booleans(), st.booleans())
@@ -234,6 +284,18 @@ def test_a_prompt_that_the_gpu_has_forgotten_comes_from_host_memory() -> None:
     for more in ({"prefix_cache": False}, {"swap": True}, {"sliding_windows": (0, 32)}, {"kv_connector": True}):
         with pytest.raises(InputError, match=r"host_blocks: expected 0, or a prefix cache|kv_connector"):
             replace(settings, **more)
+
+
+def test_the_last_block_of_an_output_is_stored_though_nothing_else_is_to_do() -> None:
+    """With asynchronous scheduling its last token is known only when the next step has been planned."""
+    engine = Engine(
+        EngineSettings(
+            LATENCY, 40, 16, prefix_cache=True, host_blocks=20, offload_prompt_only=False, async_scheduling=True
+        )
+    )
+    engine.add(0.0, 140, 5, most=5)
+    engine.run()
+    assert (engine.blocks[39:59, c.CONTENT] != c.NOTHING).sum() == 144 // 16
 
 
 def test_of_kv_that_is_here_the_best_priority_is_served_first() -> None:

@@ -37,10 +37,11 @@ def test_settings_that_are_seldom_are_exact_too() -> None:
 def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_are_exact() -> None:
     """By `benchmarks.record_vllm`: cell 207, and with `--odd` cells 0, 6, 9 and 10; most requests have a stop token.
 
-    With `--drafts` cell 207, and with `--odd` 2 and 3; with `--sync` 312, and with `--odd` 20. With `--hybrid` cell 7,
-    and with `--odd` 0, 10, 17 and 7214; with `--sync --odd` 6 and 9; with `--drafts --odd` 12 and 26. With
-    `--remote --odd` 9, 7305 and 7307, with `--sync` 10, 7303 and 7315, and with `--drafts` 6. With `--offload --odd`
-    0 and 3, with `--sync` 2 and 10, and with `--drafts` 7504. With `--sglang` 2, 8, 9, 10, 7506, 7512 and 7520.
+    With `--drafts` cell 207, and with `--odd` 2 and 3; with `--sync` 312, and with `--odd` 20. With `--hybrid` cell
+    7, and with `--odd` 0, 10, 17 and 7214; with `--sync --odd` 6 and 9; with `--drafts --odd` 12 and 26. With
+    `--remote --odd` 9, 7305 and 7307, with `--sync` 10, 7303 and 7315, and with `--drafts` 6; with `--failing` too
+    7708, with `--sync` 7702, and with `--drafts` 0. With `--offload --odd` 0 and 3, with `--sync` 2 and 10, and
+    with `--drafts` 7504. With `--sglang` 2, 8, 9, 10, 7506, 7512 and 7520.
     """
     path = str(Path(__file__).with_name("modes.json.gz"))
     modes = kant("serve", "verify", path, "--json").json()["modes"]
@@ -48,8 +49,9 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
         "asynchronous": (5, 760, 1594), "asynchronous, mtp": (2, 280, 39), "asynchronous, ngram": (1, 160, 15),
         "synchronous, mtp": (1, 160, 6), "synchronous, ngram": (1, 120, 0),
         "asynchronous, sliding windows": (5, 1040, 543), "synchronous, sliding windows": (2, 320, 373),
-        "asynchronous, mtp, sliding windows": (2, 320, 6), "asynchronous, KV connector": (3, 480, 88),
-        "synchronous, KV connector": (3, 480, 391), "asynchronous, ngram, KV connector": (1, 160, 12),
+        "asynchronous, mtp, sliding windows": (2, 320, 6), "asynchronous, KV connector": (4, 640, 90),
+        "synchronous, KV connector": (4, 640, 395), "asynchronous, ngram, KV connector": (1, 160, 12),
+        "asynchronous, eagle3, KV connector": (1, 160, 1),
         "asynchronous, host memory": (2, 320, 352), "synchronous, host memory": (2, 320, 94),
         "asynchronous, eagle3, host memory": (1, 160, 3), "SGLang, lpm": (5, 480, 9), "SGLang, fcfs": (2, 160, 1),
     }  # fmt: skip

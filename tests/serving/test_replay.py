@@ -139,8 +139,19 @@ def test_a_day_with_prefill_and_decode_apart(tmp_path: Path) -> None:
         (("--split", "0:2"), "--split: expected PREFILL:DECODE"),
         (("--split", "1:1", "--replicas", "2"), "--replicas: expected none with --split"),
         (("--split", "1:1", "--kv-gb-s", "0"), "--kv-gb-s: expected a number of GB a second"),
+        (("--split", "1:1", "--engine", "sglang"), "--split: expected engines of vLLM"),
+        (("--split", "1:1", "--swap"), "--split: expected no swap, and one KV group of full attention"),
     ):
         assert sentence in kant("serve", "whatif", path, *words).refusal()
+
+
+def test_prompts_apart_are_found_in_host_memory(tmp_path: Path) -> None:
+    """An engine for prompts with room for three of the eight documents, and host memory for all of them."""
+    found, setup = read_day(day(tmp_path / "day.jsonl", rate=4.0)), Setup("round-robin", 2, "fcfs", 1)
+    settings = replace(SETTINGS, num_blocks=400, prefix_cache=True)
+    without, served = (replay(found, setup, replace(settings, host_blocks=n), 0) for n in (0, 2000))
+    assert without.host_hits == 0 and served.host_hits > served.looked_up / 4
+    assert whole(served, "ttft_s.mean", Objectives()) < 0.7 * whole(without, "ttft_s.mean", Objectives())
 
 
 def test_what_is_no_day_is_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -76,6 +76,29 @@ def test_the_longest_cached_prefix_goes_first_and_of_the_same_beginning_one() ->
         assert engine.requests[: engine.count, c.CACHED].tolist() == cached
 
 
+def test_an_admission_counts_one_token_more_than_prompt_and_output() -> None:
+    """Two requests of 10 + 20 tokens: the second needs room for 31 of what the first has left, and one to spare."""
+    for tokens, together in ((62, False), (63, True)):
+        engine = new_engine(EngineSettings(LATENCY, tokens + 1, 1, 8, 512, True, engine="sglang"))
+        for _ in range(2):
+            engine.add(0.0, 10, 20, most=20)
+        engine.run()
+        assert (engine.times[0, c.FIRST] == engine.times[1, c.FIRST]) == together
+
+
+def test_the_kv_of_a_prompt_stays_where_that_of_its_output_is_evicted() -> None:
+    """Also after both were lost and computed anew at once: the second request is retracted, the third evicts it."""
+    engine = new_engine(EngineSettings(LATENCY, 301, 1, 8, 512, True, engine="sglang"))
+    for prompt, output, first in ((10, 150, 0), (10, 150, 1000), (297, 1, 2000)):
+        engine.add(0.0, prompt, output, contents=range(first, first + prompt), most=output)
+    engine.run()
+    assert engine.take_ended() == [0, 2, 1] and engine.requests[1, c.PREEMPTED] == 1
+    for prompt, first, cached in ((289, 3000, 0), (10, 1000, 9)):  # room for the KV of ten tokens is left
+        r = engine.add(engine.now, prompt, 1, contents=range(first, first + prompt), most=1)
+        engine.run()
+        assert engine.requests[r, c.CACHED] == cached
+
+
 def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, says in (
         ({"block_size": 16}, "block_size: expected 1 with SGLang"),

@@ -117,7 +117,7 @@ def _judged(
     engines = prefill + decode or change.replicas or now.engines
     then = Setup(change.router or now.router, engines, change.policy or now.policy, prefill, change.kv_gb_s)
     promise = Objectives(change.ttft, change.tpot)
-    old, new = (replay(day, setup, settings, seed) for setup in (now, then))
+    new, old = (replay(day, setup, settings, seed) for setup in (then, now))
     found = []
     for name in FIGURES:
         a, b = (by_slice(served, name, change.slices, promise) for served in (old, new))

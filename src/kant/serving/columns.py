@@ -35,11 +35,12 @@ FLYING = (
     19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the step under way computes
 )
 REMOTE = 20  # 1: KV of it is elsewhere or on its way; 2: it has come from host memory, but is not counted yet
-GONE = 21  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
-REQUEST_WIDTH = 21  # and a column for each KV group
-OFFERED = 22  # with host memory, which needs one KV group: blocks that it knows
-STORED = 23  # leading blocks that it has been asked to store
-NEXT_ENDED = 24  # the number + 1 of the next request that has ended since the last plan
+COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; that of the others fails to
+GONE = 22  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
+REQUEST_WIDTH = 22  # and a column for each KV group
+OFFERED = 23  # with host memory, which needs one KV group: blocks that it knows
+STORED = 24  # leading blocks that it has been asked to store
+NEXT_ENDED = 25  # the number + 1 of the next request that has ended since the last plan
 HOST_COLUMNS = 3
 
 # --- values of STATE ----------------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ class EngineSettings:
             expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
             raise InputError("sliding_windows", expected, windows)
         if self.kv_connector and (self.swap or windows != (0,)):
-            raise InputError("kv_connector", "no swap, and one KV group of full attention", windows)
+            found = "swap" if self.swap else windows
+            raise InputError("kv_connector", "no swap, and one KV group of full attention", found)
         if not 0 <= self.host_blocks <= MOST:
             raise InputError("host_blocks", f"a whole number from 0 to {MOST}", self.host_blocks)
         alone = self.prefix_cache and not (self.kv_connector or self.swap or self.preemptive)
@@ -228,13 +229,15 @@ class Engine:
         most: int = NO_LIMIT,
         seed: int | None = None,
         remote_s: float | None = None,
+        remote_tokens: int = NO_LIMIT,
     ) -> int:
         """Add a waiting request; return its number. The engine must have run until `arrival`.
 
         `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
         equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
         asynchronous scheduling learns a step later. `seed`, its number by default, says which drafts are accepted.
-        `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector.
+        `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector. Beyond
+        `remote_tokens` the load fails, which is known at its end, and what lacks is computed here.
         Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
@@ -251,7 +254,7 @@ class Engine:
         if self.settings.prefix_cache:
             self._share(row, contents, prompt, output)
         nan = float("nan")
-        row[c.REMOTE] = remote_s is not None
+        row[c.REMOTE], row[c.COMES] = remote_s is not None, remote_tokens
         if self.limits[c.CONNECTED] and not self.limits[c.BY_PRIORITY]:
             priority = 0.0  # the kernel puts those first that it has preempted
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)

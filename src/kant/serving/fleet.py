@@ -176,12 +176,14 @@ class Fleet:
 def settings_under(settings: EngineSettings, policy: Policy) -> EngineSettings:
     """Return the settings of an engine with this policy; one that acts within a step has steps planned one by one.
 
-    Raises InputError if the engine has an order of its own.
+    Raises InputError if the engine has an order of its own, or host memory and a policy that preempts.
     """
     if settings.engine != "vllm":
         if policy.by_priority or policy.preemptive or policy.by_step or policy.limits or policy.layers:
             raise InputError("--policy", "fcfs with SGLang, which has its own order", type(policy).__name__)
         return settings
+    if settings.host_blocks and policy.preemptive:
+        raise InputError("--policy", "one that does not preempt by priority, with host memory", type(policy).__name__)
     return replace(
         settings,
         policy="priority" if policy.by_priority else settings.policy,

@@ -162,7 +162,7 @@ def offer(
 ) -> int:  # fmt: skip
     """Store what the first `tokens` tokens of a request fill and host memory lacks; return how many blocks."""
     tokens = min(tokens, requests[r, PROMPT] + (0 if limits[PROMPT_ONLY] == 1 else requests[r, DONE]))
-    begin, end, row = requests[r, STORED], min(tokens // limits[BLOCK], requests[r, OFFERED]), 2 * r
+    begin, end, row = requests[r, STORED], tokens // limits[BLOCK], 2 * r
     lacks = 0
     for k in range(begin, end):
         b = kept(requests, shared, blocks, buckets, limits, r, k)
@@ -246,9 +246,7 @@ def stash(
             clock[FLUSHED] = max(clock[FLUSHED], clock[CLOCK_WIDTH + blocks[entries + i, CHUNK] - limits[USABLE]])
     for k in range(base, base + planned):
         r = plan[k, WHO]
-        before, requests[r, OFFERED] = requests[r, OFFERED], requests[r, HELD]
         offer(requests, shared, blocks, buckets, held, limits, state, r, requests[r, COMPUTED] + plan[k, COUNT])
-        requests[r, OFFERED] = before
     r = state[FIRST_LEFT] - 1
     while r >= 0:
         tokens = max(requests[r, PROMPT], requests[r, PROMPT] + requests[r, DONE] - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kant.compiled import merged
-from kant.serving.blocks import grow, hits_of, idle_among, know, slide, take_hits
+from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
 from kant.serving.columns import (
     ADMIT,
     AHEAD,
@@ -13,6 +13,7 @@ from kant.serving.columns import (
     CACHING,
     CHUNKED,
     CLOCK,
+    COMES,
     COMPUTED,
     COUNT,
     DONE,
@@ -130,12 +131,19 @@ def schedule(
                 continue
             known = requests[r, PROMPT] + requests[r, DONE]
             if requests[r, REMOTE] > 0:
-                if limits[CACHING] == 1:
+                if requests[r, SWAPPED] == 0:
+                    give_back(requests, blocks, held, limits, state, r)
+                elif limits[CACHING] == 1:
                     know(requests, shared, blocks, buckets, held, limits, r, requests[r, SWAPPED])
                 requests[r, COMPUTED] = min(requests[r, SWAPPED], known - 1)
                 requests[r, REMOTE] = requests[r, SWAPPED] = 0
-            count = known - requests[r, COMPUTED]
-            if drafts and count == 1 and not prefills:
+            hits, idle = 0, 0
+            if limits[CACHING] == 1 and requests[r, HELD] == 0:  # nothing has come: it is asked as if it were new
+                hits = hits_of(requests, shared, blocks, buckets, limits, r)
+                idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
+            computed = requests[r, COMPUTED] + hits * size
+            count = known - computed
+            if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
                 count += limits[SPECULATIVE]  # padded, as below
                 if count > budget:
                     blocked = True
@@ -145,10 +153,11 @@ def schedule(
                 blocked = True
                 break
             count = min(count, budget)
-            tokens = requests[r, COMPUTED] + count
+            tokens = computed + count
             slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
             wanted = max(blocks_for(slots, limits), blocks_for(known, limits) if limits[WHOLE] == 1 else 0)
-            if wanted - requests[r, HELD] > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
+            wanted += idle - max(requests[r, HELD], hits)
+            if wanted > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
                 blocked = True
                 break
             take(waiting, state, i)
@@ -156,7 +165,10 @@ def schedule(
             state[RUNS] += 1
             requests[r, STATE] = RUNNING
             if requests[r, CACHED] < 0:
-                requests[r, CACHED] = requests[r, COMPUTED]
+                requests[r, CACHED] = computed
+            if hits > 0:
+                take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
+            requests[r, COMPUTED] = computed
             grow(requests, shared, blocks, buckets, held, limits, state, r, tokens, slots)
             plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
             planned += 1
@@ -214,6 +226,8 @@ def schedule(
             else:
                 times[r, LOADED] += clock[CLOCK]
                 requests[r, SWAPPED] = known
+                if requests[r, COMES] < known:
+                    requests[r, SWAPPED] = max(requests[r, COMES] // size, hits) * size
             put(requests, times, limits, waiting, state, r)
             continue
         requests[r, BLOCK_ROW] = 2 * r if connected else free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]

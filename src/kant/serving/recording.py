@@ -18,7 +18,7 @@ from kant.files import read_bytes
 from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.columns import Table
-from kant.serving.engine import MOST, Engine, EngineSettings
+from kant.serving.engine import MOST, NO_LIMIT, Engine, EngineSettings
 from kant.serving.latency import LatencyModel
 from kant.serving.sglang import new_engine
 
@@ -35,7 +35,8 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
     is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's `max_tokens`,
     `output` if it is absent; a request with less output ends at a stop token. The KV of a
-    prompt with `remote_s` comes from another engine, and takes so many seconds.
+    prompt with `remote_s` comes from another engine, and takes so many seconds; of `remote_tokens` of it, if that is
+    given, and the load of the rest fails.
     """
 
     id: int
@@ -51,6 +52,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     cached: int | None
     most: int | None = None
     remote_s: float | None = None
+    remote_tokens: int | None = None
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -212,6 +214,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         numbers[request.id] = engine.add(
             request.arrival, request.prompt, request.output, request.priority, contents, tie.get(str(request.id)),
             request.output if request.most is None else request.most, request.id, request.remote_s,
+            NO_LIMIT if request.remote_tokens is None else request.remote_tokens,
         )  # fmt: skip
     engine.run()
     return engine, numbers
