@@ -131,10 +131,10 @@ def serve(options: DaemonOptions) -> int:
     tls = options.files.certificate.context() if options.files.certificate is not None else None
     mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
-        with locked(options.home):
+        with locked(options.home), ExitStack() as slow:
             store = JobStore(options.home / "kant.db")
             try:
-                asyncio.run(_serve(options, store, callers, tls))
+                asyncio.run(_serve(options, store, callers, tls, slow))
             finally:
                 store.close()
     finally:
@@ -145,7 +145,10 @@ def serve(options: DaemonOptions) -> int:
     return 0
 
 
-async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls: ssl.SSLContext | None) -> None:
+async def _serve(
+    options: DaemonOptions, store: JobStore, callers: Callers, tls: ssl.SSLContext | None, slow: ExitStack
+) -> None:
+    """Serve. What `slow` holds makes kernels run as plain Python until they are compiled."""
     began = time.monotonic()
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
@@ -198,7 +201,6 @@ async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls:
     driver.reservations.restore(store.kept("reservations"))
     driver.paused = msgspec.json.decode(store.kept("paused") or b"[]", type=frozenset[str])
     driver.adopt(store.live())
-    slow = ExitStack()
     slow.enter_context(as_written())
     driver.build()
     events, stop = Events(), asyncio.Event()
@@ -305,7 +307,6 @@ async def _serve(options: DaemonOptions, store: JobStore, callers: Callers, tls:
             driver.rounds.close()
             await forecaster.close()
             await solver.close()
-            slow.close()
             waits.write()
             if join_server is not None:
                 join_server.close()
