@@ -49,9 +49,9 @@ settings.load_profile("ci" if CI else "default")
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
-WAITING_PART = 0.5
+WAITING_PART = 0.7
 """Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
-PLANES = 3
+PLANES = 2
 """How many workers start a control plane for the tests that share one. These wait for about five minutes in all: with
 fewer planes they would end after all others."""
 
