@@ -11,12 +11,16 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, whole, write_text
 from kant.cli.output import Reply
+from kant.cli.show import console, print_table
+from kant.cli.show_step import show_breakdown, show_legend, show_streams
 from kant.model.errors import InputError
+from kant.placement.perf.places import Place, hbd_nodes, places_in
+from kant.workload.cluster_file import read_cluster
+from kant.workload.training_text import read_training
 
 if TYPE_CHECKING:
     from kant.placement.cost.communication import Spans
     from kant.placement.perf.fit import Fit
-    from kant.placement.perf.places import Place
     from kant.placement.perf.step import Step
     from kant.placement.perf.streams import Run
 
@@ -48,11 +52,8 @@ def step(
 ) -> int:
     """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""
     from kant.placement.perf.on_fabric import NOTHING_MEASURED
-    from kant.placement.perf.places import hbd_nodes, places_in
     from kant.placement.perf.step import step as predict
-    from kant.workload.cluster_file import read_cluster
     from kant.workload.measured_file import read_costs
-    from kant.workload.training_text import read_training
 
     training = read_training(job)
     if (gpus is None) == (not placement):
@@ -96,8 +97,6 @@ def fit(
 
 def place_of(text: str) -> Place:
     """Parse a placement."""
-    from kant.placement.perf.places import Place
-
     match = _PLACE.fullmatch(text.strip())
     if match is None:
         raise InputError("--placement", _EXPECTED, text)
@@ -165,8 +164,6 @@ def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
 
 
 def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
-    from kant.cli.show_step import show_breakdown, show_legend, show_streams
-
     show_breakdown(found)
     for text, _, each in found:
         show_streams(text, layer, _passes(each, layer))
@@ -174,8 +171,6 @@ def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
 
 
 def _show_fit(found: Fit, out: Path | None) -> None:
-    from kant.cli.show import console, print_table
-
     rows = []
     for line in found.lines:
         alpha, beta = line.cost
