@@ -14,15 +14,15 @@ from kant.cli.output import Reply
 from kant.cli.show import console, print_table
 from kant.cli.show_step import show_breakdown, show_legend, show_streams
 from kant.model.errors import InputError
-from kant.placement.perf.places import Place, hbd_nodes, places_in
+from kant.placement.perf.places import PlacementShape, hbd_nodes, places_in
 from kant.workload.cluster_file import read_cluster
 from kant.workload.training_text import read_training
 
 if TYPE_CHECKING:
     from kant.placement.cost.communication import Spans
     from kant.placement.perf.fit import Fit
-    from kant.placement.perf.step import Step
-    from kant.placement.perf.streams import Run
+    from kant.placement.perf.step import TrainingStep
+    from kant.placement.perf.streams import StreamTimes
 
 perf_app = App(name="perf", help="How long a training step takes, and where.", help_format="plaintext")
 
@@ -95,20 +95,20 @@ def fit(
     return Reply(fit_json(found), lambda: _show_fit(found, out)).print(json)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> PlacementShape:
     """Parse a placement."""
     match = _PLACE.fullmatch(text.strip())
     if match is None:
         raise InputError("--placement", _EXPECTED, text)
     nodes, each = int(match[1]), int(match[2])
-    place = Place(nodes, each, *(int(part) for part in match[3].split("/")[1:]))
+    place = PlacementShape(nodes, each, *(int(part) for part in match[3].split("/")[1:]))
     domains = (nodes, place.leaves, place.spines, place.superspines)
     if nodes * each == 0 or 0 in domains or any(wide > narrow for narrow, wide in pairwise(domains)):
         raise InputError("--placement", _EXPECTED, text)
     return place
 
 
-def step_json(text: str, spans: Spans, found: Step, layer: int) -> dict[str, Any]:
+def step_json(text: str, spans: Spans, found: TrainingStep, layer: int) -> dict[str, Any]:
     """Return a step as `--json` prints it; times in seconds."""
     plan = found.plan
     return {
@@ -155,7 +155,7 @@ def fit_json(found: Fit) -> dict[str, Any]:
     }
 
 
-def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
+def _passes(found: TrainingStep, layer: int) -> list[tuple[str, tuple[StreamTimes, StreamTimes]]]:
     """Return the two passes of a layer, the second half of each shifted to the end of the first."""
     from kant.placement.perf.plan import runs
 
@@ -163,7 +163,7 @@ def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
     return [("forward", (first, second.later(first.seconds))), ("backward", (third, fourth.later(third.seconds)))]
 
 
-def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
+def _show(found: list[tuple[str, Spans, TrainingStep]], layer: int) -> None:
     show_breakdown(found)
     for text, _, each in found:
         show_streams(text, layer, _passes(each, layer))

@@ -13,7 +13,7 @@ from kant.cli.output import print_json
 from kant.cli.show import console
 
 if TYPE_CHECKING:
-    from kant.api.catalogue import Entry
+    from kant.api.catalogue import PolicyEntry
 
 policies_app = App(
     name="policies", help="List the policies and their tags, or begin one of your own.",
@@ -80,7 +80,7 @@ def new(
     print("\nnext:", *next_commands(name, folder), sep="\n  ")
 
 
-def _facts(entry: Entry) -> dict[str, Any]:
+def _facts(entry: PolicyEntry) -> dict[str, Any]:
     return {
         "policy": entry.policy,
         "about": entry.about,
