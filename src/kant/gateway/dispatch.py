@@ -430,6 +430,8 @@ class Dispatcher:
         if placed.over:
             return
         placed.over = True
+        if output:
+            self.said(placed, output)  # of an answer without a stream nothing was heard before
         done = self.take_back(placed)
         if output is not None:
             self.output += FORGETS * (output - self.output)
