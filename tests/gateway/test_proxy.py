@@ -13,8 +13,10 @@ import aiohttp
 import numpy as np
 import pytest
 from tests.gateway.rig import FLAGS, SETTINGS, Client, Conductor, Mock, dispatcher, routing, start, start_mocks, stream
+from tests.gateway.test_aside import Here
 from tests.patience import PATIENCE_S
 
+from kant.gateway.aside import Aside
 from kant.gateway.gossip import Gossip
 from kant.gateway.server import RouterServer
 from kant.gateway.tenants import Tenant, Tenants
@@ -50,7 +52,11 @@ def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
 
     async def played() -> list[int]:
         urls = [mock.url for mock in mocks]
-        async with routing(dispatcher(urls, router=name)) as (_, url), aiohttp.ClientSession() as session:
+        chosen, may = dispatcher(urls, router=name), asyncio.Event()
+        may.set()
+        if chosen.router.costly:
+            chosen.aside = Aside(Here(may))
+        async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
             return await Conductor(session, url, urls).play(requests)
 
     simulated = simulate(requests, SETTINGS, 2, router=router_named(name), observed=True)

@@ -13,6 +13,7 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from kant.serving.predictor import LengthRanker
 from kant.serving.routers.prefix import PrefixAware, first_token_ms
 from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
 from kant.serving.site import LoadTable, ObservedSite, Sites
+
+if TYPE_CHECKING:
+    from kant.gateway.aside import Aside
 
 log = logging.getLogger("kant.gateway")
 EJECTION = Ejection()
@@ -82,6 +86,8 @@ class Dispatcher:
             self._add(url)
         self.policy, self.router, self.limits, self.ranker = policy, router, limits, ranker
         self.draw = np.random.Generator(np.random.PCG64(seed))
+        self.aside: Aside | None = None
+        """Decides instead of the router, if that is costly."""
         self.book = Engine(settings, limits.at_once)
         self.free = list(range(limits.at_once))[::-1]
         self.held: dict[str, Held] = {}
@@ -267,7 +273,11 @@ class Dispatcher:
         if not backends:
             return False
         request = self._incoming(placed)
-        k = decide(self.router, request, sites, self.draw)
+        aside = self.aside if len(backends) > 1 else None
+        if aside is None:
+            k = decide(self.router, request, sites, self.draw)
+        else:
+            k = aside.choose(self, placed, backends, request)
         if k == HOLD:
             return False
         backend = backends[k]
@@ -298,7 +308,7 @@ class Dispatcher:
             self.unseen = True
             ms = first_token_ms(Sites([backend.site]), self.now, placed.prompt, float(placed.prompt))[0]
             heapq.heappush(self.expected, (self.now + float(ms) / 1e3, placed.order, placed, backend))
-        placed.backend = backend
+        placed.backend, placed.foreseen = backend, None
         backend.rows[placed.row] = placed
         cached = self.router.sent(request, backend.site)
         backend.site.send(placed.row, placed.prompt, placed.predicted, cached)

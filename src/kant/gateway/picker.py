@@ -394,7 +394,7 @@ class PickerServer:
         try:
             await self.backends.open()
         except BaseException:
-            self.backends.close()
+            await self.backends.close()
             await self.server.stop(0)
             await self.session.close()
             raise
@@ -420,7 +420,7 @@ class PickerServer:
 
     async def __aexit__(self, *error: object) -> None:
         self.ticking.cancel()
-        self.backends.close()
+        await self.backends.close()
         await self.server.stop(0)
         await ended(self.sending)
         await self.session.close()
