@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from kant.compiled import compiling_ahead
 from kant.gateway.ask import Ask, RefusedError, read_ask
 from kant.gateway.mock_forms import FORMS, MockAnswer
 from kant.model.errors import InputError
@@ -50,6 +51,10 @@ class MockEngine:
     def __init__(self, settings: EngineSettings, policy: Policy, model: str, conducted: bool, speed: float) -> None:
         if not 0 < speed <= 1e6:
             raise InputError("--speed", "a number above 0", speed)
+        with compiling_ahead():  # else the first requests, and all that look at it, would wait for that
+            trial = Engine(settings)
+            trial.add(0.0, 1, 1)
+            trial.run()
         self.engine = Engine(settings)
         self.policy, self.model, self.conducted, self.speed = policy, model, conducted, speed
         self.calls: dict[int, _Call] = {}
