@@ -11,7 +11,6 @@ import asyncio
 import heapq
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.gateway.backend import Backend, Limits, Placement
 from kant.gateway.held import Held, held_for
 from kant.gateway.outliers import Ejection
+from kant.gateway.programs import Programs
 from kant.gateway.scrape import Scraped
 from kant.gateway.shares import Shares
 from kant.live.logs import log_event
@@ -31,7 +31,7 @@ from kant.serving.first_token import warm_up, with_room
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
 from kant.serving.routers.prefix import PrefixAware, first_token_ms
-from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
+from kant.serving.routing import HOLD, Incoming, Router, decide
 from kant.serving.site import LoadTable, ObservedSite, Sites
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ MOST_AGAIN_S = 60
 MOST_BACKENDS, MOST_KNOWN = 1 << 14, 64
 """The most backends, and models for which those are kept: the names of models come from clients."""
 
-NO_PROGRAM = -1
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
 
@@ -107,8 +106,7 @@ class Dispatcher:
         self.unseen = False
         """Whether there were requests whose responses are not seen here."""
         self.bytes_per_token, self.prefixes = 4.0, router.prefixes
-        self.programs: OrderedDict[str, int] = OrderedDict()
-        self.named = 0
+        self.programs = Programs(policy.forget)
         self.addresses: frozenset[str] = frozenset(urls)
 
     # --- a request --------------------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ class Dispatcher:
         prompt = ask.prompt(self.bytes_per_token)
         if predicted is None:
             predicted = self.output if ask.most is None else min(self.output, float(ask.most))
-        program = self._program(ask.program)
+        program = self.programs.number(ask.program)
         said = predicted if self.ranker is None else MIDDLE + RANKS * float(self.ranker.rank([ask.text])[0])
         self.book.requests[row] = 0
         self.book.requests[row, c.PROMPT] = prompt
@@ -141,20 +139,6 @@ class Dispatcher:
             adapter = ask.model if placed.adapter else ""
             placed.blocks, placed.block_tokens = ask.blocks(adapter, self.bytes_per_token)
         return placed
-
-    def _program(self, name: str) -> int:
-        """Return the number of a program; if there are too many, the least recently used is forgotten."""
-        if not name:
-            return NO_PROGRAM
-        number = self.programs.get(name)
-        if number is None:
-            if len(self.programs) >= PROGRAMS:
-                self.policy.forget(self.programs.popitem(last=False)[1])
-            number = self.programs[name] = self.named
-            self.named += 1
-        else:
-            self.programs.move_to_end(name)
-        return number
 
     def sent_priority(self, placed: Placement) -> int | None:
         """Return vLLM's `priority` of a request; None if the policy sets none, and the client's value applies."""
