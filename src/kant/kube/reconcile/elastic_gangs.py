@@ -241,7 +241,6 @@ class ElasticGangs:
         self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given)))
         workload.slots = [slot for slot in workload.slots if slot not in given]
         self.transitions.existing_pods.freed(slot.node for slot in given)
-        self.transitions.count_again(given)
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
         """Return the pieces of these slots in the allocation of the job. Raises AnewError where it lacks one."""
