@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kant import __version__
 from kant.cluster.state import ClusterState
@@ -28,11 +28,9 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.standby import Ready, Standby
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import PROFILE, QUEUES_KNOWN, SCHEDULER, TICKET, VERSION
-from kant.kube.serve import asked
 from kant.kube.serve.metrics import KubeTelemetry
-from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
-from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
+from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness, later
 from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
@@ -42,6 +40,11 @@ from kant.live.warm import warm
 from kant.model.errors import InputError
 from kant.scheduler.profile import parse_profile
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from kant.kube.serve.asked import Question
+
 OLDEST = (1, 29)
 """The oldest supported API server: the policies that fence bindings are generally available since 1.30."""
 
@@ -49,8 +52,11 @@ REREAD = 5.0  # seconds between two reads of the profile file
 
 log = logging.getLogger("kant.kube")
 
-LeaderAnswer = Callable[[KubeDriver, StartForecasts, asked.Question], Awaitable[bytes]]
+LeaderAnswer = Callable[[KubeDriver, StartForecasts, "Question"], Awaitable[bytes]]
 """Answers a question from the state of a leading driver, with the forecasts made of it."""
+
+Page = Callable[[LeaderQuestions, Config, str], "list[web.RouteDef]"]
+"""Returns the routes of the page, for an API server and the secret with which questions are signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class ReplicaOptions(DriverSettings):
     log_level: str = "info"
     profile_file: Path | None = None
     """Reread when it changes."""
-    page: PageContent | None = None
+    page: Page | None = None
     """The page, where it is served."""
     solver: Solver = no_solver
     answer: LeaderAnswer | None = None
@@ -126,11 +132,9 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
-                content = self.options.page
-                page = routes(self.questions, content, self.config, self._ticket) if content is not None else []
-                page += asked.routes(self._ticket, self._answer) if self._ticket else []
+                more = [later(self._routes)] if self.options.page is not None or self._ticket else []
                 await stack.enter_async_context(
-                    ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
+                    ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), more)
                 )
             client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
@@ -156,7 +160,18 @@ class Replica:
         core = self.driver.core if self.driver is not None else None
         return core if core is not None and core.is_settled else None
 
-    async def _answer(self, question: asked.Question) -> bytes:
+    def _routes(self) -> list[web.RouteDef]:
+        """Return the routes of the page, and of questions; their modules are imported with the first request."""
+        page, found = self.options.page, list["web.RouteDef"]()
+        if page is not None:
+            found += page(self.questions, self.config, self._ticket)
+        if self._ticket:
+            from kant.kube.serve import asked
+
+            found += asked.routes(self._ticket, self._answer)
+        return found
+
+    async def _answer(self, question: Question) -> bytes:
         """Return the leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
         if self.driver is None or self._settled_core() is None or self.options.answer is None:
             raise NotLeadingError
