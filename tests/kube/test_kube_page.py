@@ -27,6 +27,7 @@ from tests.patience import PATIENCE_S
 
 from kant.cli.kube import kube_app
 from kant.kube.connect.config import Config
+from kant.kube.serve.led_run import LedRun
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
 from kant.kube.serve.server import later
@@ -192,7 +193,8 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     def no_desk(config: Config) -> Any:
         raise AssertionError("nobody plans")
 
-    shown = LeaderQuestions(StartForecasts(no_forecaster))
+    led = LedRun(StartForecasts(no_forecaster))
+    shown = LeaderQuestions(led)
     app = web.Application()
     content = PageContent(
         (), whatif, {}, partial(PageOrders, scheduler_name="kant", desk=no_desk), lambda questions: None, whatif
@@ -213,7 +215,7 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
     assert code == 503 and found["error"].startswith("this replica: expected one that leads")
     core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
-    shown.follow(core)
+    led.follow(core)
     core.settled()
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
     assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")

@@ -28,8 +28,8 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.standby import Ready, Standby
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import PROFILE, QUEUES_KNOWN, SCHEDULER, TICKET, VERSION
+from kant.kube.serve.led_run import LedRun, NotLeadingError
 from kant.kube.serve.metrics import KubeTelemetry
-from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
 from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness, later
 from kant.live.core import Core
 from kant.live.journals import Journals
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from kant.kube.serve.asked import Question
+    from kant.kube.serve.questions import LeaderQuestions
 
 OLDEST = (1, 29)
 """The oldest supported API server: the policies that fence bindings are generally available since 1.30."""
@@ -55,7 +56,7 @@ log = logging.getLogger("kant.kube")
 LeaderAnswer = Callable[[KubeDriver, StartForecasts, "Question"], Awaitable[bytes]]
 """Answers a question from the state of a leading driver, with the forecasts made of it."""
 
-Page = Callable[[LeaderQuestions, Config, str], "list[web.RouteDef]"]
+Page = Callable[["LeaderQuestions", Config, str], "list[web.RouteDef]"]
 """Returns the routes of the page, for an API server and the secret with which questions are signed."""
 
 
@@ -111,14 +112,8 @@ class Replica:
         self.profile = options.profile
         self.telemetry = KubeTelemetry()
         self.telemetry.stand = self._stands
-        self.questions = LeaderQuestions(
-            StartForecasts(options.forecaster),
-            lambda job: self.driver.reason(job) if self.driver is not None else "",
-            self._journal,
-            options.solver,
-            lambda: self.driver.workloads.outside() if self.driver is not None else {},
-        )
-        self.telemetry.optimality = self.questions.optimality.latest
+        self.led = LedRun(StartForecasts(options.forecaster), options.solver)
+        self.telemetry.optimality = self.led.optimality.latest
         self._said: dict[str, None] = {}
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
@@ -138,8 +133,8 @@ class Replica:
                 )
             client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
-            forecasting = asyncio.create_task(self.questions.forecasts.keep_up(self.questions.settled_core))
-            looking = asyncio.create_task(self.questions.optimality.keep_up(self._settled_core))
+            forecasting = asyncio.create_task(self.led.forecasts.keep_up(self.led.settled_core))
+            looking = asyncio.create_task(self.led.optimality.keep_up(self._settled_core))
             await self._until_stopped(self._greet(client))
             self._greeted = True
             while not self.stopped.is_set():
@@ -164,7 +159,15 @@ class Replica:
         """Return the routes of the page, and of questions; their modules are imported with the first request."""
         page, found = self.options.page, list["web.RouteDef"]()
         if page is not None:
-            found += page(self.questions, self.config, self._ticket)
+            from kant.kube.serve.questions import LeaderQuestions
+
+            questions = LeaderQuestions(
+                self.led,
+                lambda job: self.driver.reason(job) if self.driver is not None else "",
+                self._journal,
+                lambda: self.driver.workloads.outside() if self.driver is not None else {},
+            )
+            found += page(questions, self.config, self._ticket)
         if self._ticket:
             from kant.kube.serve import asked
 
@@ -175,7 +178,7 @@ class Replica:
         """Return the leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
         if self.driver is None or self._settled_core() is None or self.options.answer is None:
             raise NotLeadingError
-        return await self.options.answer(self.driver, self.questions.forecasts, question)
+        return await self.options.answer(self.driver, self.led.forecasts, question)
 
     def _journal(self) -> str:
         """Return the journal file that is being written."""
@@ -348,7 +351,7 @@ class Replica:
         )
         driver.translation.queues.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
         if options.page is not None:
-            driver.on_core = self.questions.follow
+            driver.on_core = self.led.follow
         if options.leader_election:
             driver.effects.timeout = self._in_flight()
         return driver
@@ -374,7 +377,7 @@ class Replica:
         finally:
             await ready.drop()
             self.driver = None
-            self.questions.leave()
+            self.led.leave()
             self.telemetry.flag("kant_leader", False)
             self.telemetry.staleness = {}
 
