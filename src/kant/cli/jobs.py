@@ -89,7 +89,7 @@ def cancel(
 ) -> int:
     """Withdraw jobs, waiting or running: SIGTERM, and SIGKILL after their grace.
 
-    In place of ids, options say which: what more than one of them says all has to hold."""
+    Without ids, options select the jobs: a job has to match all of them."""
     if not (all or user or queue or state or name):
         return _order("cancel", jobs, home, json, there)
     if jobs:
@@ -124,7 +124,7 @@ def release(
 
 
 def requeue(*jobs: Ids, home: Home = None, json: Json = False) -> int:
-    """Stop running jobs as a preemption does, and let them wait and run anew."""
+    """Stop running jobs as a preemption does, and queue them again."""
     return _order("requeue", jobs, home, json, Kube())
 
 

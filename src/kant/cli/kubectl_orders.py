@@ -69,7 +69,7 @@ def add_orders(app: App) -> None:
         *targets: Annotated[str, Parameter(help="Jobs or pods, queue/NAME, or node/NAME that was drained.")],
         inside: Inside = INSIDE,
     ) -> int:
-        """Let start what is held, open a queue, give a drained node back."""
+        """Release held jobs, open a queue, or return a drained node to service."""
         return _give(targets, lambda orders, one: orders.release(one), inside, inside.namespace)
 
     @app.command(name="priority")
@@ -91,7 +91,7 @@ def add_orders(app: App) -> None:
         reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
         access: Access = ACCESS,
     ) -> int:
-        """Let a queue run empty, or free a node: what runs there is evicted gang by gang, and waits again."""
+        """Let a queue run empty, or free a node: its jobs are evicted gang by gang, and wait again."""
         return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "")
 
 

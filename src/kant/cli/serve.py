@@ -50,7 +50,7 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServeSetup(EngineOptions):
-    """The engines, what comes, and what they promise."""
+    """The engines, their requests, and their objectives."""
 
     engines: Annotated[int, Parameter(help="The number of engines.", converter=whole)] = 4
     rate: Annotated[float | None, Parameter(help="Stretch the arrivals to this number of requests a second.")] = None

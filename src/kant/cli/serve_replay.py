@@ -28,7 +28,7 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ReplayChange(EngineOptions):
-    """What is as it was, what would be, and what is promised."""
+    """The current setup, the changed one, and the objectives."""
 
     router: Annotated[
         str | None, Parameter(help="The new router, which chooses the engine of a request. Default: as now.")

@@ -139,7 +139,8 @@ def inlined(function: F) -> F:
 
 
 def merged(function: F) -> F:
-    """Copy `function` into each kernel that calls it, whatever its size: what a constant argument excludes is gone."""
+    """Copy `function` into each kernel that calls it, whatever its size, so that code is removed which a constant
+    argument rules out."""
     return _inner_function(function, forced=True)
 
 

@@ -34,10 +34,10 @@ class Basis(Struct, frozen=True):
 
 
 class TrackRecord(Struct, frozen=True):
-    """Of `answers` earlier answers that looked about as far ahead, `kept` held.
+    """Of `answers` earlier answers about as far ahead, `kept` were right.
 
-    An answer holds where the job started by its P90; `kept_p50` of them also by their P50. `calibrated`: so many jams
-    are known that P50 and P90 are corrected by them; else they are what the futures say.
+    An answer is right if the job started by its P90; `kept_p50` of the jobs started by their P50. `calibrated`: P50 and
+    P90 are corrected by earlier jams; else too few jams are known, and they come from the futures alone.
     """
 
     answers: int

@@ -1,9 +1,10 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
 A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
-of it as other jobs of its kind with about as long an estimate did, and where none are known all of it, or any share
-where it is only a limit; a job without one runs as long as others of its kind (`cluster/history.py` defines kinds), or
-as any other job where none are known. Arrivals repeat those of an earlier day.
+of it as earlier jobs of its kind with an estimate of similar length. If there are none, it uses all of it, or any share
+if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
+(`cluster/history.py` defines kinds), or as any earlier job if there are none of its kind. Arrivals repeat those of an
+earlier day.
 
 Shares depend on the estimate: the longest estimates are mostly of jobs that end early, for few run so long, and the
 shortest of jobs that use all of it. So shares are kept by octave of the estimate, and where an octave knows too few of

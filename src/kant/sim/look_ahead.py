@@ -3,8 +3,8 @@
 Run times are drawn as for forecasts of starts (`forecast_starts.py`), nobody else arrives, and each future runs until
 its jobs have ended: under the floor, and under the proposed policy for each of `HOURS` and the floor from then on. The
 proposal is confirmed if the sum of bounded slowdowns falls in every future, and on average, as a share of the floor's
-sum, by more than twice its error and `MARGIN`, for each of `HOURS`. So the floor is left only where what is known says
-so.
+sum, by more than twice its error and `MARGIN`, for each of `HOURS`. So the router leaves the floor only for a proven
+gain.
 """
 
 from __future__ import annotations
