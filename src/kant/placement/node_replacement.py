@@ -1,8 +1,8 @@
 """Node replacement: a gang that has lost nodes gets others instead, and keeps what it has left.
 
-Pods on healthy devices stay where they are. Those of a lost node move, all together, into the narrowest domain of the
-fabric around it that takes them: its leaf, else its spine, and so on, up to the level that the gang requires. So a
-level constraint stays satisfied, and a gang that was in one leaf leaves it only if its leaf is full.
+Pods on healthy devices stay where they are. The pods of a lost node move together, into the narrowest domain of the
+fabric around it that has room for them: its leaf, else its spine, and so on, up to the level that the gang requires. So
+a level constraint stays satisfied, and a gang that was in one leaf leaves it only if its leaf is full.
 """
 
 from __future__ import annotations

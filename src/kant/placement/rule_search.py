@@ -167,7 +167,7 @@ class _Search:
         return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
 
     def _placed_counts(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the number of pods by group and node: what can still be placed depends on nothing else."""
+        """Return the number of pods by group and node, on which alone depends which pods can still be placed."""
         counts: dict[tuple[int, int], int] = {}
         for group, node, _ in self.placed:
             counts[group, node] = counts.get((group, node), 0) + 1

@@ -91,8 +91,8 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 def draw(fit: FittedWorkload, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
     """Draw a workload from `fit`, the same for the same seed: of `days` (None: as many as the trace had).
 
-    It has `jobs` jobs; None: as many as the rate gives. Time zero is a Monday at 00:00. Raises InputError for values
-    that make no workload.
+    It has `jobs` jobs; None: as many as arrive in these days at the rate of the trace. Time zero is a Monday at 00:00.
+    Raises InputError for values that make no workload.
     """
     days = fit.days if days is None else days
     if not 1 / 24 <= days <= 3660:
