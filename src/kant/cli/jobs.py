@@ -206,9 +206,9 @@ def queue(
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print the queues, with their quotas and what they use; or pause and resume starts in some of them, or in all.
+    """Print the queues, with their quotas and their use; or pause or resume some or all of them.
 
-    In a queue that is paused nothing starts, and what runs runs on, also after a restart, until it is resumed."""
+    No job of a paused queue starts until it is resumed, also after a restart; running jobs run on."""
     if order is not None:
         from kant.service.client import ServiceClient, home_of
 

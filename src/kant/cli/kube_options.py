@@ -37,7 +37,7 @@ class Kube:
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class KubeQuestion(Kube):
-    """With what a question about the whole cluster needs."""
+    """The options of a question about the whole cluster."""
 
     profile: Annotated[
         str,
@@ -51,7 +51,7 @@ class KubeQuestion(Kube):
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class KubeSubmission(Kube):
-    """With what only a job on Kubernetes needs."""
+    """The options of a job on Kubernetes."""
 
     pods: Annotated[
         int, Parameter(help="Number of pods that start together, each with --gpus, --cpus and --memory.")

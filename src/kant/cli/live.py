@@ -261,8 +261,8 @@ def stand(
     """Return what answers about a cluster: its leader, if the caller may ask it; else its present state, read from the
     API server; or the caller's own pods, if they may see no others.
 
-    Without a `profile`, that of the leading Kant is used if its Lease tells; else the default one. With `futures`,
-    start forecasts will be needed. If no Kant leads, standard error says so.
+    Without a `profile`, the one on the Lease of the leading Kant is used, else the default one. With `futures`, start
+    forecasts will be needed. If no Kant leads, standard error says so.
     """
     import asyncio
     import sys

@@ -64,7 +64,8 @@ CHANGE = ReplayChange()
 
 
 def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> int:
-    """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
+    """Serve a recorded day with another router, policy or number of engines, and print the differences with
+    intervals."""
     about, judged = _judged(day, change, 0.0, 0.95, seed)
     return Reply({**about, "figures": _rows(judged)}, lambda: _show(about, judged)).print(json)
 

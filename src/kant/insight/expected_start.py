@@ -19,8 +19,8 @@ class Basis(Struct, frozen=True):
 
     `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs are
     preempted for it by that rule), `freed` (a job preempted for another leaves room) or `time` (a timeout, a back-off
-    or a reservation). `ran`: the minimum run time that the last of the jobs completes at `at`, where the start waits
-    for that; for `backfill` how long the job has waited (microseconds; 0: none). True in `futures` of `of` futures.
+    or a reservation). `ran`: if the start waits until the last of the jobs has reached its minimum run time, that time;
+    for `backfill`, how long the job has waited (microseconds; 0: none). True in `futures` of `of` futures.
     """
 
     how: How

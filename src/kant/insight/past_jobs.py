@@ -7,8 +7,8 @@ if the estimate is only a limit. A job without an estimate runs as long as earli
 earlier day.
 
 Shares depend on the estimate: the longest estimates are mostly of jobs that end early, for few run so long, and the
-shortest of jobs that use all of it. So shares are kept by octave of the estimate, and where an octave knows too few of
-a kind, jobs of any kind in the nearest octave stand for it.
+shortest of jobs that use all of it. So shares are kept by octave of the estimate. If an octave has too few jobs of a
+kind, the shares of all kinds in the nearest octave are used.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ class PastJobs:
         return max(total - elapsed if total >= 0 else _outliving(elapsed, permille), 1)
 
     def _share_kinds(self, kind: int, octave: int) -> tuple[int, ...]:
-        """Return whose shares a job of a kind with such an estimate may use, the likest first; the last is the kind's
-        with any estimate."""
+        """Return the keys of the shares that a job of this kind and estimate may use, the most similar first; the last
+        one has all estimates of the kind."""
         found = self._alike.get((kind, octave))
         if found is None:
             near = sorted(self._octaves, key=lambda other: (abs(other - octave), other))

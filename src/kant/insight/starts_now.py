@@ -176,7 +176,7 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
 
 
 def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:
-    """Return the least cost of jobs that together hold as many GPUs as are missing, where parts of jobs count too."""
+    """Return the least cost of jobs that together hold the missing GPUs, if parts of jobs could be stopped too."""
     state = diagnosis.state
     free = sum(
         int(capacity - allocated)

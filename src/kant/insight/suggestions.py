@@ -65,7 +65,7 @@ class BackOffEnds(_Suggestion, frozen=True, tag="time"):
 class LargerMost(_Suggestion, frozen=True, tag="most"):
     """With `most` in the profile's `[preemption]` the job preempts `jobs` running jobs, one of them `job`.
 
-    From `at` on, when they have run for their minimum (microseconds; -1: at once).
+    It may do so from `at` on, when these have reached their minimum run time (microseconds; -1: at once).
     """
 
     most: int

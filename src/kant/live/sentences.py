@@ -129,7 +129,8 @@ class JobSentences:
 
 
 def public_id(job: str) -> str:
-    """Return the id by which people know a job, which may have come more than once (`kant.live.core.Core.fresh_id`)."""
+    """Return the id that users know of a job; the core has another one if it was submitted again
+    (`kant.live.core.Core.fresh_id`)."""
     return job.partition("~")[0]
 
 

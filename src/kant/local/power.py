@@ -1,8 +1,8 @@
 """Power caps, as amounts that every plan knows (`kant.model.rules`): of a machine's node, and of the whole cluster.
 
-An amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines
-with unlike GPUs have caps of their own, and a job takes as many thousandths as it has of GPUs, wherever it runs. The
-cap of all machines together counts each GPU with the same watts, so no machine with hungrier ones may join.
+An amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines with
+different GPUs have caps of their own, while a job takes as many thousandths as it has of GPUs on each machine. The cap
+of all machines together counts each GPU with the same watts, so no machine with hungrier ones may join.
 """
 
 from __future__ import annotations
@@ -93,14 +93,15 @@ def capped(node: Node, cap: int, gpu_watts: int) -> Node:
 
 
 def beside(node: Node, others: Iterable[Node]) -> Node:
-    """Return a node as it counts beside others: if one of these has a cap and it has none, all its GPUs may be used."""
+    """Return a node as it counts among others: without a cap of its own all its GPUs may be used, also if another node
+    has a cap."""
     if node.amounts or all(powered(other) < 0 for other in others):
         return node
     return replace(node, amounts=((POWER, node.gpus * GPU),))
 
 
 def usable(nodes: Iterable[Node]) -> Sequence[Node]:
-    """Return the nodes as wide as a job can have them: with the GPUs that may be in use at once."""
+    """Return the nodes with only as many GPUs as may be in use at once: no job can have more."""
     return [replace(node, gpus=powered(node) // GPU) if powered(node) >= 0 else node for node in nodes]
 
 

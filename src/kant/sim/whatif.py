@@ -55,7 +55,7 @@ def what_if(
     hooks: Hooks = lambda name: RunHooks(),
     act: Callable[[Fork], Mapping[str, str]] = lambda second: NO_NAMES,
 ) -> WhatIf | None:
-    """Simulate both futures from the end of `past`; None where a caller's `stop` ended one of them.
+    """Simulate both futures from the end of `past`; None if the caller's `stop` ended one of them.
 
     `act` makes changes in the second future that `changes` cannot express, and returns the new ids of jobs it renamed.
     Without `arrivals` no more jobs arrive. Both stop at `until` (microseconds on the run's clock). Raises InputError

@@ -1,8 +1,8 @@
 """The starts of tasks: insertion that considers the peaks, and repair around them.
 
 Both work towards *targets*, one peak for each resource. Use above a target is overload, and a plan without overload
-costs what the targets cost. A good start adds little overload, squared so that it is spread; among equals, one where
-less is used.
+costs what the targets cost. A good start adds little squared overload (squared, so that overload is spread); ties go to
+the start with less usage.
 """
 
 from __future__ import annotations
