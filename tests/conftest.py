@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from tests import installed
 from tests.cost import Cost
 from tests.examples import examples
@@ -45,13 +46,16 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("default"), max_examples=examples(30), derandomize=True)
 settings.load_profile("ci" if CI else "default")
+# Else each worker parses all modules of Kant for constants, in four seconds, and what an example draws depends on which
+# modules were loaded before it.
+providers._get_local_constants = lambda: providers._local_constants
 
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
-WAITING_PART = 0.5
+WAITING_PART = 0.7
 """Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
-PLANES = 3
+PLANES = 2
 """How many workers start a control plane for the tests that share one. These wait for about five minutes in all: with
 fewer planes they would end after all others."""
 

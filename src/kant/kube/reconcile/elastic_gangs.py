@@ -119,7 +119,7 @@ class ElasticGangs:
         joining, alone = list[Member](), list[Pod]()
         for pod in newcomers:
             member = known.get(pod.metadata.uid)
-            if not (self.translation.is_free(pod) and self.translation.devices.requests.are_made(pod)):
+            if not (self.translation.is_free(pod) and self.translation.devices.are_made(pod)):
                 continue
             if member is None:
                 member = self._joiner(workload, job, pod)
@@ -241,7 +241,6 @@ class ElasticGangs:
         self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given)))
         workload.slots = [slot for slot in workload.slots if slot not in given]
         self.transitions.existing_pods.freed(slot.node for slot in given)
-        self.transitions.count_again(given)
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
         """Return the pieces of these slots in the allocation of the job. Raises AnewError where it lacks one."""

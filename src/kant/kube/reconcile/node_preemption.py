@@ -7,9 +7,9 @@ without them. The pod gets its place in the same transaction as its victims are 
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection
-from time import monotonic
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class NodePreemption:
         nowhere = self.transitions.nowhere
         if self.core.scheduler.profile.preemption is None:
             nowhere.clear()
-        now, began = self.core.clock(), monotonic()
+        now, began = self.core.clock(), time.monotonic()
         if not nowhere or began < self._rest:
             return None
         found = list[tuple[int, str, str]]()
@@ -65,7 +65,7 @@ class NodePreemption:
         self._next[uid] = now + AGAIN
         workload = next(one for one, own in nowhere.items() if own == uid)
         plan = self._plan(workload, self.mirror.pods[uid])
-        self._rest = monotonic() + SHARE * (monotonic() - began)
+        self._rest = time.monotonic() + SHARE * (time.monotonic() - began)
         return (workload, plan) if plan is not None else None
 
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
