@@ -30,15 +30,8 @@ serve_app = App(
     help="Inference engines, request by request: simulate them, or route to real ones.",
     help_format="plaintext",
 )
-serve_app.command(capacity)
-serve_app.command(removal)
-serve_app.command(fit)
-serve_app.command(run)
-serve_app.command(route)
-serve_app.command(pick)
-serve_app.command(mock)
-serve_app.command(whatif)
-serve_app.command(gate)
+for verb in (capacity, removal, fit, run, route, pick, mock, whatif, gate):
+    serve_app.command(verb)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[

@@ -139,8 +139,7 @@ def inlined(function: F) -> F:
 
 
 def merged(function: F) -> F:
-    """Copy `function` into each kernel that calls it, whatever its size, so that code is removed which a constant
-    argument rules out."""
+    """Copy `function` into each kernel that calls it, whatever its size: code that a constant rules out is removed."""
     return _inner_function(function, forced=True)
 
 

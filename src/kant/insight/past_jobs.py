@@ -1,10 +1,9 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
-A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
-of it as earlier jobs of its kind with an estimate of similar length. If there are none, it uses all of it, or any share
-if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
-(`cluster/history.py` defines kinds), or as any earlier job if there are none of its kind. Arrivals repeat those of an
-earlier day.
+A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate uses the same share of it as
+earlier jobs of its kind with an estimate of similar length; if there are none, all of it, or any share if the estimate
+is only a limit. A job without an estimate runs as long as earlier jobs of its kind (`cluster/history.py` defines
+kinds), else as any earlier job. Arrivals repeat those of an earlier day.
 
 Shares depend on the estimate: the longest estimates are mostly of jobs that end early, for few run so long, and the
 shortest of jobs that use all of it. So shares are kept by octave of the estimate. If an octave has too few jobs of a

@@ -129,8 +129,7 @@ class JobSentences:
 
 
 def public_id(job: str) -> str:
-    """Return the id that users know of a job; the core has another one if it was submitted again
-    (`kant.live.core.Core.fresh_id`)."""
+    """Return the id that users know; the core has another one if the job was submitted again (`Core.fresh_id`)."""
     return job.partition("~")[0]
 
 

@@ -43,10 +43,9 @@ def replace_nodes(
 ) -> ReplacedGang | None:
     """Complete `held`, some of which is lost, and take it on the trial; None, and nothing taken, if that is impossible.
 
-    It is impossible if nothing of the gang is left, if the gang is elastic, and if it asks for more than a level (gangs
-    with segments and the like are placed again as a whole). With `bound` the pods are running, so they are kept also on
-    nodes that accept no new pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` where
-    they can.
+    It is impossible if nothing of it is left, and if it is elastic or asks for more than a level (segments and the like
+    are placed again as a whole). With `bound` the pods are running, so they are kept also on nodes that accept no new
+    pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
     kept = Ask(

@@ -1,9 +1,9 @@
 """Placement of a gang: which domain of the fabric, and how it is laid out inside it.
 
 Of the domains of a level that hold the gang it takes the one that preserves large free blocks best
-(`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, the narrowest domain of a higher
-level that holds it is taken; in it the gang uses as few domains of the level below as possible, the largest first, and
-the last as tightly as possible.
+(`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, the narrowest wider domain that
+holds it is taken, and in it as few domains of the level below as possible: the largest first, and the last as tight as
+possible.
 
 For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
 placed one after the other, and domains are tried in order until all groups are placed in one.
