@@ -140,7 +140,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
 
 
 def speculation_of(settings: EngineSettings) -> dict[str, Any] | None:
-    """Return what a summary says of the drafts of an engine: None where there are none."""
+    """Return the speculative decoding of an engine for a summary; None if it drafts no tokens."""
     if not settings.num_speculative_tokens:
         return None
     method, tokens = settings.speculative_method, settings.num_speculative_tokens

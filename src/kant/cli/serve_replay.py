@@ -28,7 +28,7 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ReplayChange(EngineOptions):
-    """What is as it was, what would be, and what is promised."""
+    """The current setup, the changed one, and the objectives."""
 
     router: Annotated[
         str | None, Parameter(help="The new router, which chooses the engine of a request. Default: as now.")
@@ -70,7 +70,8 @@ CHANGE = ReplayChange()
 
 
 def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> int:
-    """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
+    """Serve a recorded day with another router, policy or number of engines, and print the differences with
+    intervals."""
     about, judged = _judged(day, change, 0.0, 0.95, seed)
     return Reply({**about, "figures": _rows(judged)}, lambda: _show(about, judged)).print(json)
 
