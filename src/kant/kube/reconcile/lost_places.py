@@ -50,16 +50,15 @@ class LostPlaces:
         """Let pods that hold less than they ask for take what may have come free on these nodes."""
         existing, by_key = self.existing_pods, self.members.by_key
         existing.freed(nodes)
-        again, existing.again = existing.again, {}
-        for key in again:
+        for key in existing.gaining():
             workload = by_key.get(key)
-            if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
+            if workload is None or not all(slot.bound for slot in workload.slots):
+                continue
+            if workload.phase is Phase.PLACED:
                 self.transitions.end(workload)
                 self.settle(key)
-        existing.again, left = {}, existing.again  # they returned capacity and took it again
-        for workload in [by_key[key] for key in left if key in by_key]:
-            for slot in workload.slots:
-                existing.short.setdefault(slot.node, {})[workload.key] = None
+            elif workload.foreign and workload.phase is Phase.INCOMPLETE:  # nothing was left for it
+                self.settle(key)
 
     def retry_partially_bound(self) -> None:
         """Try again to place the rest of partial gangs, where capacity has come free."""
