@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -25,14 +24,8 @@ from kant.model.placement import CPU, GROUP, MASK, MEMORY, Allocation
 from kant.model.rules import PodRules
 from kant.model.units import GPU
 
-
-class Lack(NamedTuple):
-    """What a pod on a node lacks of its request: `milli` of one of these `devices` (a bit mask), CPU, memory."""
-
-    milli: int
-    devices: int
-    cpu: bool
-    memory: bool
+Lack = tuple[int, int, bool, bool]
+"""What a pod on a node lacks: so many thousandths of one of certain devices (a bit mask), CPU, memory."""
 
 
 class ExistingPods:
@@ -125,8 +118,7 @@ class ExistingPods:
         for slot in workload.slots:
             if slot.node not in index:
                 return None
-            named = self.translation.shares.names_devices(slot.node)
-            devices = slot.devices if named else 0
+            devices = slot.devices if self.translation.shares.names_devices(slot.node) else 0
             piece = free.take(index[slot.node], slot.demand, devices, slot.group)
             if demand_of_piece(piece, slot.demand) != slot.demand:
                 return None
@@ -155,11 +147,11 @@ class ExistingPods:
 
     def _is_free(self, node: str, lack: Lack) -> bool:
         """Whether a pod that lacks this would get more on a node."""
-        row = self.core.state.table[self.core.state.node_index[node]].tolist()
-        if (lack.cpu and row[c.CPU_FREE] > 0) or (lack.memory and row[c.MEMORY_FREE] > 0):
-            return True
-        devices = row[c.DEVICES : c.DEVICES + c.devices_of(self.core.state.table)] if lack.devices else ()
-        return any(lack.devices >> number & 1 and free >= lack.milli for number, free in enumerate(devices))
+        table, (milli, devices, cpu, memory) = self.core.state.table, lack
+        row = table[self.core.state.node_index[node]].tolist()
+        gpus = row[c.DEVICES : c.DEVICES + c.devices_of(table)] if devices else ()
+        able = any(free >= milli and devices >> number & 1 for number, free in enumerate(gpus))
+        return able or (cpu and row[c.CPU_FREE] > 0) or (memory and row[c.MEMORY_FREE] > 0)
 
 
 def _lack(demand: Demand, devices: int, pieces: list[list[int]]) -> Lack | None:
@@ -168,5 +160,5 @@ def _lack(demand: Demand, devices: int, pieces: list[list[int]]) -> Lack | None:
     if not demand.mig and sum(piece[MASK].bit_count() for piece in pieces) < demand.gpus:
         shares_one = demand.milli < GPU and not devices
         milli, left = demand.milli, (devices or -1) & ~(0 if shares_one else first[MASK])
-    found = Lack(milli, left, first[CPU] < demand.cpu, first[MEMORY] < demand.memory)
+    found = milli, left, first[CPU] < demand.cpu, first[MEMORY] < demand.memory
     return found if any(found[1:]) else None

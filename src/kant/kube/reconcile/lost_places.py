@@ -52,12 +52,9 @@ class LostPlaces:
         existing.freed(nodes)
         for key in existing.gaining():
             workload = by_key.get(key)
-            if workload is None or not all(slot.bound for slot in workload.slots):
-                continue
-            if workload.phase is Phase.PLACED:
+            if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
                 self.transitions.end(workload)
-                self.settle(key)
-            elif workload.foreign and workload.phase is Phase.INCOMPLETE:  # nothing was left for it
+            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps since nothing was left for it
                 self.settle(key)
 
     def retry_partially_bound(self) -> None:
