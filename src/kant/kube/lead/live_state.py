@@ -182,7 +182,7 @@ class LiveState:
             self.workloads.lost_places.has_more(names)
             self.reports.nodes(names)
             if self.fleet.stale and was_stale:
-                self.rebuilding.is_restless()
+                self.rebuilding.stable_since = time.monotonic()
         return names
 
     def _take_devices(self) -> list[str]:
