@@ -106,21 +106,17 @@ class LostPlaces:
 
     def stays(self, workload: Workload, protect: bool) -> None:
         """Handle a refused eviction: the workload stays. `protect`: it is not preempted again for a while."""
-        if workload.phase is Phase.PLACED and workload.job:  # it was to shrink, and still has all of its pods
-            self.transitions.end(workload)
-            self._protect(workload, protect)
-            self.begin(workload, self.members.live(workload.key))
-            return
-        if workload.job:  # a partial gang, which is counted until it is gone
+        if workload.job and workload.phase is not Phase.PLACED:  # a partial gang, which is counted until it is gone
             self.partially_bound.keep_refused(workload)
             return
+        if shrinks := bool(workload.job):  # it was to give up some pods, and still has all of them
+            self.transitions.end(workload)
         workload.phase = Phase.INCOMPLETE
-        self._protect(workload, protect)
-
-    def _protect(self, workload: Workload, protect: bool) -> None:
         if protect:
             workload.protected_until = self.transitions.core.clock() + PROTECTED
             self._protected[workload] = None
+        if shrinks:
+            self.begin(workload, self.members.live(workload.key))
 
     def look_at_protected(self) -> None:
         """Let workloads be preempted again whose eviction was refused long ago."""
