@@ -164,6 +164,18 @@ def test_a_pod_that_goes_costs_the_same_however_many_are_on_its_node(few: int, m
     assert last < second + 50, "who has got what it lacked does not ask again"
 
 
+async def test_what_another_scheduler_tells_a_pod_that_waits_costs_next_to_nothing() -> None:
+    """It tells all of them something at most changes of the nodes."""
+    with standing_clock():
+        rig, came, told, bound = Rig(1, 1, counting=True), Cost(), Cost(), Cost()
+        rig._made("theirs", pod("theirs", "default-scheduler", 1))
+        await rig._told(came, "ADDED", "theirs")
+        await rig._told(told, "MODIFIED", "theirs", status={"phase": "Pending"})
+        await rig._told(bound, "MODIFIED", "theirs", spec={"nodeName": "node-00000"})
+    assert told.calls.total() <= 3 < bound.calls.total()
+    assert "theirs" in rig.driver.mirror.on_node["node-00000"]
+
+
 def test_pods_that_no_node_takes_cost_one_look_at_the_nodes_together_where_one_leaves() -> None:
     """They wait for a label that no node has, as of a group of nodes that is empty until an autoscaler adds some."""
 

@@ -46,7 +46,7 @@ class Reflector(Generic[T]):
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
-    `once` it lists, and does not watch. `fields` is a field selector.
+    `once` it lists, and does not watch. `fields` is a field selector. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -64,6 +64,7 @@ class Reflector(Generic[T]):
     once: bool = False
     rng: random.Random = field(default_factory=random.Random)
     keep: Callable[[T], T] | None = None
+    skips: Callable[[bytes], bool] | None = None
     fields: str = ""
     lists: int = 0
 
@@ -138,6 +139,8 @@ class Reflector(Generic[T]):
             await self._pause(None)
 
     def _take(self, line: bytes) -> None:
+        if self.skips is not None and self.skips(line):
+            return  # its version is not needed: whoever watches from an earlier one gets it again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:
