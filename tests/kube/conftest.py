@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -27,7 +28,12 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.live import install, replayed
 from tests.kube.running import Kant
 
+from kant.kube.lead import driver
+
 NewPlane = Callable[..., ControlPlane]
+driver.gc = SimpleNamespace(collect=int, freeze=int, unfreeze=int)  # type: ignore[assignment]
+"""A leader that builds its state anew collects garbage in all of its process: half a second with all modules of tests.
+`test_turns.py` has it do so."""
 Found = TypeVar("Found")
 
 

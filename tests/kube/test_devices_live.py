@@ -167,7 +167,7 @@ async def test_a_cluster_without_claims_to_devices_is_what_it_was(api: Api, kant
         await until(
             api, lambda pods: bound(pods) == ["plain"] and says(pods, "claims", "that has the API resource.k8s.io/v1")
         )
-        assert not driver.informers.forbidden and not driver.mirror.devices.unreadable
+        assert not driver.informers.forbidden and not driver.mirror.unreadable_devices
 
 
 @pytest.mark.plane(

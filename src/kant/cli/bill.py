@@ -15,6 +15,8 @@ from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 from kant.model.units import FOREVER
+from kant.service.client import home_of
+from kant.workload.tenants_file import read_tenants
 
 BY = ("user", "queue", "model")
 HEADS = {
@@ -45,9 +47,7 @@ def bill(
     nodes in use in part, divided among those who used them. A price is that of the file of queues, for an hour of a
     GPU; what waited is priced at the cheapest model that would do."""
     from kant.live.journal_walk import has_header
-    from kant.service.client import home_of
     from kant.sim.bill import bill_of
-    from kant.workload.tenants_file import read_tenants
 
     parts = [part for part in by.split(",") if part]
     for part in parts:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import Home, Json
+from kant.cli.job_table import COLUMNS
 from kant.cli.kube_options import Kube
 from kant.cli.output import Reply
 from kant.model.errors import InputError
@@ -75,7 +76,6 @@ def _csv(by: list[str], rows: list[dict[str, Any]]) -> int:
 
 
 def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
-    from kant.cli.job_table import COLUMNS
     from kant.cli.show_answers import table
 
     hours = {name: round(1 / HOUR, 12) for name in ("waited_s", "ran_s", "gpu_s")}

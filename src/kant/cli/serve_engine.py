@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import numbers, whole
+from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
@@ -84,7 +85,6 @@ OPTIONS = {
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
     """Return the settings of an engine; raises InputError if they are invalid."""
-    from kant.model.errors import InputError
     from kant.serving.engine import EngineSettings
     from kant.serving.fit import read_latency
     from kant.serving.latency import kv_tokens, latency_model

@@ -76,16 +76,26 @@ def print_table(
     title: str = "",
     left: Container[str] | None = None,
     frame: bool = True,
+    most: int | None = None,
 ) -> None:
-    """Print rows under the names of their columns: those in `left` (None: the first) left-aligned, others right."""
+    """Print rows under the names of their columns: those in `left` (None: the first) left-aligned, others right.
+
+    Of more than `most` rows the first are printed, and how many follow.
+    """
+    rows = list(rows)
     table = Table(title=title, title_justify="left") if frame else Table(box=None, pad_edge=False)
     for at, name in enumerate(columns):
         is_left = at == 0 if left is None else name in left
         table.add_column(name, justify="left" if is_left else "right")
-    for row in rows:
+    for row in rows[:most]:
         table.add_row(*row)
     console.print(table)
+    if most is not None and len(rows) > most:
+        console.print(f"and {len(rows) - most:,} more (--json has all)")
 
+
+SHOWN = 40
+"""The most rows of a long table."""
 
 Show = Callable[[float], str]
 

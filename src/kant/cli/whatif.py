@@ -13,6 +13,8 @@ from kant.cli.kube_options import KubeQuestion
 from kant.cli.machine_place import MachinePlace
 from kant.cli.output import Reply, print_json
 from kant.cli.places import questions_of
+from kant.cli.whatif_show import show_answer
+from kant.sim.question import Question
 
 if TYPE_CHECKING:
     from kant.sim.past import Past
@@ -57,8 +59,6 @@ def whatif(
 
     Without a journal they begin with the Kant of this machine (`kant up`), or the one at KANT_URL, as it is now, with
     --kube with a Kubernetes cluster as it is now."""
-    from kant.cli.whatif_show import show_answer
-    from kant.sim.question import Question
     from kant.sim.whatif_request import changes_of, end_of_futures
 
     asked = Question(

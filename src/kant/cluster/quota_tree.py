@@ -152,10 +152,6 @@ class QuotaTree(QuotaLimits):
                 return self.short(amount, *binding(self.limits, np.zeros_like(self.used), slot))
         return None
 
-    def could_ever(self, queue: int, amounts: Amounts) -> bool:
-        """Return whether `amounts` would fit if no quota were used."""
-        return self.shortage_ever(queue, amounts) is None
-
     # --- lending and borrowing ---------------------------------------------------------------------------------
 
     @cached_property

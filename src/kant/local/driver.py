@@ -35,7 +35,7 @@ from kant.local.gpu_use import GpuUse
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
 from kant.local.nvml import Use
-from kant.local.record import Book, JobPhase, JobRecord
+from kant.local.record import JobPhase, JobRecord, RecordStore
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
@@ -73,7 +73,7 @@ class LocalDriver:
     """The driver of one Kant. `jobs` has the jobs that have not ended; `core` schedules them."""
 
     def __init__(
-        self, settings: LocalSettings, book: Book, clock: SteadyClock, machines: Machines | None = None
+        self, settings: LocalSettings, book: RecordStore, clock: SteadyClock, machines: Machines | None = None
     ) -> None:
         self.settings = settings
         self.book = book

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
 from kant.model.job import LEVELS, Demand, Job, Level, PodGroup
-from kant.model.mig import GEOMETRIES, Profile
+from kant.model.mig import GEOMETRIES, MigProfile
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
 from kant.model.status import NodeStatus
@@ -51,7 +51,7 @@ def alone(job: Job) -> list[Job]:
     ]
 
 
-def _profiles(node: Node) -> list[tuple[Profile, int]]:
+def _profiles(node: Node) -> list[tuple[MigProfile, int]]:
     """The MIG profiles of the node's GPUs, and how many thousandths of a GPU each takes."""
     geometry = GEOMETRIES.get(node.mig)
     return [(profile, profile.size * 1000 // geometry.slices) for profile in geometry.profiles] if geometry else []

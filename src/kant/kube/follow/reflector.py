@@ -46,7 +46,8 @@ class Reflector(Generic[T]):
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
-    `once` it lists, and does not watch. `fields` is a field selector. Lines for which `skips` is true are not decoded.
+    `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the first
+    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -66,6 +67,7 @@ class Reflector(Generic[T]):
     keep: Callable[[T], T] | None = None
     skips: Callable[[bytes], bool] | None = None
     fields: str = ""
+    later: Callable[[], type[T]] | None = None
     lists: int = 0
 
     def __post_init__(self) -> None:
@@ -108,12 +110,18 @@ class Reflector(Generic[T]):
         version = ""
         pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed, fields=self.fields)
         async for items, version in pages:  # noqa: B007 - each page names the version of the whole
+            if items and self.later is not None:
+                self._import_view(self.later)
+                return await self._list()
             objects += items if self.keep is None else map(self.keep, items)
             self._received_at = self.clock()
         self.on_replace(objects)
         self._version = version
         self.lists += 1
         self.synced.set()
+
+    def _import_view(self, later: Callable[[], type[T]]) -> None:
+        self.view, self.later = later(), None
 
     async def _read(self) -> None:
         """Read one watch, from the last version on, to its end."""
@@ -148,6 +156,9 @@ class Reflector(Generic[T]):
             return
         self._wait = FIRST_WAIT if event.type != "ERROR" else self._wait
         change = CHANGES.get(event.type)
+        if change is not None and self.later is not None:
+            self._import_view(self.later)
+            return self._take(line)
         version = event.object.metadata.resource_version
         if change is None:
             if event.type == "BOOKMARK":

@@ -116,7 +116,9 @@ class LiveState:
         self.translation.queues.follow(self.core, 0)
         for touched in _touched(mirror):
             touched.clear()
-        mirror.namespaces.touched = mirror.namespaces.relabelled = mirror.devices.is_new = False
+        mirror.namespaces.touched = mirror.namespaces.relabelled = False
+        if mirror.has_devices:
+            mirror.devices.is_new = False
         self.translation.queues.namespaces.take_changed()
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
@@ -156,13 +158,14 @@ class LiveState:
         keys.update(workloads.affected.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         if mirror.namespaces.touched:
             mirror.namespaces.touched, self.translation.stale = False, True
-        keys.update(workloads.affected.renew(self._take_devices()))
+        if mirror.has_devices:
+            keys.update(workloads.affected.renew(self._take_devices()))
         keys.update(workloads.follow_sets())
         self._look_at_clock()
         if keys:
             workloads.settle_all(keys)
             self.look_up()
-        if self.translation.devices.requests.has_other_homes:  # shared devices may be available elsewhere
+        if self.translation.devices.has_other_homes:  # shared devices may be available elsewhere
             self.rebuilding.look_soon()
         workloads.lost_places.retry_partially_bound()
         workloads.partially_bound.complete_all()  # no gang is left partial when the core decides
@@ -340,5 +343,5 @@ def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
         mirror.objects_touched,
         mirror.budgets_touched,
         mirror.claims_touched,
-        mirror.devices.touched,
+        mirror.devices.touched if mirror.has_devices else {},
     )

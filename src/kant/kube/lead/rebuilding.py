@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-from kant.kube.reconcile.device_limits import PATIENCE
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
@@ -53,8 +52,7 @@ class Rebuilding:
         filters, now = self.translation.filters, time.monotonic()
         if now < self._look_at:
             return False
-        limits = filters.limits
-        return filters.outdated or self._improved_at <= now or (bool(limits.since) and limits.waited() > PATIENCE)
+        return filters.outdated or self._improved_at <= now or filters.devices.may_have_more
 
     def look_soon(self) -> None:
         """Schedule another look at the filters, but not too often."""

@@ -115,7 +115,7 @@ class ElasticGangs:
         joining, alone = list[Member](), list[Pod]()
         for pod in newcomers:
             member = known.get(pod.metadata.uid)
-            if not (self.translation.is_free(pod) and self.translation.devices.requests.are_made(pod)):
+            if not (self.translation.is_free(pod) and self.translation.devices.are_made(pod)):
                 continue
             if member is None:
                 member = self._joiner(workload, job, pod)

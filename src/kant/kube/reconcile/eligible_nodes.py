@@ -93,11 +93,11 @@ class EligibleNodes:
 
     @property
     def storage(self) -> Storage:
-        return self.mirror.storage._replace(devices=self.filters.devices.requests.demands)
+        return self.mirror.storage._replace(devices=self.filters.devices.demands)
 
     def why_no_node(self, pods: list[Pod]) -> str:
         """Return why no node fits these pods, in one sentence."""
-        nodes, storage, devices = self.mirror.nodes.values(), self.storage, self.mirror.devices.slices
+        nodes, storage, devices = self.mirror.nodes.values(), self.storage, self.mirror.has_devices
         for pod in pods:
             if why := self.shares.why_nowhere(pod):
                 return why

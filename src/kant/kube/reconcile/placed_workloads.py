@@ -58,7 +58,7 @@ class PlacedWorkloads:
         anew = self.regrouping.is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
         if not anew and self._resize(workload, live):
             return
-        newcomers = ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
+        newcomers = ranked([p for p in coming if self.translation.devices.are_made(p)])
         if anew or self._is_to_be_planned(workload, newcomers):
             self.transitions.end(workload)
             self.begin(workload, live)

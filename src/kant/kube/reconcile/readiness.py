@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.refusals import MalformedError, NotYetError
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.translate.crds import BookedGpus
 from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
@@ -16,7 +16,7 @@ from kant.live.core import Core
 from kant.model.job import Job
 
 
-def check_claims_of(pods: Iterable[Pod], devices: DeviceAllocations, filters: NodeFilters) -> None:
+def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: NodeFilters) -> None:
     """Raise NotYetError or InputError where volumes or devices of these pods cannot be used."""
     for pod in pods:
         devices.check(pod)

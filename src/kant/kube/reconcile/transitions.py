@@ -195,9 +195,9 @@ class Transitions:
         """Reserve the devices for the pods of a workload; `check` has found that there are some."""
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
-            self.translation.devices.expect(workload)
-            leaving = self.filters.promises.leaving
-            self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
+            allocations, leaving = self.translation.devices.allocations, self.filters.promises.leaving
+            allocations.expect(workload)
+            allocations.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
 
     def slots_of(self, workload: Workload, allocation: Allocation) -> list[Slot]:
         """Return slots for the first waiting pods of a workload, on the nodes of an allocation of its job."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.complaints import Complaints
-from kant.kube.reconcile.device_requests import DeviceRequests
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.translate.crds import ReservedNodes, levels_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
@@ -27,9 +27,9 @@ class TranslatedNodes:
     `shares_anew`: a node shares its GPUs in a way that no node did when the state was built.
     """
 
-    def __init__(self, mirror: Mirror, requests: DeviceRequests, shares: GpuShares, complaints: Complaints) -> None:
+    def __init__(self, mirror: Mirror, devices: DynamicResources, shares: GpuShares, complaints: Complaints) -> None:
         self.mirror = mirror
-        self.requests = requests
+        self.devices = devices
         self.shares = shares
         self.shares_anew = False
         self.complaints = complaints
@@ -62,7 +62,7 @@ class TranslatedNodes:
         if view.metadata.name in self.left_out:
             return None
         try:
-            seen = node_of(view, self.levels, self.requests.gpus_at(view))
+            seen = node_of(view, self.levels, self.devices.gpus_at(view))
         except InputError as wrong:
             self.complaints[about(view)] = str(wrong)
             return None
@@ -104,7 +104,8 @@ class TranslatedNodes:
     def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
         """Return the exact amounts of a node. Resources served by claims have no limit: devices are a filter."""
         amounts = dict(amounts_at(view))
-        amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
+        if self.mirror.has_devices:
+            amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
         return tuple(sorted(amounts.items()))
 
 

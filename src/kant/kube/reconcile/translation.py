@@ -19,7 +19,7 @@ from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Pod, Unstructured
 from kant.kube.reconcile.complaints import Complaints
 from kant.kube.reconcile.declared_queues import DeclaredQueues
-from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.eligible_nodes import EligibleNodes
 from kant.kube.reconcile.node_filters import NodeFilters
@@ -60,10 +60,10 @@ class Translation:
         self.shadow = shadow
         self.complaints = Complaints()
         self.rule_book = RuleBook()
-        self.devices = DeviceAllocations(mirror, scheduler)
+        self.devices = DynamicResources(mirror, scheduler)
         self.filters = NodeFilters(mirror, scheduler, self.devices)
         self.shares = GpuShares()
-        self.nodes = TranslatedNodes(mirror, self.devices.requests, self.shares, self.complaints)
+        self.nodes = TranslatedNodes(mirror, self.devices, self.shares, self.complaints)
         self.eligible = EligibleNodes(mirror, self.filters, self.shares, Topologies(self.rule_book, mirror))
         self.queues = DeclaredQueues(mirror, self.complaints)
         self.groups: dict[str, Unstructured | None] = {}
@@ -127,7 +127,7 @@ class Translation:
     def next_change(self, now: int) -> int:
         """Return when a reservation begins or ends, or device selectors are tried again; FOREVER for never."""
         times = [time for reserved in self.nodes.reserved for time in (reserved.start, reserved.end) if time > now]
-        times += [now + REFILLED] if self.devices.requests.turned_away else []
+        times += [now + REFILLED] if self.devices.has_turned_away else []
         return min(times, default=FOREVER)
 
     # --- pods ---------------------------------------------------------------
@@ -165,16 +165,16 @@ class Translation:
     def demand(self, pod: Pod, where: str = "") -> Demand:
         """Return what a pod asks for. Raises InputError."""
         where = where or f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
-        return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
+        return with_gpus(self.shares.demand(pod, where), self.devices.gpus(pod))
 
     def used(self, pod: Pod) -> Demand:
         """Return what a pod takes of the node that it is bound to, even if its spec is invalid."""
-        return with_gpus(self.shares.used(pod), self.devices.requests.gpus(pod))
+        return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
         """Return what a pod holds of the node that it is bound to, and which GPUs of it."""
         (demand, devices), *more = self.shares.holdings(pod)
-        return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
+        return [(with_gpus(demand, self.devices.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
         """Return what a pod counts as and demands of the pods around it. Raises InputError.
@@ -210,10 +210,10 @@ class Translation:
         for pod in pods:
             counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
             check_parts(pod.spec, job.queue, self.queues.config, counted)
-        claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
+        claimed = next((name for pod in pods if (name := self.devices.uncounted(pod))), "")
         if claimed:
             check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queues.config, UNCOUNTED_CLAIM)
-        if self.devices.requests.are_one(pods) and job.within != "node":
+        if self.devices.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
             check_reservation(job, self.booked, core)
