@@ -47,7 +47,7 @@ class Reflector(Generic[T]):
     after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
     `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the first
-    object; until then `view` reads empty lists and bookmarks.
+    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -65,6 +65,7 @@ class Reflector(Generic[T]):
     once: bool = False
     rng: random.Random = field(default_factory=random.Random)
     keep: Callable[[T], T] | None = None
+    skips: Callable[[bytes], bool] | None = None
     fields: str = ""
     later: Callable[[], type[T]] | None = None
     lists: int = 0
@@ -146,6 +147,8 @@ class Reflector(Generic[T]):
             await self._pause(None)
 
     def _take(self, line: bytes) -> None:
+        if self.skips is not None and self.skips(line):
+            return  # its version is not needed: whoever watches from an earlier one gets it again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:

@@ -27,9 +27,7 @@ class AwaitedNodes:
         """Tell the core for which waiting jobs no autoscaler adds a node, and for which one does again."""
         core, scale_ups = self.all.core, self.all.mirror.scale_ups
         self.listen()
-        if not scale_ups.of_pod and not scale_ups.touched:
-            return
-        if not scale_ups.touched and core.clock() < self._next:
+        if not scale_ups.touched and (not scale_ups.of_pod or core.clock() < self._next):
             return
         self._next = core.clock() + SOON
         touched, scale_ups.touched = scale_ups.touched, {}

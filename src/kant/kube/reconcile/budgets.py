@@ -85,7 +85,9 @@ class DisruptionBudgets:
         if before is not None:
             del self._known[name], self._in[name[0]][name]
             for uid in self._pods.pop(name):
-                self._leave(uid, name)
+                del self._of[uid][name]
+                if not self._of[uid]:
+                    del self._of[uid]
             if not self._in[name[0]]:
                 del self._in[name[0]]
         return False
@@ -104,11 +106,6 @@ class DisruptionBudgets:
             self._of[uid] = now
         if not now:
             self._of.pop(uid, None)
-
-    def _leave(self, uid: str, name: Name) -> None:
-        del self._of[uid][name]
-        if not self._of[uid]:
-            del self._of[uid]
 
     def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
         """Return the first pod that may not be evicted along with those before it, and why; None where all may."""

@@ -23,9 +23,6 @@ from kant.kube.translate.csi import (
 )
 from kant.kube.translate.volumes import claims_of, selected_node
 
-MANY = 1 << 30
-"""Number of volumes that a node without a limit may attach."""
-
 
 class CsiVolumes:
     """`short` has, by driver, the numbers of volumes of pods that were too many for some node."""
@@ -69,14 +66,6 @@ class CsiVolumes:
         for driver, number in sorted(more.items()):
             if taken[driver] + number > limits[driver]:
                 yield driver, max(limits[driver] - taken[driver], 0), number
-
-    def left(self, node: str, driver: str, going: Collection[str] = NO_PODS) -> int:
-        """Return how many more volumes of a driver a node may attach."""
-        limit = self.mirror.csi.limits.get(node, {}).get(driver, MANY)
-        there = set(self._attached(node, going))
-        for other in self.promises.on(node, going):
-            there.update(attached_by(other, self.mirror.storage) if other.spec.volumes else ())
-        return limit - sum(own == driver for own, _ in there)
 
     def _attached(self, node: str, going: Collection[str]) -> Iterator[Attached]:
         """Yield the volumes that are attached to a node, except those of pods that are leaving (`going`)."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from kant.cluster.elastic import pod_by_pod
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, sized
+from kant.kube.reconcile.elastic_jobs import identity, kinds_of, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.reconcile.tasks import Tasks, starting_pods
@@ -57,10 +57,6 @@ class ElasticGangs:
         return self.core.state.live[self.core.state.rows[workload.job]]
 
     # --- arriving and deleted pods --------------------------------------------------------------------------------
-
-    def applies(self, workload: Workload) -> bool:
-        """Whether the job may have more or fewer pods while it runs."""
-        return may_be_elastic(self.job(workload))
 
     def follow(
         self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False

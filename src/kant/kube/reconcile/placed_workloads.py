@@ -8,7 +8,7 @@ from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.affected import Affected
 from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
-from kant.kube.reconcile.elastic_jobs import identity
+from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic
 from kant.kube.reconcile.group_reading import GroupReading
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.regrouping import Regrouping
@@ -79,7 +79,7 @@ class PlacedWorkloads:
             if not self.transitions.core.is_settled:
                 self.unsized[workload.key] = None
                 return True
-            if not self.elastic.applies(workload):
+            if not may_be_elastic(self.elastic.job(workload)):
                 return False
             if not self.transitions.is_in_flight(workload):
                 self._look_up_again(workload, live)

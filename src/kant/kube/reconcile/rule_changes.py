@@ -7,7 +7,7 @@ jobs (`PodsCounted`): pods that count as more than the others of their group, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
@@ -29,19 +29,15 @@ class RuleChanges:
         self.mirror = transitions.mirror
         self.translation = transitions.translation
         self.members = members
-        self._touched: dict[str, None] = {}
+        self.touched: dict[str, None] = {}  # pods that exist, and may have new labels or be ending
         self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counted outside the jobs, by node
         self._counted: set[str] = set()  # pods of which something is
-
-    def touch(self, pods: Iterable[str]) -> None:
-        """Note that these pods exist, and may have new labels or be ending."""
-        self._touched.update(dict.fromkeys(pods))
 
     def take(self) -> dict[str, None]:
         """Emit what running jobs count as. Returns the keys of waiting workloads to re-create with new groups."""
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         if new:
             about = (uid for uid, pod in self.mirror.pods.items() if any(rule.is_about(pod) for rule in new))
             touched.update(dict.fromkeys(about))
