@@ -109,7 +109,7 @@ class Mirror:
         if self._devices is not None or pod.status.extended_resource_claim_status is not None:
             pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
-            self.namespaces.forget(uid)
+            self.namespaces.selecting.pop(uid, None)
         before = self.pods.get(uid)
         if from_watch and kind == "modified" and before is not None and self._is_same(before, pod):
             self.pods[uid] = pod

@@ -43,10 +43,6 @@ class Namespaces:
         now = in_namespaces(said, self.labels)
         return pod if now == affinity else replace(pod, spec=replace(pod.spec, affinity=now))
 
-    def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
-        self.selecting.pop(uid, None)
-
     def note(self, name: str, namespace: Namespace | None) -> None:
         """Take in a new or relabelled namespace; None: it was deleted."""
         self.labels = self.labels or {}

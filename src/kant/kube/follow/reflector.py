@@ -176,7 +176,10 @@ class Reflector(Generic[T]):
         except msgspec.DecodeError as broken:
             raise ApiError(0, "Malformed", f"{self.path}: a line of the watch does not decode: {broken}") from broken
         if event.type == "ERROR":
-            status = _status(event.object)
+            try:
+                status = decoder(Status).decode(event.object)
+            except msgspec.DecodeError:
+                status = Status(0, "Malformed", "an error of the watch that does not decode")
             kind = ExpiredError if status.code == 410 else ApiError
             raise kind(status.code, status.reason or "Unknown", status.message)
         metadata = who(event.object)
@@ -194,10 +197,3 @@ class Reflector(Generic[T]):
             return False
         self._version = version or self._version
         return True
-
-
-def _status(raw: msgspec.Raw) -> Status:
-    try:
-        return decoder(Status).decode(raw)
-    except msgspec.DecodeError:
-        return Status(0, "Malformed", "an error of the watch that does not decode")

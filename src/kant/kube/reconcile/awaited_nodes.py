@@ -50,7 +50,7 @@ class AwaitedNodes:
         for uid, said in list(scale_ups.of_pod.items()):
             pod, workload = mirror.pods.get(uid), members.by_key.get(members.key_of.get(uid, ""))
             if pod is None or pod.spec.node_name:
-                scale_ups.forget(uid)
+                del scale_ups.of_pod[uid]
             elif workload is not None and workload.phase is Phase.WAITING:
                 found.setdefault(workload, []).append(said)
         return found

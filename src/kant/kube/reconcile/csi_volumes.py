@@ -90,12 +90,10 @@ class CsiVolumes:
         """Yield, for each driver in short supply, how many volumes the pod needs, and which claims are in use."""
         if not self.short:
             return
+        claims = [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
         for driver, volumes in self.wanted(pod).items():
             if len(volumes) in self.short.get(driver, ()):
-                yield " ".join([driver, str(len(volumes)), *filter(self._is_used, self._claims(pod))])
-
-    def _claims(self, pod: Pod) -> list[str]:
-        return [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
+                yield " ".join([driver, str(len(volumes)), *filter(self._is_used, claims)])
 
     def _is_used(self, claim: str) -> bool:
         """Whether the volume of a claim may be attached to some node already, so that it takes no slot there."""

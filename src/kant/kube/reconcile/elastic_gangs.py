@@ -164,7 +164,7 @@ class ElasticGangs:
             alike = [member for member in left if member.group == slot.group]
             same = [member for member in alike if identity(member.pod) == slot.was]
             for member in same[:1] or (alike[:1] if filled < lacking else []):
-                if self._takes(slot, member.pod):
+                if self.transitions.may_stand(slot.node, member.pod):
                     slot.pod = member.pod.metadata.uid
                     left.remove(member)
                     self.transitions.placed(workload, [slot])
@@ -172,12 +172,6 @@ class ElasticGangs:
         if 0 <= filled < lacking <= len(waiting):
             raise AnewError
         return left
-
-    def _takes(self, slot: Slot, pod: Pod) -> bool:
-        """Whether a slot is valid for a pod, by all rules of a first placement."""
-        if slot.node in self.transitions.closed or not self.translation.eligible.admits(pod, slot.node):
-            return False
-        return not self.translation.filters.check([(slot.node, pod)])
 
     def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
         """Return the slots to keep: those with pods, those that the floor lacks, and for a while those of lost pods."""

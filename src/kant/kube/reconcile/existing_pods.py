@@ -41,11 +41,7 @@ class ExistingPods:
         self.short: dict[str, dict[Lack, dict[str, None]]] = {}
         self.overrun: dict[str, None] = {}
         self._freed: dict[str, None] = {}  # nodes with such pods that may have more free now
-        self._free: FreeCapacity | None = FreeCapacity(core.state.table)  # of a state that is being built
-
-    def built(self) -> None:
-        """Note that the state is complete and knows itself what is free."""
-        self._free = None
+        self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the state is built and knows it
 
     def came(self, job: Job) -> int:
         """Return the arrival time of a job: while a state is being built, the submission time that its pods give."""
@@ -65,7 +61,7 @@ class ExistingPods:
         here = [pod for pod in bound if pod.spec.node_name in index]
         pieces: list[list[int]] = []
         kinds: list[Kind] = []  # of each piece
-        free, slots = self._free or FreeCapacity(core.state.table), []
+        free, slots = self.free or FreeCapacity(core.state.table), []
         for pod in here:
             node, holdings, at = pod.spec.node_name, self.translation.holdings(pod), len(kinds)
             for demand, devices in holdings:

@@ -98,7 +98,7 @@ class RuleChanges:
         """
         pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
-            if uid in counted or (uid in pods and self._counts(pods[uid])):
+            if uid in counted or (uid in pods and any(self._beyond(pods[uid]))):
                 again[node] = None
         for uid, _ in changed:
             counted.discard(uid)
@@ -108,22 +108,20 @@ class RuleChanges:
                 continue
             classes, amounts = Counter[str](), Counter[str]()
             for pod in self.translation.filters.promises.on(node):
-                said = self._said(pod)
-                if said is None:
-                    amounts.update(dict(amounts_of(pod)))
-                own = self.translation.rule_book.classes(pod)
-                beyond = [name for name in own if said is None or name not in said.classes]
-                classes.update(beyond)
-                if said is None or beyond:
+                own = self._beyond(pod)
+                classes.update(own[0])
+                amounts.update(own[1])
+                if any(own):
                     counted.add(pod.metadata.uid)
             if (dict(classes), dict(amounts)) != self._beside.get(node, ({}, {})):
                 self._beside[node] = dict(classes), dict(amounts)
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
 
-    def _counts(self, pod: Pod) -> bool:
-        """Whether a pod counts for something beyond what its job states."""
-        said = self._said(pod)
-        return said is None or not {*self.translation.rule_book.classes(pod)} <= {*said.classes}
+    def _beyond(self, pod: Pod) -> tuple[list[str], dict[str, int]]:
+        """Return what a pod counts as, and its exact amounts, beyond what its job states."""
+        said, own = self._said(pod), self.translation.rule_book.classes(pod)
+        known = said.classes if said is not None else ()
+        return [name for name in own if name not in known], dict(amounts_of(pod)) if said is None else {}
 
     def _said(self, pod: Pod) -> PodRules | None:
         """Return what the job of a pod states that it counts as; None where it is in none."""
