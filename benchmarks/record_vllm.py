@@ -7,7 +7,8 @@ speculative, and of drafts as many are accepted as `accepted` says, which the en
 have several KV groups, with full attention and sliding windows; with `--remote` the KV of some prompts comes from
 another engine, and with `--failing` as well some of it fails to; with `--offload` KV is offloaded to host memory.
 `--venv DIR` says where vLLM is. With `--sglang` it is SGLang's scheduler instead, whose package is installed there
-without what it asks for: PyTorch is enough to schedule.
+without what it asks for: PyTorch is enough to schedule. There `--sync` turns its overlap off, and `--odd` leaves hardly
+any KV.
 
 With `--odd` cells have settings that are seldom: other sizes of blocks, one sequence, prompts that are not chunked or
 are cut at a threshold, a watermark, admission by a step's tokens; and requests that come at once, with prompts that

@@ -28,6 +28,12 @@ WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
 
 MOST_DRAFTS, MOST_GROUPS = 64, 64
 
+OF_SGLANG = (
+    "latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine", "async_scheduling",
+    "acceptance", "max_model_len",
+)  # fmt: skip
+"""The settings that an engine of SGLang has, or that do nothing in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -95,9 +101,8 @@ class EngineSettings:
         self._check_windows()
         if self.engine != "vllm":
             for name, field in self.__dataclass_fields__.items():
-                same = name in ("latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine")
                 wanted = {"block_size": 1, "prefix_cache": True}.get(name, field.default)
-                if not same and name not in ("acceptance", "max_model_len") and getattr(self, name) != wanted:
+                if name not in OF_SGLANG and getattr(self, name) != wanted:
                     raise InputError(name, f"{wanted} with SGLang", getattr(self, name))
 
     def _check_windows(self) -> None:

@@ -88,7 +88,7 @@ class Cell(msgspec.Struct, frozen=True):
     def mode(self) -> str:
         """How the scheduler worked: what `kant serve verify` counts by."""
         if self.engine == "sglang":
-            return f"SGLang, {self.policy}"
+            return f"SGLang, {self.policy}" + (", overlap" if self.async_scheduling else "")
         mode = "asynchronous" if self.async_scheduling else "synchronous"
         mode += f", {self.speculative_method}" if self.num_speculative_tokens else ""
         mode += ", sliding windows" if any(self.sliding_windows) else ""
