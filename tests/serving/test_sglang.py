@@ -100,6 +100,23 @@ def test_overlap_costs_a_step_where_an_output_ends_at_a_stop_token(prompt: int, 
         assert engine.next_event == c.FOREVER
 
 
+def test_a_step_in_vain_is_no_idle_time() -> None:
+    """The estimate of outputs has fallen; it is the first again for who comes after a step that nobody needs."""
+    for late, falls in ((0.0, True), (1e-4, True), (1.0, False)):
+        engine = new_engine(EngineSettings(LATENCY, 1000, 1, 8, 512, True, async_scheduling=True, engine="sglang"))
+        engine.add(0.0, 10, 300, most=400)
+        engine.run(stop_at_finish=True)
+        end = engine.now
+        engine.run(end + late)
+        engine.add(end + late, 10, 2, most=400)
+        assert (engine.ratio < 0.5) == falls
+    engine = new_engine(EngineSettings(LATENCY, 1000, 1, 8, 512, True, engine="sglang"))
+    engine.add(0.0, 10, 300, most=400)
+    engine.run()
+    engine.add(engine.now, 10, 2)
+    assert engine.ratio < 0.5
+
+
 def test_the_kv_of_a_prompt_stays_where_that_of_its_output_is_evicted() -> None:
     """Also after both were lost and computed anew at once: the second request is retracted, the third evicts it."""
     engine = new_engine(EngineSettings(LATENCY, 301, 1, 8, 512, True, engine="sglang"))
@@ -116,7 +133,7 @@ def test_the_kv_of_a_prompt_stays_where_that_of_its_output_is_evicted() -> None:
 def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, says in (
         ({"block_size": 16}, "block_size: expected 1 with SGLang"),
-        ({"kv_connector": True}, "kv_connector: expected False with SGLang"),
+        ({"kv_role": "kv_consumer"}, "kv_role: expected .* with SGLang"),
         ({"policy": "priority"}, "policy: expected fcfs or lpm"),
         ({"engine": "other"}, "engine: expected vllm or sglang"),
     ):

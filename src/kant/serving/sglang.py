@@ -135,13 +135,11 @@ class SGLang(Engine):
 
     # --- planning a step ------------------------------------------------------------------------------------------
     def _plan(self) -> Step | None:
-        last = self.last if self.last and self.last.prompts else None
-        aside = {self.chunked, last.middle if last else -1}
         if self.chunked >= 0 and self.end[self.chunked] > self.prefix[self.chunked]:
             self._checkpoint(self.chunked, self.end[self.chunked])
             self.prefix[self.chunked] = self.end[self.chunked]
-        new = last.who if last else []
-        kept = [r for r in new if self.requests[r, c.STATE] != c.FINISHED and r not in aside]
+        new = self.last.who if self.last and self.last.prompts else []
+        kept = [r for r in new if self.requests[r, c.STATE] != c.FINISHED and r != self.chunked]
         if len(kept) < len(new) or (kept and not self.runs):
             self.full = False
         had = len(self.runs) + len(kept)
