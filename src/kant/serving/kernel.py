@@ -231,7 +231,7 @@ def complete(
             else:
                 leave(requests, times, limits, state, waiting, r)
             requests[r, STATE] = FINISHED
-            if connected and (limits[HOST] > 0 or requests[r, HELD] * limits[SENDS] > 0):
+            if connected and (limits[HOST] > 0 or limits[SENDS] == 1):
                 if state[LAST_LEFT] > 0:
                     requests[state[LAST_LEFT] - 1, NEXT_ENDED] = r + 1
                 else:

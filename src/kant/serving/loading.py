@@ -82,7 +82,7 @@ def fail(
     i = 0
     while i < state[LOADS]:
         r = waiting[len(waiting) - 1 - i]
-        if requests[r, REMOTE] == 0 or requests[r, COMES] >= requests[r, PROMPT] or times[r, LOADED] > now:
+        if requests[r, COMES] >= requests[r, PROMPT] or times[r, LOADED] > now:
             i += 1
             continue
         take(waiting, state, i)
