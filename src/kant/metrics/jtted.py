@@ -6,7 +6,6 @@ model: nodes used over the fewest possible, and leaf groups used over the fewest
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,17 @@ from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
 from kant.placement.cost.communication import FULL
+from kant.placement.cost.slowdown import T_LEAVES, T_NODES, SpanRows
 
 
-def jtted(slowdowns: Table, ratios: Iterator[NDArray[np.float64]], sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the metric over started jobs, each with a slowdown (‰). `ratios` are those of nodes, then of leaves.
+def jtted(
+    spans: SpanRows, best: NDArray[np.integer[Any]], rows: Table, slowdowns: Table, sizes: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the metric over the started jobs `rows`, with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
-    `sizes` has a mask over the jobs for each size class. A year has half a million jobs: one ratio at a time is there.
+    `sizes` has a mask over `rows` for each size class. A log has half a million jobs: one ratio at a time is there.
     """
-    if len(slowdowns) == 0:
+    if len(rows) == 0:
         return {"mean": None, "nodes_ratio": None, "leaves_ratio": None, "by_size": {}}
     sizes, factor = {name: mask for name, mask in sizes.items() if mask.any()}, slowdowns / FULL
     found: dict[str, Any] = {"mean": float(factor.mean())}
@@ -30,8 +32,8 @@ def jtted(slowdowns: Table, ratios: Iterator[NDArray[np.float64]], sizes: dict[s
         own = factor[mask]
         by_size[name] = {"count": len(own), "mean": float(own.mean()), "p90": float(np.quantile(own, 0.9))}
     del factor
-    for what in ("nodes_ratio", "leaves_ratio"):
-        ratio = next(ratios)
+    for at, (column, what) in enumerate(((T_NODES, "nodes_ratio"), (T_LEAVES, "leaves_ratio"))):
+        ratio = spans[rows, column] / best[rows, at]
         found[what] = float(ratio.mean())
         for name, mask in sizes.items():
             by_size[name][what] = float(ratio[mask].mean())

@@ -126,8 +126,10 @@ class Recorder:
 
     def column(self, which: int) -> NDArray[np.int64]:
         """Return one of the columns S_ of all samples."""
-        earlier = [part[which].repeat(len(part[S_TIME]) // len(part[which])) for part in self._packed]
-        return np.concatenate([*earlier, self.samples[: self.used, which]])
+        last = self.samples[: self.used, which]
+        if not self._packed:
+            return last
+        return np.concatenate([*[one[which].repeat(len(one[S_TIME]) // len(one[which])) for one in self._packed], last])
 
     def meet_pools(self) -> None:
         """Add rows for new pools, after nodes have joined."""

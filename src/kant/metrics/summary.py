@@ -9,7 +9,6 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.shapes import S_ELASTIC
 from kant.cluster.state import ClusterState
 from kant.metrics import recorder as rec
 from kant.metrics.fairness import nominal_gpus, over_queues, rho
@@ -58,10 +57,10 @@ def _fewest(recorder: Recorder) -> SpanRows:
 
 def _asked(state: ClusterState) -> np.ndarray:
     """Return the milli-GPUs that each job requested; for an elastic gang its ceiling."""
-    jobs, shapes = state.jobs[: len(state.ids)], state.shapes
-    if not shapes.facts[:, S_ELASTIC].any():
+    jobs, shapes = state.jobs[: len(state.ids)], state.shapes.shapes
+    if {shape.ceiling for shape in shapes} <= {()}:
         return jobs[:, c.J_MILLI]
-    return np.array([shape.most_milli for shape in shapes.shapes], dtype=np.int64)[jobs[:, c.J_SHAPE]]
+    return np.array([shape.most_milli for shape in shapes], dtype=np.int64)[jobs[:, c.J_SHAPE]]
 
 
 def summarise(
@@ -169,8 +168,7 @@ def _jtted(
     rows = rows[recorder.spans[rows, T_NODES] > 0]  # its start was recorded
     slowdowns = recorder.model.of_all(recorder.shapes(), recorder.spans, rows)
     fewest = table.fewest if table.fewest is not None else _fewest(recorder)
-    ratios = (recorder.spans[rows, column] / fewest[rows, at] for at, column in enumerate((T_NODES, T_LEAVES)))
-    return jtted(slowdowns, ratios, {k: m[rows] for k, m in sizes.items()})
+    return jtted(recorder.spans, fewest, rows, slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _useful_and_busy(
