@@ -21,7 +21,6 @@ from kant.model.placement import NODE, Allocation
 from kant.model.units import GPU
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
-from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
@@ -36,6 +35,7 @@ from kant.placement.topology.index import Topology
 
 if TYPE_CHECKING:
     from kant.placement.calendar.calendar import Calendar
+    from kant.placement.node_replacement import ReplacedGang
     from kant.placement.spreading.inference_zone import InferenceZone
     from kant.placement.spreading.spread import SpreadPlacer
 
@@ -236,6 +236,8 @@ class Placer:
         self, shape: Shape, held: Allocation, bad: tuple[int, ...], job_row: int, bound: bool
     ) -> ReplacedGang | None:
         """Take on the trial what is left of `held`, and replacements near it (`node_replacement.py`)."""
+        from kant.placement.node_replacement import replace_nodes  # with the first lost or drained node
+
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         domains = self._domain_policy(self.policy_of(shape), False)

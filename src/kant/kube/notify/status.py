@@ -22,12 +22,13 @@ from kant.kube.objects.times import now_text
 from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.translated_nodes import matches
 from kant.kube.reconcile.translation import Translation
-from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
+from kant.kube.translate.crds import API, GROUP
 from kant.live.core import Core
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.kube.reconcile.bookings import Bookings
+    from kant.kube.translate.reservations import BookedGpus, ReservedNodes
 
 PACE = 2.0  # seconds between two rounds
 UNSEEN = 10.0  # seconds after which a written status that is not seen on the object is written again

@@ -14,7 +14,7 @@ from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.regrouping import Regrouping
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload, waits
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.pods import ranked
 from kant.model.errors import InputError
 from kant.model.event import JobCancelled, JobFinished

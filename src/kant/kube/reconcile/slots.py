@@ -11,7 +11,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.kube.objects.views import Pod
-from kant.kube.translate.parts import stands_in
+from kant.kube.translate.group_spec import stands_in
 from kant.model.job import Demand, Job
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import GPU

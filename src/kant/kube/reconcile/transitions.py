@@ -19,7 +19,7 @@ from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
-from kant.kube.translate.parts import stands_in
+from kant.kube.translate.group_spec import stands_in
 from kant.kube.translate.pods import GangJob
 from kant.live.core import Core
 from kant.live.sentences import public_id
