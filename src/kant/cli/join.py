@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
 from kant.cli.up import GpuWatts, PowerCap
-from kant.local import machine
 from kant.local.joined import keys
 from kant.local.power import capped, read_caps
 from kant.model.errors import InputError
@@ -52,6 +51,7 @@ def join(
     """Run jobs of the Kant of another machine until stopped. Running jobs then continue for a minute, in which the next
     `kant join` finds them."""
     from kant.live.logs import set_up
+    from kant.local import machine
     from kant.local.joined.agent import Agent, AgentOptions, serve
     from kant.service.daemon import locked
 
