@@ -82,6 +82,29 @@ class Radix:
             self._judge(at)
             at = at.parent
 
+    def by_weight(self, nodes: Sequence[Node]) -> list[int]:
+        """Return the places of nodes in a list depth first, of two branches the one with more of them before."""
+        places: dict[Node, list[int]] = {}
+        for place, node in enumerate(nodes):
+            places.setdefault(node, []).append(place)
+        weight: dict[Node, int] = {}
+        for node, found in places.items():
+            at: Node | None = node
+            while at is not None:
+                weight[at] = weight.get(at, 0) + len(found)
+                at = at.parent
+        order: list[int] = []
+        stack = [(self.root, False)]
+        while stack:
+            node, done = stack.pop()
+            if done:
+                order += places.get(node, [])
+                continue
+            below = [child for child in node.children.values() if child in weight]
+            stack.append((node, True))
+            stack += [(child, False) for child in sorted(below, key=lambda child: -weight[child])[::-1]]
+        return order
+
     def evict(self, tokens: int) -> int:
         """Evict at least so many tokens, if there are as many; return how many."""
         heap = list(self.leaves)
