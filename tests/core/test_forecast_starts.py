@@ -354,8 +354,9 @@ def test_of_two_octaves_that_are_as_near_the_one_of_shorter_estimates_stands(fir
     """Jobs that said 100 s used 20 % of it, those that said 400 s 80 %; nobody else has said 200 s."""
     past = PastJobs()
     for number in range(20):
-        said, share = (100, 20) if (first == 100) == (number < 10) else (400, 80)
-        past.remember(make_job(f"j{number}", estimate=said * SECOND), said * SECOND * share // 100)
+        said = first if number < 10 else 500 - first
+        ran = said * SECOND * (20 if said == 100 else 80) // 100
+        past.remember(make_job(f"j{number}", estimate=said * SECOND), ran)
     assert abs(past.whole(make_job("own", estimate=200 * SECOND), 500) - 40 * SECOND) <= 200
 
 

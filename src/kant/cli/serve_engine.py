@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import numbers, whole
+from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
@@ -84,8 +85,12 @@ OPTIONS = {
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
     """Return the settings of an engine; raises InputError if they are invalid."""
+<<<<<<< HEAD
     from kant.model.errors import InputError
     from kant.serving.engine import ENGINES, EngineSettings
+=======
+    from kant.serving.engine import EngineSettings
+>>>>>>> 95a97ee8cacf559c6223e0516007b3f7ec487d04
     from kant.serving.fit import read_latency
     from kant.serving.latency import kv_tokens, latency_model
 
@@ -137,7 +142,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
 
 
 def speculation_of(settings: EngineSettings) -> dict[str, Any] | None:
-    """Return what a summary says of the drafts of an engine: None where there are none."""
+    """Return the speculative decoding of an engine for a summary; None if it drafts no tokens."""
     if not settings.num_speculative_tokens:
         return None
     method, tokens = settings.speculative_method, settings.num_speculative_tokens
