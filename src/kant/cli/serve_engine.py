@@ -85,12 +85,7 @@ OPTIONS = {
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
     """Return the settings of an engine; raises InputError if they are invalid."""
-<<<<<<< HEAD
-    from kant.model.errors import InputError
     from kant.serving.engine import ENGINES, EngineSettings
-=======
-    from kant.serving.engine import EngineSettings
->>>>>>> 95a97ee8cacf559c6223e0516007b3f7ec487d04
     from kant.serving.fit import read_latency
     from kant.serving.latency import kv_tokens, latency_model
 
