@@ -7,7 +7,9 @@ are not locked the least recently used is evicted whole. A text that ends or dif
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 
 class Node:
@@ -83,27 +85,17 @@ class Radix:
             at = at.parent
 
     def by_weight(self, nodes: Sequence[Node]) -> list[int]:
-        """Return the places of nodes in a list depth first, of two branches the one with more of them before."""
-        places: dict[Node, list[int]] = {}
-        for place, node in enumerate(nodes):
-            places.setdefault(node, []).append(place)
-        weight: dict[Node, int] = {}
-        for node, found in places.items():
-            at: Node | None = node
-            while at is not None:
-                weight[at] = weight.get(at, 0) + len(found)
-                at = at.parent
-        order: list[int] = []
-        stack = [(self.root, False)]
-        while stack:
-            node, done = stack.pop()
-            if done:
-                order += places.get(node, [])
-                continue
-            below = [child for child in node.children.values() if child in weight]
-            stack.append((node, True))
-            stack += [(child, False) for child in sorted(below, key=lambda child: -weight[child])[::-1]]
-        return order
+        """Return the places of nodes in a list, those below a node before its own, branches with most of them first."""
+        weight: Counter[Node] = Counter()
+        for node in nodes:
+            weight.update(above(node))
+
+        def way(place: int) -> list[tuple[int, int]]:
+            path = list(above(nodes[place]))[::-1]
+            turns = [list(one.children.values()).index(next) for one, next in pairwise(path)]
+            return [*((-weight[node], turn) for node, turn in zip(path[1:], turns, strict=True)), (1, 0)]
+
+        return sorted(range(len(nodes)), key=way)
 
     def evict(self, tokens: int) -> int:
         """Evict at least so many tokens, if there are as many; return how many."""
@@ -122,6 +114,13 @@ class Radix:
             if parent in self.leaves:
                 heapq.heappush(heap, parent)
         return found
+
+
+def above(node: Node | None) -> Iterator[Node]:
+    """Yield a node and all above it."""
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 def common(piece: Sequence[int], text: Sequence[int], at: int) -> int:
