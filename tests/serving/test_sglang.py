@@ -134,7 +134,7 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, says in (
         ({"block_size": 16}, "block_size: expected 1 with SGLang"),
         ({"kv_role": "kv_consumer"}, "kv_role: expected .* with SGLang"),
-        ({"policy": "priority"}, "policy: expected fcfs or lof or lpm or dfs-weight"),
+        ({"policy": "priority"}, "policy: expected fcfs, lof, lpm or dfs-weight"),
         ({"engine": "other"}, "engine: expected vllm or sglang"),
     ):
         given = {"block_size": 1, "prefix_cache": True, "engine": "sglang", **more}
