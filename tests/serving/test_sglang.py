@@ -58,6 +58,15 @@ def test_the_tree_knows_the_beginnings_of_what_it_keeps(steps: list[tuple[str, l
         assert all(lock == sum(held[: len(whole)] == whole for held, _ in locked) for whole, lock in nodes(tree))
 
 
+def test_what_an_insertion_splits_off_is_evicted_before_what_it_adds() -> None:
+    for _ in range(20):  # a tie would be decided by addresses
+        tree = Radix()
+        tree.insert([1, 1, 1])
+        tree.insert([1, 2, 2])
+        assert tree.evict(2) == 2
+        assert tree.find([1, 2, 2])[0] == 3
+
+
 def test_the_longest_cached_prefix_goes_first_and_of_the_same_beginning_one() -> None:
     """With one seat the last, whose prompt is cached, goes second. With two, one of two new ones waits for another."""
     old, new, other = range(100), range(1000, 1100), range(2000, 2100)
