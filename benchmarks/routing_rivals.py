@@ -90,5 +90,6 @@ def rivals(folder: Path, engine: int, picker: int) -> dict[str, tuple[subprocess
             text = text.format(port=port, engine=engine, folder=folder, types=TYPES)
         file.write_text(text or with_picker(port, engine, picker), encoding="utf-8")
         flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"] if name != "nginx" else []
-        found[name] = (subprocess.Popen([program, "-c", str(file), *flags], text=True), port)
+        command = [program, "-c", str(file), *flags]
+        found[name] = (subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True), port)  # its access log
     return found

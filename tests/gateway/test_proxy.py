@@ -52,12 +52,15 @@ def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
 
     async def played() -> list[int]:
         urls = [mock.url for mock in mocks]
-        chosen, may = dispatcher(urls, router=name), asyncio.Event()
-        may.set()
+        chosen, here = dispatcher(urls, router=name), Here(asyncio.Event())
         if chosen.router.costly:
-            chosen.aside = Aside(Here(may))
+            here.may.set()  # type: ignore[union-attr]
+            chosen.aside = Aside(here)
         async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
-            return await Conductor(session, url, urls).play(requests)
+            assert here.asked == chosen.router.costly  # it is ready before anybody comes
+            where = await Conductor(session, url, urls).play(requests)
+        assert here.asked == -chosen.router.costly  # it ends with the router
+        return where
 
     simulated = simulate(requests, SETTINGS, 2, router=router_named(name), observed=True)
     assert asyncio.run(played()) == simulated.engine.tolist()
