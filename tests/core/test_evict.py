@@ -24,7 +24,6 @@ from kant.placement.group_kernel import G_DEMAND, G_PODS, GROUP_WIDTH
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.policy import Preemption
-from kant.queueing.preemption.rules import PreemptionRules
 from kant.scheduler.profile import Profile
 from kant.sim.advancer import Advancer
 from kant.sim.blocked import S_MILLI, S_POOL_BITS, SHAPE_WIDTH
@@ -41,7 +40,7 @@ def victims_in_columns(
     state, domains = cycle.state, cycle.placer.counted_domains(shape)
     if domains is None or not shape.ask.preempts or not by._may_evict(cycle, row, shape):
         return None
-    rules = PreemptionRules(by.entitlements(cycle), row, shape, by.reclaim != "off", by.priority)
+    rules = by.rules(cycle, row, shape)
     if rules.finds(int(by.most * shape.gpu_milli), by.exact) is not None:
         return None
     shapes, groups = np.zeros((1, SHAPE_WIDTH), dtype=np.int64), np.zeros((1, GROUP_WIDTH), dtype=np.int64)

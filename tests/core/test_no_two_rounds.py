@@ -35,7 +35,6 @@ from kant.model.units import FOREVER, SECOND
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.growth import Elastic
 from kant.queueing.preemption.policy import Preemption
-from kant.queueing.preemption.rules import PreemptionRules
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 from kant.testing.drawn import generator
@@ -289,8 +288,8 @@ def test_where_counts_say_that_nobody_can_be_evicted_the_running_jobs_say_so_too
             running = policy.entitlements(cycle)
             for some in (running, running.surplus() if cycle.state.elastic else None):
                 if some is not None:
-                    rules = PreemptionRules(some, row, shape, policy.reclaim != "off", policy.priority)
-                    assert not any(rules.victims(level)[0].any() for level in rules.levels())
+                    rules = policy.rules(cycle, row, shape, some)
+                    assert not any(len(rules.victims(level)[0]) for level in rules.levels())
         return answer
 
     monkeypatch.setattr(Preemption, "_may_evict", compared)

@@ -143,7 +143,7 @@ def test_the_ceiling_is_what_fits_where_nobody_uses_anything(queue_config: Queue
             for amount in (ceiling, ceiling + 1):
                 amounts = tuple(amount if k == number else 0 for k in range(len(tree.keys)))
                 assert tree.shortage_ever(node, amounts) == tree.shortage(node, 1, amounts)
-                assert tree.could_ever(node, amounts) == naive.fits(queue.name, 1, {key: amount})
+                assert (tree.shortage_ever(node, amounts) is None) == naive.fits(queue.name, 1, {key: amount})
 
 
 @given(tenancies(), STEPS)
@@ -321,7 +321,7 @@ def test_a_user_is_limited_in_a_queue_and_below() -> None:
     tree.charge(1, 7, (6,))
     assert tree.shortage(2, 7, (5,)) == Shortage(0, ("", "gpu"), 5, 4, "user")
     assert tree.shortage(2, 8, (5,)) is None
-    assert not tree.could_ever(2, (11,))
+    assert tree.shortage_ever(2, (11,)) is not None
     tree.refund(1, 7, (6,))
     assert tree.shortage(2, 7, (10,)) is None
 
@@ -387,11 +387,11 @@ def test_what_one_queue_counts_is_counted_in_every_tree() -> None:
     for quotas, fits in (((one,), False), ((one, any_model), True), ((), False)):
         tree = QuotaTree(QueueConfig((Queue("named", quotas=(any_model,)), Queue("other", quotas=quotas))))
         amounts = tree.amounts_of({"a": (2, 0, 0)})
-        assert tree.could_ever(1, amounts) is fits, quotas
+        assert (tree.shortage_ever(1, amounts) is None) is fits, quotas
         found = tree.shortage(1, 0, amounts)
         assert (found is None) is fits and (found is None or (found.queue, found.key) == (1, ("", "gpu")))
     alone = QuotaTree(QueueConfig((Queue("named", quotas=(one,)), Queue("other", quotas=(one,)))))
-    assert alone.could_ever(1, alone.amounts_of({"b": (100, 0, 0)}))  # a model that nobody names
+    assert alone.shortage_ever(1, alone.amounts_of({"b": (100, 0, 0)})) is None  # a model that nobody names
 
 
 def test_a_tenancy_without_queues_or_quotas_limits_nothing() -> None:

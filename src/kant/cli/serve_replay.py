@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from kant.cli.gate import ends, heading, part
 from kant.cli.inputs import Json, Seed, whole
-from kant.cli.output import print_json
+from kant.cli.output import Reply
 from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
 from kant.cli.serve_show import milliseconds
+from kant.cli.show import console, print_table
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ReplayChange(EngineOptions):
-    """What is as it was, what would be, and what is promised."""
+    """The current setup, the changed one, and the objectives."""
 
     router: Annotated[
         str | None, Parameter(help="The new router, which chooses the engine of a request. Default: as now.")
@@ -67,13 +69,11 @@ class ReplayChange(EngineOptions):
 CHANGE = ReplayChange()
 
 
-def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> None:
-    """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
+def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> int:
+    """Serve a recorded day with another router, policy or number of engines, and print the differences with
+    intervals."""
     about, judged = _judged(day, change, 0.0, 0.95, seed)
-    if json:
-        print_json({**about, "figures": _rows(judged)})
-    else:
-        _show(about, judged)
+    return Reply({**about, "figures": _rows(judged)}, lambda: _show(about, judged)).print(json)
 
 
 def gate(
@@ -88,16 +88,14 @@ def gate(
     json: Json = False,
 ) -> int:
     """Say whether a change does harm on a recorded day: exit code 0 it passes, 1 it does, 2 bad input."""
-    from kant.cli.gate import heading, part
-    from kant.cli.show import console
-
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
     about, judged = _judged(day, change, allowed, level, seed)
-    if json:
-        print_json({**about, "passes": not judged.refuses(strict), "figures": _rows(judged)})
-    else:
+
+    def show() -> None:
         console.print(heading(judged, strict), soft_wrap=True)
         _show(about, judged, verdicts=True)
+
+    Reply({**about, "passes": not judged.refuses(strict), "figures": _rows(judged)}, show).print(json)
     return 1 if judged.refuses(strict) else 0
 
 
@@ -166,8 +164,6 @@ def _split(change: ReplayChange) -> tuple[int, int]:
 
 
 def _rows(judged: GateVerdict) -> list[dict[str, Any]]:
-    from kant.cli.gate import ends
-
     return [
         {
             "figure": one.metric,
@@ -182,7 +178,6 @@ def _rows(judged: GateVerdict) -> list[dict[str, Any]]:
 
 
 def _show(about: dict[str, Any], judged: GateVerdict, verdicts: bool = False) -> None:
-    from kant.cli.show import console, print_table
     from kant.experiments.gate import ends_text
 
     names = ("", f"now: {about['now']}", f"then: {about['then']}", "change, in the mean of the slices")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +18,8 @@ from kant.cli.extras import needs
 from kant.cli.inputs import check_seed, whole
 from kant.cli.kube_options import Kube
 from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
+from kant.cli.show import console
+from kant.gateway.outliers import Ejection
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,12 +118,9 @@ def _dispatching(
     options: RouterOptions, urls: list[str], ranker: LengthRanker | None = None
 ) -> Callable[[], Dispatcher]:
     """Check the options of a dispatcher; return what makes it in its event loop. Raises InputError."""
-    from math import inf
-
     from kant.gateway.aside import Aside
     from kant.gateway.backend import Limits
     from kant.gateway.dispatch import Dispatcher
-    from kant.gateway.outliers import Ejection
     from kant.gateway.shadow import ShadowedDispatcher
     from kant.service.router_process import RouterProcess
     from kant.serving.policies import policy_named
@@ -232,9 +235,6 @@ def route(
     kube: Kube = HERE,
 ) -> None:
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
-    from functools import partial
-
-    from kant.cli.show import console
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
@@ -294,7 +294,6 @@ def pick(
         import grpc
 
         del grpc
-    from kant.cli.show import console
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
 
@@ -379,10 +378,6 @@ def mock(
     engine: EngineOptions = ENGINE,
 ) -> None:
     """An OpenAI-compatible engine without a GPU, which answers with the simulator's timing, until told to stop."""
-    import asyncio
-    import contextlib
-
-    from kant.cli.show import console
     from kant.gateway.mock import MockEngine, serve
     from kant.gateway.server import address
     from kant.serving.policies import policy_named

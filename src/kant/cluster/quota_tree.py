@@ -102,7 +102,7 @@ class QuotaTree(QuotaLimits):
     def shortage(self, queue: int, user: int, amounts: Amounts) -> Shortage | None:
         """Return why a job of `user` in `queue` may not take `amounts` now; None if it may.
 
-        Only limits of nodes whose usage would grow are checked: overuse elsewhere does not count.
+        Only the limits of nodes whose usage would grow are checked; overuse elsewhere is ignored.
         """
         for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
             if amount <= 0:
@@ -151,10 +151,6 @@ class QuotaTree(QuotaLimits):
             if 0 < amount > self._ceiling[slot]:
                 return self.short(amount, *binding(self.limits, np.zeros_like(self.used), slot))
         return None
-
-    def could_ever(self, queue: int, amounts: Amounts) -> bool:
-        """Return whether `amounts` would fit if no quota were used."""
-        return self.shortage_ever(queue, amounts) is None
 
     # --- lending and borrowing ---------------------------------------------------------------------------------
 

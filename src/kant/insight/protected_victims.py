@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 
 from kant.cluster.columns import J_QUEUE, J_SINCE
@@ -13,8 +15,9 @@ from kant.insight.victims_too_large import victims_too_large
 from kant.model.decision import NoFit, OverQuota, Reason
 from kant.model.units import FOREVER
 from kant.queueing.admission import awaits_node_until
+from kant.queueing.evictable import PASSED
 from kant.queueing.preemption.entitlement import Entitlements
-from kant.queueing.preemption.policy import candidates_of, fits_without
+from kant.queueing.preemption.policy import Preemption, candidates_of, fits_without
 from kant.queueing.preemption.rules import PreemptionRules
 from kant.queueing.preemption.search import search
 from kant.scheduler.profile import Profile
@@ -53,62 +56,51 @@ class MinRunWaits:
             return None
         shape = state.shape_of(row)
         options = self.diagnosis.admission.options(row, shape) if self.diagnosis.uses_quotas else [shape]
-        found = [self._in_shape(row, option, policy.reclaim != "off", policy.priority) for option in options]
+        found = [self._in_shape(row, option, policy) for option in options]
         best = min((one for one in found if one is not None), key=lambda one: one[0].at, default=None)
         if best is None or best[0].at >= before:
             return None
         self._taken |= best[1]
         return best[0]
 
-    def _in_shape(
-        self, row: int, shape: Shape, reclaim: bool, by_priority: bool
-    ) -> tuple[ProtectedVictims, set[int]] | None:
-        entitlements, cycle = self._entitlements, self.diagnosis.cycle
-        assert entitlements is not None
-        rules = PreemptionRules(entitlements, row, shape, reclaim, by_priority)
-        if rules.node >= 0 and not cycle.admission.quota_tree.could_ever(rules.node, rules.amounts):
+    def _in_shape(self, row: int, shape: Shape, policy: Preemption) -> tuple[ProtectedVictims, set[int]] | None:
+        rules = policy.rules(self.diagnosis.cycle, row, shape)
+        if not rules.could_ever:
             return None
         best: tuple[ProtectedVictims, set[int]] | None = None
         for level in rules.levels():
-            places = np.flatnonzero(rules.victims(level)[0])
-            until = rules.protected_until()
-            places = places[np.argsort(until[places], kind="stable")]
-            places = places[~np.isin(entitlements.rows[places], list(self._taken))]
-            count = self._enough(rules, row, shape, level, places)
-            if not count:
-                continue
-            last = int(places[count - 1])
-            at = int(until[last])
-            if at > self.diagnosis.now and (best is None or at < best[0].at):
-                victims = {int(one) for one in entitlements.rows[places[:count]]}
-                best = self._fact(last, at, len(victims)), victims
+            places, marks, until = rules.victims(level)
+            rows, order = rules.entitlements.rows[places], np.argsort(until, kind="stable")
+            order = order[~np.isin(rows[order], list(self._taken))]
+            rows, marks, until, places = rows[order], marks[order], until[order], places[order]
+            count = self._enough(rules, row, shape, level, rows, marks)
+            if count and (at := until.item(count - 1)) > self.diagnosis.now and (best is None or at < best[0].at):
+                best = self._fact(places.item(count - 1), at, count), set(rows[:count].tolist())
         return best
 
-    def _enough(self, rules: PreemptionRules, row: int, shape: Shape, level: int, places: np.ndarray) -> int:
+    def _enough(
+        self, rules: PreemptionRules, row: int, shape: Shape, level: int, rows: np.ndarray, marks: np.ndarray
+    ) -> int:
         """Return how many of these, in order, must have run long enough; 0: all of them are too few."""
-        low, high = 1, len(places)
-        if not high or not self._suffice(rules, row, shape, level, places):
-            return 0
-        while low < high:
-            middle = (low + high) // 2
-            if self._suffice(rules, row, shape, level, places[:middle]):
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
-    def _suffice(self, rules: PreemptionRules, row: int, shape: Shape, level: int, places: np.ndarray) -> bool:
-        entitlements = rules.entitlements
+        def suffice(count: int) -> bool:
+            return self._suffice(rules, row, shape, level, rows[:count], marks[:count])
+
+        if not len(rows) or not suffice(len(rows)):
+            return 0
+        return bisect_left(range(len(rows)), True, 1, key=suffice)
+
+    def _suffice(
+        self, rules: PreemptionRules, row: int, shape: Shape, level: int, rows: np.ndarray, marks: np.ndarray
+    ) -> bool:
         if self._trials <= 0:
             return False
         self._trials -= 1
-        rows = entitlements.rows[places].tolist()
-        passed = set[int]() if rules.passed is None else set(entitlements.rows[places][rules.passed[places]].tolist())
-        victims = candidates_of(self.diagnosis.cycle, rows, passed=passed)
+        victims = candidates_of(self.diagnosis.cycle, rows, marks & PASSED)
         admits = rules.quota(level)
         if admits is not None and not admits(victims):
             return False
-        if not fits_without(entitlements, rows, row, shape):
+        if not fits_without(rules.entitlements, rows.tolist(), row, shape):
             return False
         policy = self.diagnosis.profile.preemption
         cap = int(policy.most * shape.gpu_milli) if policy is not None else 0

@@ -9,7 +9,8 @@ import numpy as np
 
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
-from kant.queueing.preemption.policy import NO_VICTIMS, Preemption, allowed_victims, candidates_of
+from kant.queueing.evictable import PASSED
+from kant.queueing.preemption.policy import Preemption, candidates_of, fits_without
 from kant.queueing.preemption.rules import PreemptionRules
 from kant.queueing.preemption.search import search
 
@@ -33,9 +34,7 @@ def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
         return None
     found: list[TooLarge] = []
     for option in diagnosis.admission.options(row, shape) if diagnosis.uses_quotas else [shape]:
-        rules = PreemptionRules(
-            policy.entitlements(diagnosis.cycle), row, option, policy.reclaim != "off", policy.priority
-        )
+        rules = policy.rules(diagnosis.cycle, row, option)
         for level in rules.levels():
             with diagnosis.rolled_back():
                 one = _at_level(diagnosis, policy, rules, row, option, level)
@@ -49,18 +48,20 @@ def _at_level(
     diagnosis: Diagnosis, policy: Preemption, rules: PreemptionRules, row: int, shape: Shape, level: int
 ) -> TooLarge | None:
     """Return the smallest victims at one level; None where none suffice, or there are too many to search."""
-    cycle, entitlements, own = diagnosis.cycle, rules.entitlements, allowed_victims(rules, level)
-    if not own.rows:
+    places, marks, until = rules.victims(level)
+    if not len(places):
         return None
-    admits = rules.quota(level)
+    rows, admits, cap = rules.entitlements.rows[places], rules.quota(level), int(policy.most * shape.gpu_milli)
     # Lost work and rank do not matter here: the search key is then what the victims hold.
-    whole = candidates_of(cycle, own.rows, passed=own.passed)
+    whole = candidates_of(diagnosis.cycle, rows, marks & PASSED)
     whole = replace(whole, cost=np.zeros_like(whole.cost), ranks=whole.ranks[:, :0])
-    within = not all(policy.forbids(cycle, rules, row, shape, own, NO_VICTIMS, admits))
-    cap = int(policy.most * shape.gpu_milli) if within else UNLIMITED
-    chosen, _ = search(diagnosis.placer, shape, row, whole, cap, admits)
+    chosen, exact = search(diagnosis.placer, shape, row, whole, cap, admits)
+    if chosen is None:
+        light = rows[whole.capped <= cap].tolist()
+        if exact or (not shape.order_dependent and not fits_without(rules.entitlements, light, row, shape)):
+            chosen, _ = search(diagnosis.placer, shape, row, whole, UNLIMITED, admits)
     if chosen is None or not chosen[0]:
         return None
-    rows, until = [who.row for who in chosen[0]], dict(zip(entitlements.rows, rules.protected_until(), strict=True))
-    at = max(int(until[victim]) for victim in rows)
-    return TooLarge(rows, sum(who.capped for who in chosen[0]), shape.gpu_milli, at if at > diagnosis.now else -1)
+    victims = [who.row for who in chosen[0]]
+    at = max(int(until[rows == victim][0]) for victim in victims)
+    return TooLarge(victims, sum(who.capped for who in chosen[0]), shape.gpu_milli, at if at > diagnosis.now else -1)

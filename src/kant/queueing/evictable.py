@@ -134,17 +134,23 @@ def mark(running: Running, claim: Claim, level: int, marks: Table) -> None:
 
 
 @compiled
-def levels_of(running: Running, claim: Claim) -> tuple[int, int]:
-    """Return up to where the job stays in quota, and up to where once it has evicted all that it may of its queue."""
-    if not _asks(claim):
-        return BORROWING, BORROWING
-    limits, used = running.limits, running.used.copy()
-    first = reach(limits, used, claim.first, claim.amounts, running.parts, running.entitled)
-    for i in range(running.table.shape[0]):
-        other = running.table[i]
-        if other[R_QUEUE] == claim.queue and _is_near(claim, other) and _is_lower(claim, other):
-            refund_all(limits, used, claim.first, running.held[i])
-    return int(first), int(reach(limits, used, claim.first, claim.amounts, running.parts, running.entitled))
+def levels_of(running: Running, claim: Claim) -> Table:
+    """Return the levels at which the job may evict, in the order in which they are tried: up to where it stays in
+    quota, up to where once it has evicted all that it may of its queue, and BORROWING.
+    """
+    levels, count = np.full(3, BORROWING, dtype=np.int64), 0
+    if _asks(claim):
+        limits, used = running.limits, running.used.copy()
+        for turn in range(2):
+            level = reach(limits, used, claim.first, claim.amounts, running.parts, running.entitled)
+            if level != BORROWING and (count == 0 or level != levels[0]):
+                levels[count] = level
+                count += 1
+            for i in range(running.table.shape[0] if turn == 0 else 0):
+                other = running.table[i]
+                if other[R_QUEUE] == claim.queue and _is_near(claim, other) and _is_lower(claim, other):
+                    refund_all(limits, used, claim.first, running.held[i])
+    return levels[: count + 1]
 
 
 NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
@@ -163,11 +169,7 @@ def finds_victims(now: int, running: Running, claim: Claim, cap: int, exact: int
         return answer, -1
     marks = np.zeros(running.table.shape[0], dtype=np.int64)
     short = first_short(limits, running.used, claim.first, claim.amounts) >= 0
-    one, other = levels_of(running, claim)
-    for turn in range(3):
-        level = one if turn == 0 else other if turn == 1 else BORROWING
-        if turn < 2 and (level == BORROWING or (turn == 1 and one == other)):
-            continue
+    for level in levels_of(running, claim):
         mark(running, claim, level, marks)
         found, milli, soonest = 0, 0, FOREVER
         used, own = running.used.copy(), running.used.copy()

@@ -28,10 +28,10 @@ from kant.model.status import NodeStatus
 from kant.placement.victims import ASKING, as_bits
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.evictable import RECLAIMED
 from kant.queueing.preemption.candidate import Admits, Candidate, members
-from kant.queueing.preemption.policy import Preemption, allowed_victims, candidates_of, evict_victims
+from kant.queueing.preemption.policy import Preemption, candidates_of, evict_victims
 from kant.queueing.preemption.reservations import keeps_reservations
-from kant.queueing.preemption.rules import PreemptionRules
 from kant.scheduler.cycle import Scheduler
 
 NODES = 100
@@ -69,10 +69,11 @@ def _makes_room(
     cycle: CyclePlan, policy: Preemption, row: int, shape: Shape, in_the_way: InTheWay, will_do: WillDo
 ) -> bool:
     """Write the plan for a job in one of its shapes; return whether there is one."""
-    rules = PreemptionRules(policy.entitlements(cycle), row, shape, policy.reclaim != "off", policy.priority)
+    rules = policy.rules(cycle, row, shape)
     for level in rules.levels():
-        allowed = allowed_victims(rules, level)
-        found = list(candidates_of(cycle, allowed.found, allowed.reclaimed, allowed.passed))
+        places, marks, until = rules.victims(level)
+        rows, ready = rules.entitlements.rows[places], until <= cycle.now
+        found = list(candidates_of(cycle, rows[ready], marks[ready]))
         admits = rules.quota(level)
         search = _Search(cycle, row, shape, found, int(policy.most * shape.charged_milli), admits)
         best = search.best(in_the_way, will_do)
@@ -86,7 +87,7 @@ def _makes_room(
         if isinstance(place, NoFit) or not keeps_reservations(cycle, row, victims, place):
             cycle.placer.trial.rollback(mark)
             continue
-        evict_victims(cycle, victims, row, "priority", allowed.reclaimed)
+        evict_victims(cycle, victims, row, "priority", set(rows[marks & RECLAIMED > 0].tolist()))
         cycle.start(row, place)
         return True
     return False

@@ -20,13 +20,13 @@ from kant.cluster.quota_condition import QuotaCondition
 from kant.compiled import compiled, inlined
 from kant.model.placement import GROUP, NODE
 from kant.model.status import NodeStatus
-from kant.model.units import FOREVER, GPU, SECOND
-from kant.placement.counted_search import search_counted
-from kant.placement.fits import capacity
+from kant.model.units import GPU, SECOND
+from kant.placement import counted_search
 from kant.placement.group_kernel import G_DEMAND, G_NUMBER, G_PODS, Domains, Scores
 from kant.placement.kernels import Kernel, named
 from kant.queueing import evictable as e
 from kant.queueing import waiting as w
+from kant.queueing.preemption.levels import make_best_level
 from kant.queueing.watch import ANY_START
 from kant.sim.blocked import (
     HOME_SLOT,
@@ -72,59 +72,56 @@ class Evictions(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A job that does not fit: its group, what it asks for, where it may run, and the most that its victims hold."""
+    """A job that does not fit: its group, what it asks for, where it may run, and the most that its victims hold; and
+    what a search for victims needs. `table` has the running jobs, who are `running` with what they hold.
+    """
 
+    table: Table
+    now: int
     groups: Table
     milli: int
     own: NDArray[np.bool_]
     domain: Table
     cap: int
+    claim: e.Claim
+    running: e.Running
+    evictions: Evictions
+    jobs: Table
+    held: Table
+    nodes: Table
+    demands: Table
 
 
 @compiled
-def blocked_job(s: int, most: float, evictions: Evictions, shapes: Table, groups: Table, view: Table) -> Blocked:
-    """Return a waiting job of a shape that is counted."""
-    group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
-    for node in range(view.shape[0]):
-        own[node] = view[node, c.STATUS] == IN_SERVICE and shapes[s, S_POOL_BITS] >> view[node, c.POOL] & 1 == 1
-    asked = np.empty((1, 2), dtype=np.int64)
-    asked[0, 0], asked[0, 1] = group[G_PODS], group[G_DEMAND]
-    milli = shapes[s, S_MILLI]
-    return Blocked(asked, milli, own, evictions.domains[shapes[s, S_COUNTED]], int(most * milli))
+def mark(blocked: Blocked, level: int, marks: Table) -> None:
+    """Write for each running job whether the job may evict it at a level."""
+    e.mark(blocked.running, blocked.claim, level, marks)
 
 
 @compiled
-def fits_without(
-    blocked: Blocked, places: Table, running: e.Running, jobs: Table, held: Table, view: Table, demands: Table
-) -> bool:
+def fits_without(blocked: Blocked, places: Table) -> bool:
     """Return whether the job fits once the running jobs at these places have left."""
-    table, last = view.copy(), 0
-    for i in places:
-        job = jobs[running.table[i, e.R_ROW]]
-        for piece in range(job[c.J_PIECE], job[c.J_PIECE] + job[c.J_PIECES]):
-            c.give_piece(table, held[piece], demands)
-    for node in range(blocked.own.shape[0]):
-        last = max(last, blocked.domain[node])
-    totals = np.zeros(last + 1, dtype=np.int64)
-    for node in range(blocked.own.shape[0]):
-        if blocked.own[node]:
-            totals[blocked.domain[node]] += capacity(table, node, demands, blocked.groups[0, 1])
-    return bool(totals.max() >= blocked.groups[0, 0])
+    return counted_search.fits_without(
+        blocked.nodes, blocked.table[:, e.R_ROW][places], blocked.jobs, blocked.held, blocked.demands, blocked.groups,
+        blocked.own, blocked.domain,
+    )  # fmt: skip
 
 
 @compiled
 def search_among(
-    now: int, blocked: Blocked, places: Table, marks: Table, level: int, claim: e.Claim, running: e.Running,
-    evictions: Evictions, jobs: Table, held: Table, view: Table, demands: Table,
-) -> tuple[Table, Table, bool, bool]:  # fmt: skip
+    blocked: Blocked, places: Table, marks: Table, level: int, later: bool
+) -> tuple[Table, Table, bool, bool]:
     """Search for victims among the running jobs at these places. Returns those that must stop, in this order, and what
     they weigh; whether there are such; and whether the search was exact.
 
     The weight is their number, the worst rank, the cost, the milli-GPUs, and their rows in order.
     """
+    running, jobs, held, claim, evictions = (
+        blocked.running, blocked.jobs, blocked.held, blocked.claim, blocked.evictions
+    )  # fmt: skip
     count, size, used = places.shape[0], 0, 0
     for i in places:
-        size += jobs[running.table[i, e.R_ROW], c.J_PIECES]
+        size += jobs[blocked.table[i, e.R_ROW], c.J_PIECES]
     pieces, begin = np.empty((size, held.shape[1]), dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
     rows, milli, cost = (
         np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
@@ -133,9 +130,9 @@ def search_among(
     homes = np.empty(count, dtype=np.int64)
     for k in range(count):
         i = places[k]
-        job = jobs[running.table[i, e.R_ROW]]
-        rows[k], milli[k], homes[k] = running.table[i, e.R_ROW], job[c.J_MILLI], max(running.table[i, e.R_HOME], -1)
-        ran = now - job[c.J_STARTED]
+        job = jobs[blocked.table[i, e.R_ROW]]
+        rows[k], milli[k], homes[k] = blocked.table[i, e.R_ROW], job[c.J_MILLI], max(blocked.table[i, e.R_HOME], -1)
+        ran = blocked.now - job[c.J_STARTED]
         if job[c.J_CHECKPOINT] > 0:
             ran %= job[c.J_CHECKPOINT]
         cost[k] = ran // SECOND * job[c.J_MILLI]
@@ -150,9 +147,9 @@ def search_among(
         running.entitled, level, True,
     )  # fmt: skip
     pool = PoolColumns(rows, pieces, begin, milli, cost, ranks, passed)
-    chosen, found, exact = search_counted(
-        view, demands, blocked.groups, blocked.milli, blocked.own, blocked.domain, pool, condition, blocked.cap,
-        evictions.exact, evictions.trials, evictions.random,
+    chosen, found, exact = counted_search.search_counted(
+        blocked.nodes, blocked.demands, blocked.groups, blocked.milli, blocked.own, blocked.domain, pool, condition,
+        blocked.cap, evictions.exact, evictions.trials, evictions.random,
     )  # fmt: skip
     count = chosen.shape[0]
     weight = np.zeros(5 + count, dtype=np.int64)
@@ -167,6 +164,9 @@ def search_among(
     return places[chosen], weight, bool(found), bool(exact)
 
 
+best_level = make_best_level(mark, fits_without, search_among, compiled)
+
+
 @compiled
 def find_victims(
     now: int, s: int, claim: e.Claim, running: e.Running, most: float, evictions: Evictions, shapes: Table,
@@ -177,71 +177,24 @@ def find_victims(
     Where nobody stops: also when time alone may change that, µs (-1: never), and whether it is proven otherwise. See
     `Preemption.free_capacity`.
     """
-    blocked = blocked_job(s, most, evictions, shapes, groups, view)
-    one, other = e.levels_of(running, claim)
-    count, retry, definitive = running.table.shape[0], -1, True
-    best, best_marks, best_weight = (
-        np.empty(0, dtype=np.int64),
-        np.empty(0, dtype=np.int64),
-        np.empty(0, dtype=np.int64),
-    )
-    for turn in range(3):
-        level = one if turn == 0 else other if turn == 1 else e.BORROWING
-        if turn < 2 and (level == e.BORROWING or (turn == 1 and one == other)):
-            continue
-        marks, places = np.zeros(count, dtype=np.int64), np.empty((3, count), dtype=np.int64)
-        e.mark(running, claim, level, marks)
-        may, ready, light, total, age = 0, 0, 0, 0, FOREVER
-        for i in range(count):
-            if marks[i] & e.STOPS == 0:
-                continue
-            who, exempt = running.table[i], marks[i] & e.PASSED != 0
-            size = 0 if exempt else who[e.R_MILLI]
-            places[0, may] = i
-            may, total = may + 1, total + size
-            if size <= blocked.cap:
-                places[1, light] = i
-                light += 1
-            if exempt or who[e.R_UNTIL] <= now:
-                places[2, ready] = i
-                ready += 1
-            else:
-                age = min(age, who[e.R_UNTIL])
-        everyone, able = places[0, :may].copy(), places[2, :ready].copy()
-        if age < FOREVER:
-            if claim.first < 0 and not fits_without(blocked, everyone, running, jobs, held, view, demands):
-                continue
-            forbidden, proven = False, True
-            if total > blocked.cap:
-                small = places[1, :light].copy()
-                if light < may and not fits_without(blocked, small, running, jobs, held, view, demands):
-                    forbidden = True
-                elif light <= evictions.exact or claim.first < 0:
-                    _, _, found, exact = search_among(
-                        now, blocked, everyone, marks, level, claim, running, evictions, jobs, held, view, demands
-                    )
-                    forbidden, proven = not found, exact or found
-            if forbidden and proven:
-                continue
-            definitive = definitive and proven
-            if not forbidden:
-                retry = age if retry < 0 else min(retry, age)
-        if ready == 0:
-            continue
-        chosen, weight, found, exact = search_among(
-            now, blocked, able, marks, level, claim, running, evictions, jobs, held, view, demands
-        )
-        if not found:
-            if not exact and not (
-                claim.first < 0 and not fits_without(blocked, able, running, jobs, held, view, demands)
-            ):
-                definitive = False
-        elif best.shape[0] == 0 or goes_before(weight, best_weight):
-            best, best_marks, best_weight = chosen, marks, weight
-    leaving, gives = np.empty(best.shape[0], dtype=np.int64), np.empty(best.shape[0], dtype=np.int64)
-    for k in range(best.shape[0]):
-        leaving[k], gives[k] = running.table[best[k], e.R_ROW], best_marks[best[k]] & e.RECLAIMED != 0
-    return leaving, gives, int(retry), bool(definitive)
+    group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
+    for node in range(view.shape[0]):
+        own[node] = view[node, c.STATUS] == IN_SERVICE and shapes[s, S_POOL_BITS] >> view[node, c.POOL] & 1 == 1
+    asked = np.empty((1, 2), dtype=np.int64)
+    asked[0, 0], asked[0, 1] = group[G_PODS], group[G_DEMAND]
+    milli = shapes[s, S_MILLI]
+    blocked = Blocked(
+        running.table, now, asked, milli, own, evictions.domains[shapes[s, S_COUNTED]], int(most * milli), claim,
+        running, evictions, jobs, held, view, demands,
+    )  # fmt: skip
+    chosen, marks, retry, definitive = best_level(
+        blocked, now, e.levels_of(running, claim), running.table.shape[0], blocked.cap, evictions.exact,
+        claim.first >= 0, True,
+    )  # fmt: skip
+    leaving, gives = np.empty(chosen.shape[0], dtype=np.int64), np.empty(chosen.shape[0], dtype=np.int64)
+    for k in range(chosen.shape[0]):
+        leaving[k], gives[k] = running.table[chosen[k], e.R_ROW], marks[chosen[k]] & e.RECLAIMED != 0
+    return leaving, gives, retry, definitive
 
 
 @compiled
@@ -262,15 +215,6 @@ def look_for_victims(
     )
     found = e.MAY_BE if leaving.shape[0] > 0 else e.NONE_PROVEN if proven else e.NONE_FOUND
     return int(found), int(retry), leaving, gives
-
-
-@inlined
-def goes_before(one: Table, other: Table) -> bool:
-    """Return whether a row of numbers is smaller than another one, compared from the left."""
-    for k in range(min(one.shape[0], other.shape[0])):
-        if one[k] != other[k]:
-            return bool(one[k] < other[k])
-    return False
 
 
 @compiled

@@ -7,12 +7,12 @@ Kant (arXiv 2510.01256).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_BASE, J_MILLI, J_PRIORITY, J_QUEUE
+from kant.cluster.columns import J_BASE, J_MILLI, J_PRIORITY, J_QUEUE, Table
 from kant.cluster.elastic import above_floor, without
 from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.shapes import Shape
@@ -21,56 +21,74 @@ from kant.model.placement import Allocation
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.claims import may_evict, may_evict_later
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.evictable import BORROWING
+from kant.queueing.evictable import BORROWING, PASSED, R_ROW, RECLAIMED
 from kant.queueing.ports import NO_CANDIDATES, NotNow
-from kant.queueing.preemption.candidate import Admits, Candidate, Pool
+from kant.queueing.preemption.candidate import Candidate, Pool
 from kant.queueing.preemption.entitlement import Entitlements, Reclaim
+from kant.queueing.preemption.levels import make_best_level
 from kant.queueing.preemption.reservations import keeps_reservations
 from kant.queueing.preemption.rules import PreemptionRules
-from kant.queueing.preemption.search import EXACT, TRIALS, Chosen
+from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, lost_works, surplus_candidate
 from kant.queueing.resizing import shrink
-from kant.queueing.room_given import UNBOUNDED, room_given
 
 
-class Allowed(NamedTuple):
-    """The jobs that a waiting job may stop or shrink at one level."""
+class _OnTrial:
+    """What the choice of victims asks on the trial (`levels.py`): of running jobs, and of gangs `above` their floors.
 
-    rows: list[int]
-    found: list[int]  # those of them that have reached their minimum run time
-    reclaimed: set[int]  # jobs from which the queue reclaims its entitlement
-    age: int  # when the next of them reaches its minimum run time; -1 where all have
-    passed: frozenset[int]  # those of `found` that passed the job
-
-    def later(self) -> Allowed:
-        """Return these jobs as if all had reached their minimum run time."""
-        return self._replace(found=self.rows, age=-1)
-
-
-NO_VICTIMS = Allowed([], [], set(), -1, frozenset())
-
-
-class LevelResult(NamedTuple):
-    """The result of one level: the victims, the placement, the jobs reclaimed from, and the moves on the trial."""
-
-    victims: list[Candidate]
-    allocation: Allocation
-    reclaimed: set[int]
-    done: list[Move]
-
-
-Preference = tuple[int, tuple[int, ...], int, int, list[int]]
-
-
-def preference(victims: Sequence[Candidate]) -> Preference:
-    """Return the sort key by which the victims of the levels are compared: the smallest wins.
-
-    The fewest jobs that stop come first, then the worst rank, the cost, the milli-GPUs and the rows.
+    `cap`: the milli-GPUs that victims may hold. `found` has of each level the victims, the placement, and the moves on
+    the trial.
     """
-    stopped = sum([not who.surplus for who in victims])
-    rank = max([who.rank for who in victims], default=())
-    cost, milli = sum([who.cost for who in victims]), sum([who.milli for who in victims])
-    return stopped, rank, cost, milli, sorted([who.row for who in victims])
+
+    def __init__(self, cycle: CyclePlan, row: int, shape: Shape, all_rules: list[PreemptionRules], cap: int) -> None:
+        self.cycle, self.row, self.shape, self.all_rules, self.cap = cycle, row, shape, all_rules, cap
+        self.table: Table = np.concatenate([rules.running.table for rules in all_rules])
+        self.whole = len(all_rules[0].running.table)
+        self.found: dict[int, tuple[list[Candidate], Allocation, list[Move]]] = {}
+
+    def levels(self) -> list[int]:
+        """Return the levels of all rules, in the order in which they are tried."""
+        levels = dict.fromkeys([level for rules in self.all_rules for level in rules.levels()])
+        return sorted(levels, key=lambda level: level == BORROWING)
+
+    def mark(self, level: int, marks: Table) -> None:
+        """Write for each of them whether the job may stop or shrink it at a level."""
+        marks[:] = np.concatenate([rules.marks(level) for rules in self.all_rules])
+
+    def fits(self, places: Table) -> bool:
+        """Return whether the job fits once those at these places have left."""
+        stop, shrink = (self.table[which, R_ROW] for which in self._apart(places))
+        return fits_without(self.all_rules[0].entitlements, stop, self.row, self.shape, shrink.tolist())
+
+    def search(self, places: Table, marks: Table, level: int, later: bool) -> tuple[Table, Table, bool, bool]:
+        """Return which level was searched for victims at these places, what they weigh, whether there are such and
+        whether the search was exact.
+
+        The weight has first the number of jobs that stop; then the worst rank, the cost, the milli-GPUs and the rows.
+        """
+        cycle, row, trial, (whole, wide) = self.cycle, self.row, self.cycle.placer.trial, self._apart(places)
+        pool = candidates_of(cycle, self.table[whole, R_ROW], marks[whole])
+        surplus = [surplus_candidate(cycle, self.table.item(i, R_ROW), self.shape, marks.item(i)) for i in wide]
+        mark, admits, none = trial.checkpoint(), self.all_rules[0].quota(level), places[:0]
+        chosen, exact = choose_shrinking_first(cycle, row, self.shape, pool, surplus, self.cap, admits)
+        if chosen is None:
+            return none, none, False, exact
+        victims, allocation = chosen
+        kept = not later and keeps_reservations(cycle, row, victims, allocation)
+        done = trial.cut(mark)
+        if not kept:
+            return none, none, later, True
+        self.found[level] = victims, allocation, done
+        stopped, rank = sum(not who.surplus for who in victims), max((who.rank for who in victims), default=(-1,) * 3)
+        cost, milli = sum(who.cost for who in victims), sum(who.milli for who in victims)
+        weight = np.array([stopped, *rank, cost, milli, *sorted(who.row for who in victims)], dtype=np.int64)
+        return np.array([level]), weight, True, exact
+
+    def _apart(self, places: Table) -> tuple[Table, Table]:
+        return places[places < self.whole], places[places >= self.whole]
+
+
+best_level = make_best_level(_OnTrial.mark, _OnTrial.fits, _OnTrial.search, lambda loop: loop)
 
 
 class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,7 +116,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
         """Evict as few jobs as necessary, at the least cost, if the job then fits as `shape`.
 
-        Each level has a best set of victims; the set with the fewest jobs is taken (`preference`).
+        Each level has a best set of victims; the set of the fewest jobs that stop is taken (`levels.py`).
 
         On success the plan evicts the victims, and the returned placement is taken on the trial. Otherwise nothing
         changes, and the answer says when another try may help.
@@ -106,59 +124,29 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         if not shape.ask.preempts:
             return NO_CANDIDATES
         # Jobs of lower priority that this plan starts are candidates once they run.
-        retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
+        definitive = int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
         if not self._may_evict(cycle, row, shape):
             return NO_CANDIDATES if definitive else NotNow(-1, False, True)
-        entitlements = self.entitlements(cycle)
-        above = entitlements.surplus() if cycle.state.elastic else None
-        rules = PreemptionRules(entitlements, row, shape, self.reclaim != "off", self.priority)
+        above = self.entitlements(cycle).surplus() if cycle.state.elastic else None
+        rules = self.rules(cycle, row, shape)
         cap = int(self.most * shape.gpu_milli)
         known = rules.finds(cap, self.exact) if above is None and not cycle.state.burst_replicas else None
         if known is not None:
             return known._replace(definitive=known.definitive and definitive)
-        to_shrink = (
-            PreemptionRules(above, row, shape, self.reclaim != "off", self.priority) if above is not None else None
-        )
-        surely = rules.node < 0 and not shape.order_dependent  # more room never makes it fit less
-        if rules.node >= 0 and not cycle.admission.quota_tree.could_ever(rules.node, rules.amounts):
+        if not rules.could_ever:
             return NotNow(definitive=definitive)
-        levels = rules.levels()
-        if to_shrink is not None:
-            levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
-        best: tuple[Preference, LevelResult] | None = None
-        for level in levels:
-            own = allowed_victims(rules, level)
-            wide = allowed_victims(to_shrink, level) if to_shrink is not None else NO_VICTIMS
-            protected = [age for age in (own.age, wide.age) if age >= 0]
-            admits = rules.quota(level)
-            if protected:
-                if surely and not fits_without(entitlements, own.rows, row, shape, wide.rows):
-                    continue
-                forbidden, exact = self.forbids(cycle, rules, row, shape, own, wide, admits)
-                if forbidden and exact:
-                    continue
-                definitive &= exact
-                if not forbidden:
-                    retry_at = _sooner(retry_at, min(protected))
-            if not own.found and not wide.found:
-                continue
-            mark = cycle.placer.trial.checkpoint()
-            chosen, exact = choose_victims(cycle, row, shape, own, wide, cap, admits)
-            if chosen is None:
-                # Costs grow with time, so a later search may find a set, unless this one was exact or all are too few.
-                definitive &= exact or (surely and not fits_without(entitlements, own.found, row, shape, wide.found))
-                continue
-            victims, allocation = chosen
-            kept = keeps_reservations(cycle, row, victims, allocation)
-            done, better = cycle.placer.trial.cut(mark), preference(victims)
-            if kept and (best is None or better < best[0]):
-                best = better, LevelResult(victims, allocation, own.reclaimed | wide.reclaimed, done)
-        if best is None:
-            return NotNow(retry_at, definitive)
-        winner = best[1]
-        cycle.placer.trial.redo(winner.done)
-        evict_victims(cycle, winner.victims, row, "priority", winner.reclaimed)
-        return winner.allocation
+        all_rules = [rules] if above is None else [rules, self.rules(cycle, row, shape, above)]
+        asked = _OnTrial(cycle, row, shape, all_rules, cap)
+        limited, steady = rules.node >= 0, not shape.order_dependent
+        chosen, marks, retry_at, proven = best_level(
+            asked, cycle.now, asked.levels(), asked.whole, cap, self.exact, limited, steady
+        )
+        if not len(chosen):
+            return NotNow(retry_at, proven and definitive)
+        victims, allocation, done = asked.found[chosen.item(0)]
+        cycle.placer.trial.redo(done)
+        evict_victims(cycle, victims, row, "priority", set(asked.table[marks & RECLAIMED > 0, R_ROW].tolist()))
+        return allocation
 
     def await_starts(self, cycle: CyclePlan) -> None:
         """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
@@ -172,35 +160,9 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
                 cycle.wake_at(at)
                 break
 
-    def forbids(
-        self,
-        cycle: CyclePlan,
-        rules: PreemptionRules,
-        row: int,
-        shape: Shape,
-        own: Allowed,
-        wide: Allowed,
-        admits: Admits | None,
-    ) -> tuple[bool, bool]:
-        """Return whether no set of these jobs frees enough within `most`, at any run time; and whether that is proven.
-
-        The search is exact among few jobs. Among many it may miss a set.
-        """
-        cap, passed = int(self.most * shape.gpu_milli), own.passed
-        held = cycle.state.jobs[own.rows, J_MILLI].tolist()
-        sizes = [(victim, 0 if victim in passed else milli) for victim, milli in zip(own.rows, held, strict=True)]
-        if wide.rows or sum([milli for _, milli in sizes]) <= cap:
-            return False, True
-        light = [victim for victim, milli in sizes if milli <= cap]
-        plain = not shape.order_dependent  # more room never makes it fit less
-        if len(light) < len(sizes) and plain and not fits_without(rules.entitlements, light, row, shape):
-            return True, True
-        if len(light) > self.exact and (rules.node >= 0 or not plain):
-            return False, True
-        mark = cycle.placer.trial.checkpoint()
-        found, exact = choose_victims(cycle, row, shape, own.later(), wide, cap, admits)
-        cycle.placer.trial.rollback(mark)
-        return found is None, exact or found is not None
+    def rules(self, cycle: CyclePlan, row: int, shape: Shape, surplus: Entitlements | None = None) -> PreemptionRules:
+        """Return whom a waiting job may stop in one shape; with `surplus`: which of these gangs it may shrink."""
+        return PreemptionRules(surplus or self.entitlements(cycle), row, shape, self.reclaim != "off", self.priority)
 
     def entitlements(self, cycle: CyclePlan) -> Entitlements:
         """Return the entitlements of the running jobs as the plan leaves them. The table is made once a cycle."""
@@ -228,94 +190,38 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
-    """Return the jobs that a waiting job may stop at one level, as the plan leaves them."""
-    entitlements = rules.entitlements
-    allowed, reclaims = rules.victims(level)
-    of_all = rules.protected_until()
-    rows, until, now = entitlements.rows[allowed], of_all[allowed], entitlements.cycle.now
-    protected = until > now
-    passed = frozenset[int]() if rules.passed is None else frozenset(entitlements.rows[allowed & rules.passed].tolist())
-    return Allowed(
-        rows.tolist(),
-        rows[~protected].tolist(),
-        set(entitlements.rows[reclaims].tolist()),
-        int(until[protected].min()) if protected.any() else -1,
-        passed,
-    )
-
-
-def choose_victims(
-    cycle: CyclePlan,
-    row: int,
-    shape: Shape,
-    own: Allowed,
-    wide: Allowed,
-    cap_milli: int,
-    admits: Admits | None,
-) -> tuple[Chosen | None, bool]:
-    """Return the best victims found among the jobs `own` and the surplus of the gangs `wide`, with the placement.
-
-    Also returns whether the search was exact, so that None proves that there is no set. On success the placement is
-    taken on the trial; otherwise nothing changes.
-    """
-    surplus = [surplus_candidate(cycle, one, shape, one in wide.reclaimed, one in wide.passed) for one in wide.found]
-    whole = candidates_of(cycle, own.found, own.reclaimed, own.passed)
-    return choose_shrinking_first(cycle, row, shape, whole, surplus, cap_milli, admits)
-
-
-def _sooner(time: int, other: int) -> int:
-    return other if time < 0 else min(time, other)
-
-
 def fits_without(
-    entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
+    entitlements: Entitlements, stopped: Sequence[int] | Table, row: int, shape: Shape, shrunk: Sequence[int] = ()
 ) -> bool:
     """Return whether the job fits if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
-    return missing_without(entitlements, stopped, row, shape, shrunk) == 0
-
-
-def missing_without(
-    entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
-) -> int:
-    """Return a lower bound on the pods of a group that do not fit if `stopped` stop and `shrunk` have only their
-    floors; 0 if the gang fits.
-    """
-    placer, state = entitlements.cycle.placer, entitlements.state
-    if not shrunk and (room := room_given(state, shape, stopped)) < UNBOUNDED:
-        missing = placer.missing(shape, row) - room
-        if missing > 0:
-            return missing
-    mark = placer.trial.checkpoint()
-    leaving = [state.running[other] for other in stopped]
-    if shrunk:
-        gone = set(stopped)
-        leaving += [above_floor(state.shape_of(other), state.running[other]) for other in shrunk if other not in gone]
+    placer, state, rows = entitlements.cycle.placer, entitlements.state, np.array(stopped, dtype=np.int64)
+    fits = None if shrunk else placer.fits_without(shape, rows)
+    if fits is not None:
+        return fits
+    mark, gone = placer.trial.checkpoint(), set(rows.tolist())
+    leaving = [state.running[other] for other in rows.tolist()]
+    leaving += [above_floor(state.shape_of(other), state.running[other]) for other in shrunk if other not in gone]
     if leaving:
         for allocation in leaving if shape.has_affinity else [np.concatenate(leaving)]:
             placer.trial.evict(allocation)
     missing = placer.missing(shape, row)
     placer.trial.rollback(mark)
-    return missing
+    return missing == 0
 
 
-def candidates_of(
-    cycle: CyclePlan, rows: Sequence[int], reclaimed: Collection[int] = (), passed: Collection[int] = ()
-) -> Pool:
-    """Return running jobs as possible victims. The cost of one is the GPU time since its last checkpoint.
+def candidates_of(cycle: CyclePlan, rows: Sequence[int] | Table, marks: Table | int = 0) -> Pool:
+    """Return running jobs as possible victims, with their marks. The cost of one is the GPU time since its last
+    checkpoint.
 
     Replicas are evicted first, since a base job stops with its replicas (their cost is part of its own, but not what
-    they give back); then `reclaimed` jobs; then low priority.
+    they give back); then jobs from which quota is reclaimed; then low priority.
     """
     state, own = cycle.state, np.array(rows, dtype=np.int64)
-    cost, jobs = lost_works(cycle, own), state.jobs.take(own, axis=0)
-    if state.burst_replicas and len(rows):
-        cost += [sum([lost_work(cycle, replica) for replica in _running_replicas(cycle, row)]) for row in rows]
-    kept = np.array([row not in reclaimed for row in rows], dtype=np.int64)
-    ranks = np.empty((len(own), 3), dtype=np.int64)
-    ranks[:, 0], ranks[:, 1], ranks[:, 2] = jobs[:, J_BASE] < 0, kept, jobs[:, J_PRIORITY]
-    exempt = np.array([row in passed for row in rows], dtype=np.bool_)
-    return Pool(own, [state.running[row] for row in rows], jobs[:, J_MILLI], cost, ranks, exempt)
+    cost, jobs, bits = lost_works(cycle, own), state.jobs.take(own, axis=0), np.full(len(own), marks, dtype=np.int64)
+    if state.burst_replicas and len(own):
+        cost += [sum([lost_work(cycle, one) for one in _running_replicas(cycle, row)]) for row in own.tolist()]
+    ranks = np.column_stack([jobs[:, J_BASE] < 0, bits & RECLAIMED == 0, jobs[:, J_PRIORITY]]).astype(np.int64)
+    return Pool(own, [state.running[row] for row in own.tolist()], jobs[:, J_MILLI], cost, ranks, bits & PASSED != 0)
 
 
 def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:

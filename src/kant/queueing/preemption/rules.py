@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, Table
-from kant.cluster.quota_columns import reach
+from kant.cluster.quota_columns import could_ever, reach
 from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
@@ -17,7 +16,7 @@ from kant.cluster.state import ClusterState
 from kant.queueing import evictable as e
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Candidate, Pool
-from kant.queueing.preemption.entitlement import Entitlements, Mask
+from kant.queueing.preemption.entitlement import Entitlements
 
 
 def given_back(state: ClusterState, victims: Iterable[Candidate]) -> list[tuple[int, int, Amounts]]:
@@ -118,36 +117,37 @@ class PreemptionRules:
         )  # fmt: skip
         self._marks: dict[int, Table] = {}
 
+    @property
+    def could_ever(self) -> bool:
+        """Whether the quotas would admit the job if nothing ran."""
+        return bool(could_ever(self.running.limits, self.claim.first, self.claim.amounts))
+
     def marks(self, level: int) -> Table:
-        """Return which running jobs it may stop at a level, as bits (`queueing/evictable.py`)."""
+        """Return which running jobs it may stop at a level, as bits (`queueing/evictable.py`).
+
+        A base job may be stopped only with all its running replicas.
+        """
         found = self._marks.get(level)
         if found is None:
             found = self._marks[level] = np.zeros(len(self.running.table), dtype=np.int64)
             e.mark(self.running, self.claim, level, found)
+            if self.entitlements.state.burst_replicas:
+                found[~self.entitlements.whole(found & e.STOPS > 0)] &= ~e.STOPS
         return found
 
-    @cached_property
-    def passed(self) -> Mask | None:
-        """Those of the jobs that it may stop that passed it; None if the discipline takes back none."""
-        return self.marks(e.BORROWING) & e.PASSED > 0 if self.claim.takes_back else None
-
-    def protected_until(self) -> Table:
-        """Return when each running job may be preempted for this one, µs; 0 for jobs that passed it."""
-        until, passed = self.entitlements.protected_until, self.passed
-        return until if passed is None else np.where(passed, 0, until)
+    def victims(self, level: int) -> tuple[Table, Table, Table]:
+        """Return the places of the jobs that it may stop at a level, protected or not; their marks; and when each of
+        them may be stopped, µs: 0 for jobs that passed it.
+        """
+        marks = self.marks(level)
+        places = np.flatnonzero(marks & e.STOPS)
+        marks = marks[places]
+        return places, marks, np.where(marks & e.PASSED, 0, self.entitlements.protected_until[places])
 
     def levels(self) -> list[int]:
         """Return the levels at which the job may preempt, in the order in which they are tried."""
-        own = dict.fromkeys(e.levels_of(self.running, self.claim))
-        return [*(level for level in own if level != e.BORROWING), e.BORROWING]
-
-    def victims(self, level: int) -> tuple[Mask, Mask]:
-        """Return the jobs that it may stop at a level, protected or not; and those from which it reclaims.
-
-        A base job is included only with all its running replicas.
-        """
-        marks = self.marks(level)
-        return self.entitlements.whole(marks & e.STOPS > 0), marks & e.RECLAIMED > 0
+        found: list[int] = e.levels_of(self.running, self.claim).tolist()
+        return found
 
     def finds(self, cap: int, exact: int) -> NotNow | None:
         """Return the answer where counts prove that no eviction helps; None where a search has to tell."""

@@ -18,6 +18,7 @@ from kant.cluster.elastic import above_floor, held_by, pod_by_pod, without
 from kant.cluster.shapes import Shape
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.evictable import PASSED, RECLAIMED
 from kant.queueing.preemption.candidate import Admits, Candidate, Pool
 from kant.queueing.preemption.search import Chosen, choose, search
 
@@ -45,10 +46,9 @@ def lost_works(cycle: CyclePlan, rows: Table) -> Table:
     return lost
 
 
-def surplus_candidate(
-    cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool = False, passed: bool = False
-) -> Candidate:
-    """Return the surplus of an elastic gang above its floor as a possible victim for a newcomer of `shape`.
+def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, marks: int = 0) -> Candidate:
+    """Return the surplus of an elastic gang above its floor, with its marks, as a possible victim for a newcomer of
+    `shape`.
 
     The gang restarts, so the cost is all of its unsaved work. It gives back only what is needed, so it counts as
     holding at most what the newcomer asks for.
@@ -57,7 +57,7 @@ def surplus_candidate(
     pieces = above_floor(state.shape_of(row), state.running[row])
     priority, base = state.jobs[row, [J_PRIORITY, J_BASE]].tolist()
     milli = min(held_by(pieces)[0], shape.gpu_milli)
-    rank = (int(base < 0), int(not reclaimed), priority)
+    rank, passed = (int(base < 0), int(marks & RECLAIMED == 0), priority), marks & PASSED != 0
     return Candidate(row, pieces, milli, lost_work(cycle, row), rank, surplus=True, passed=passed)
 
 
