@@ -49,7 +49,7 @@ EVENTS = st.lists(
 
 
 EACH = [(k, 100 + 10 * k, 30, 5 * j, j == 0) for k in range(3) for j in range(4)]
-"""Every engine has requests in other rows than in which they came, as the first of each has ended."""
+"""Requests are in other rows than in which they came, as the first of each engine has ended."""
 
 
 @example(EACH, [2, 0, 1], 40, 3)
@@ -62,9 +62,10 @@ def test_a_question_has_all_that_a_decision_needs(
     sites = [ObservedSite(SETTINGS, 10 + k, loads) for k in range(3)]
     sites[1].resize(replace(SETTINGS, num_blocks=40))
     sites[2].beside(others, 50 * others)
-    for key, (k, length, predicted, done, ended) in enumerate(events):
+    for key, (k, length, predicted, done, _) in enumerate(events):
         sites[k].send(key, length, float(predicted))
         sites[k].said(key, done)
+    for key, (k, _, _, _, ended) in enumerate(events):
         if ended:
             sites[k].end(key)
     chosen, request = [sites[k] for k in open_now], Incoming(3.0, prompt, 20.0, -1)

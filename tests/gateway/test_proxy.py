@@ -100,7 +100,13 @@ def test_tokens_are_counted_by_tenant_and_model_whatever_the_form(streams: bool,
                     await asyncio.sleep(0.002)
                 for mock in urls:
                     await conductor.clock(mock, until=1000.0)
-                assert all(answer.count(b" tok") >= 5 for answer in await asyncio.gather(*tasks))
+                answers = await asyncio.gather(*tasks)
+            assert all(answer.count(b" tok") >= 5 for answer in answers)
+            named = (b"event: response.output_text.delta\n", b"event: content_block_delta\n")
+            assert not streams or [answer.count(name) for answer, name in zip(answers[2:], named, strict=True)] == [
+                5,
+                5,
+            ]
             assert server.dispatcher.shares.of("lab") == 4 * (10 + 2 * 5)
             async with session.get(url + "/metrics") as answer:
                 return await answer.text()
