@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -13,10 +13,7 @@ from kant.cli.output import print_json
 from kant.model.errors import InputError
 from kant.service.client import home_of
 from kant.service.roles import Role
-from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key, read_keys
-
-if TYPE_CHECKING:
-    from kant.service.tokens import Key
+from kant.service.tokens import TOKENS, Key, change_keys, fresh_token, make_key, read_keys
 
 token_app = App(name="token", help="Create, list and revoke the tokens of others. Changes take effect at once.")
 File = Annotated[Path | None, Parameter(help="The file with the tokens. Default: tokens.toml of the home.")]
