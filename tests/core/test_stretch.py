@@ -48,7 +48,7 @@ def orders(draw: st.DrawFn) -> Stretch:
 @st.composite
 def tables(draw: st.DrawFn) -> np.ndarray:
     """Some running jobs, half an hour to some days old."""
-    table = np.zeros((draw(st.integers(1, 5)), c.JOB_WIDTH), dtype=np.int64)
+    table = np.zeros((draw(st.integers(1, 5)), c.LEARNED_WIDTH), dtype=np.int64)
     for row in table:
         row[c.J_SUBMIT] = draw(st.integers(0, 100)) * HOUR + draw(st.integers(0, 1))
         row[c.J_MILLI] = draw(st.integers(1, 16)) * 1000
@@ -202,7 +202,6 @@ def run(spec: Any, coming: list[JobSubmitted], profile: Any, forgetful: bool) ->
 
     def cycle(now: int) -> Plan:
         harness.scheduler.pending.wake_all()
-        harness.scheduler.pending.late_heads._known.clear()
         plan = decide(now)
         soon = now + 15 * MINUTE
         if harness.state.pending and (plan.review_at < 0 or plan.review_at > soon):

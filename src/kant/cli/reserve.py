@@ -39,8 +39,8 @@ def reserve(
 ) -> int:
     """Book GPUs for a window of time, for jobs that name the reservation.
 
-    Nobody else is there when it begins: jobs that would not have ended are not started there, or make way if they are
-    preemptible. Where there is no place, the reservations and jobs that are in the way are named."""
+    Its GPUs are free when it begins: jobs that would not end before it are not started there, or are stopped if they
+    are preemptible. If there is no place, the reservations and jobs in the way are named."""
     now = datetime.now()
     begins = 0.0 if start == "now" else moment(start, now, "--start")
     if (time is None) == (end is None):
@@ -68,7 +68,7 @@ def reservations(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """List what is booked and not over; or take reservations back, and list those that are gone."""
+    """List the reservations that have not ended; or cancel some, and list those."""
     client = ServiceClient(home_of(home))
     found = _cancelled(client, cancel) if cancel else client.get("/v1/reservations")
     return Reply(found, lambda: _show(found["reservations"], bool(cancel))).print(json)

@@ -26,7 +26,7 @@ def status(
 ) -> int:
     """Print what the pools hold and how much waits; with --optimality how far that is from the best.
 
-    Without a journal the Kant of this machine is asked (`kant up`), with --kube that of a Kubernetes cluster."""
+    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster."""
     return questions_of(home, there, journal, at).status(optimality).print(json)
 
 
@@ -36,8 +36,9 @@ def show(found: dict[str, Any]) -> None:
     from kant.cli.show_answers import show_pools
 
     show_pools(found["pools"])
+    gpus = found["waiting_gpus"]
     console.print(
-        f"{_do(found['running'], 'run')}, {_do(found['waiting'], 'wait')} for {found['waiting_gpus']:g} GPUs",
+        f"{_do(found['running'], 'run')}, {_do(found['waiting'], 'wait')} for {gpus:g} GPU{'s' * (gpus != 1)}",
         soft_wrap=True,
     )
     if found["optimality"] is not None:

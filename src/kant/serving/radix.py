@@ -7,7 +7,9 @@ are not locked the least recently used is evicted whole. A text that ends or dif
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 
 class Node:
@@ -32,14 +34,10 @@ class Radix:
         self.evictable = 0
         self.leaves: set[Node] = set()
 
-    def _look(self) -> int:
-        self.looks += 1
-        return self.looks
-
     def _split(self, node: Node, length: int) -> Node:
         parent = node.parent
         assert parent is not None
-        above = Node(node.text[:length], parent, self._look(), node.locks)
+        above = Node(node.text[:length], parent, node.used, node.locks)
         above.children[node.text[length]] = node
         parent.children[node.text[0]] = above
         node.parent, node.text = above, node.text[length:]
@@ -47,10 +45,10 @@ class Radix:
 
     def find(self, text: Sequence[int]) -> tuple[int, Node]:
         """Return how much of the beginning of a text is in the tree, and the node in which that ends."""
-        look, node, at = self._look(), self.root, 0
-        node.used = look
+        self.looks += 1
+        node, at = self.root, 0
         while at < len(text) and (child := node.children.get(text[at])) is not None:
-            child.used = look
+            child.used = self.looks
             length = common(child.text, text, at)
             at += length
             if length < len(child.text):
@@ -62,7 +60,8 @@ class Radix:
         """Add a text; return how much of it was there."""
         had, node = self.find(text)
         if had < len(text):
-            child = Node(text[had:], node, self._look())
+            self.looks += 1
+            child = Node(text[had:], node, self.looks)
             node.children[text[had]] = child
             self.evictable += len(child.text)
             self._judge(node)
@@ -85,6 +84,19 @@ class Radix:
             self._judge(at)
             at = at.parent
 
+    def by_weight(self, nodes: Sequence[Node]) -> list[int]:
+        """Return the places of nodes in a list, those below a node before its own, branches with most of them first."""
+        weight: Counter[Node] = Counter()
+        for node in nodes:
+            weight.update(above(node))
+
+        def way(place: int) -> list[tuple[int, int]]:
+            path = list(above(nodes[place]))[::-1]
+            turns = [list(one.children.values()).index(next) for one, next in pairwise(path)]
+            return [*((-weight[node], turn) for node, turn in zip(path[1:], turns, strict=True)), (1, 0)]
+
+        return sorted(range(len(nodes)), key=way)
+
     def evict(self, tokens: int) -> int:
         """Evict at least so many tokens, if there are as many; return how many."""
         heap = list(self.leaves)
@@ -102,6 +114,13 @@ class Radix:
             if parent in self.leaves:
                 heapq.heappush(heap, parent)
         return found
+
+
+def above(node: Node | None) -> Iterator[Node]:
+    """Yield a node and all above it."""
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 def common(piece: Sequence[int], text: Sequence[int], at: int) -> int:

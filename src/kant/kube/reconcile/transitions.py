@@ -19,7 +19,7 @@ from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
-from kant.kube.translate.parts import stands_in
+from kant.kube.translate.group_spec import stands_in
 from kant.kube.translate.pods import GangJob
 from kant.live.core import Core
 from kant.live.sentences import public_id
@@ -237,6 +237,11 @@ class Transitions:
             if filters.among_themselves(placed):
                 filters.apart.add(workload.key)
         return why
+
+    def may_stand(self, node: str, pod: Pod) -> bool:
+        """Whether a node is valid for a pod, by all rules of a first placement."""
+        admits = node not in self.closed and self.translation.eligible.admits(pod, node)
+        return admits and not self.filters.check([(node, pod)])
 
     def _to_bind(self, slots: list[Slot]) -> list[tuple[str, Pod]]:
         pods = self.mirror.pods

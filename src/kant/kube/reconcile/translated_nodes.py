@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -11,7 +12,6 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.complaints import Complaints
 from kant.kube.reconcile.dynamic_resources import DynamicResources
-from kant.kube.translate.crds import ReservedNodes, levels_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.pod_rules import NO_LIMIT, amounts_at
@@ -19,6 +19,9 @@ from kant.kube.translate.shares import GpuShares
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS, Node
 from kant.model.status import NodeStatus
+
+if TYPE_CHECKING:
+    from kant.kube.translate.reservations import ReservedNodes
 
 
 class TranslatedNodes:
@@ -41,18 +44,22 @@ class TranslatedNodes:
 
     def begin(self) -> None:
         """Begin a state: learn the levels of the fabric."""
-        found, wrong = levels_of(
-            item
-            for kind, items in self.mirror.objects.items()
-            if kind.startswith("topologies")
-            for item in items.values()
-        )
+        found, wrong = self._levels()
         self._labels = None if found else _labels_of(self.mirror.nodes.values())
         self.levels = found or levels_seen((self._labels,))
         self.complaints.found("Topology", wrong)
         self._look_for_contradictions()
         self.left_out, self.shares_anew = set(), False
         self.reserved = []
+
+    def _levels(self) -> tuple[Levels | None, dict[str, str]]:
+        """Return the levels that Topology objects name, None without one that can be used; and the errors."""
+        kinds = [items for kind, items in self.mirror.objects.items() if kind.startswith("topologies") and items]
+        if not kinds:
+            return None, {}
+        from kant.kube.translate.topology_objects import levels_of  # with the first Topology
+
+        return levels_of(item for items in kinds for item in items.values())
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
         """Return a node, its status, until when (-1 unless it is drained), and how many of its GPUs it lacks.

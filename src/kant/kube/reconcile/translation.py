@@ -6,9 +6,10 @@ sentence about it (`InputError`), and affects no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -26,8 +27,7 @@ from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
 from kant.kube.reconcile.topologies import Topologies
 from kant.kube.reconcile.translated_nodes import TranslatedNodes
-from kant.kube.translate.crds import BookedGpus, reservation_of
-from kant.kube.translate.group_specs import GroupSpec, group_spec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
 from kant.kube.translate.levels import level_asked
 from kant.kube.translate.orders import is_held
@@ -43,6 +43,9 @@ from kant.model.job import Demand, Job, Role
 from kant.model.preference import Preferences
 from kant.model.rules import PodAntiAffinity, PodRules
 from kant.model.units import FOREVER, SECOND
+
+if TYPE_CHECKING:
+    from kant.kube.translate.reservations import BookedGpus
 
 REFILLED = 10 * SECOND
 """Microseconds until the device selectors of a namespace that has used up its time are tried again."""
@@ -91,7 +94,13 @@ class Translation:
         self.filters.begin(waiting)
         self.nodes.begin()
         self.booked = []
-        for item in mirror.objects.get("reservations", {}).values():
+        if reservations := mirror.objects.get("reservations"):
+            self._read_reservations(reservations.values(), zero)
+
+    def _read_reservations(self, objects: Iterable[Unstructured], zero: int) -> None:
+        from kant.kube.translate.reservations import BookedGpus, reservation_of  # few clusters have one
+
+        for item in objects:
             try:
                 reserved = reservation_of(item, zero)
             except InputError as wrong_one:
@@ -157,6 +166,8 @@ class Translation:
             if ref.least:
                 return GroupSpec(ref.least)
             raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
+        from kant.kube.translate.group_objects import group_spec  # with the first object of a group
+
         spec = group_spec(ref.source, found, ref.part)
         if ref.source == COMPOSITE and ref.tasks:
             spec = spec._replace(tasks=ref.tasks)
@@ -296,11 +307,8 @@ class Translation:
 
     def bound_at(self, pods: list[Pod]) -> int:
         """Return when the last of these pods was bound; its creation time where the binding time is unknown."""
-        times = []
-        for pod in pods:
-            text = (pod.scheduled and pod.scheduled.last_transition_time) or pod.metadata.creation_timestamp
-            times.append(microseconds(text, pod.metadata.name) - self.epoch)
-        return max(times)
+        known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
+        return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 
 
 def _anywhere(pod: Pod) -> Pod:

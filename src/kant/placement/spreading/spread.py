@@ -58,11 +58,11 @@ class SpreadPlacement:
         return found
 
     def may_fit(self) -> bool:
-        """Return whether all nodes together hold each group alone."""
+        """Return whether each group, taken alone, fits on all nodes together."""
         return self.others.may_fit()
 
     def missing(self) -> int | None:
-        """Return how many pods all nodes together cannot hold; None where only placing the gang tells."""
+        """Return how many pods too many the gang has for all nodes together; None if only placing it tells."""
         return self.others.missing()
 
 
