@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from tests import installed
 from tests.cost import Cost
 from tests.examples import examples
@@ -45,6 +46,9 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("default"), max_examples=examples(30), derandomize=True)
 settings.load_profile("ci" if CI else "default")
+# Else each worker parses all modules of Kant for constants, in four seconds, and what an example draws depends on which
+# modules were loaded before it.
+providers._get_local_constants = lambda: providers._local_constants
 
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is

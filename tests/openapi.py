@@ -8,7 +8,7 @@ import msgspec
 
 from kant import __version__
 from kant.service import views
-from kant.service.route import Route
+from kant.service.route import ApiRoute
 from kant.service.routes import ROUTES
 from kant.service.shown import Shown
 from kant.service.views import Failure
@@ -62,7 +62,7 @@ def _parameter(hint: Any, default: Any) -> dict[str, Any]:
     return msgspec.json.schema(hint) | ({"default": default} if default is not None else {})
 
 
-def _links(route: Route[..., Any]) -> dict[str, Any]:
+def _links(route: ApiRoute[..., Any]) -> dict[str, Any]:
     """Return links to the routes about the first job of a response."""
     if route.name != "submit":
         return {}

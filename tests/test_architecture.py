@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,9 @@ BANNED = {"manager", "helper", "helpers", "util", "utils", "info"}
 SEEDED = {"Generator", "PCG64", "Philox", "SeedSequence"}
 CLASS = re.compile(r"^\s*class (\w+)", re.MULTILINE)
 BASE_IMPL = re.compile(r"Base\w*Impl")
+MOST_SHARED_NAMES = 68
+"""Names that stand for more than one class: protocols and what implements them, objects of Kubernetes, orders that are
+named as the decision that they lead to. They may only become fewer."""
 
 
 def _name(path: Path) -> str:
@@ -90,6 +94,11 @@ def test_classes_and_modules_have_the_nouns_of_the_field() -> None:
         names += [(f"{_name(path)}: {name}", name) for name in CLASS.findall(path.read_text())]
     broken = sorted({where for where, name in names if _words(name) & BANNED or BASE_IMPL.search(name)})
     assert not broken
+
+
+def test_few_names_stand_for_more_than_one_class() -> None:
+    counts = Counter(name for path in MODULES for name in re.findall(r"(?m)^class ([A-Z]\w*)", path.read_text()))
+    assert len(shared := [name for name, count in counts.items() if count > 1]) <= MOST_SHARED_NAMES, sorted(shared)
 
 
 def _policies(tree: ast.Module) -> list[str]:

@@ -138,7 +138,7 @@ def _name(graphs: Sequence[Graph], run: StageRun) -> str:
     return f"stage {graphs[run.graph].stages[run.stage].id} of graph {run.graph}"
 
 
-def stream_faults(found: streams.Run) -> list[str]:
+def stream_faults(found: streams.StreamTimes) -> list[str]:
     """Return what is wrong with a run, as text; independent of the code that makes runs.
 
     Each stream runs one task at a time and in order, each task as soon as it may, and does its whole work: its time

@@ -23,7 +23,7 @@ from kant.model.training import Training
 from kant.model.units import DAY, HOUR, SECOND
 from kant.placement.cost.communication import FULL, Spans, default_model, slowdown
 from kant.placement.perf.layer import CONTENTION, DEGREES, Half, half_seconds
-from kant.placement.perf.plan import Plan, Stack, best_plan, our_plan, published_plan
+from kant.placement.perf.plan import Stack, StepPlan, best_plan, our_plan, published_plan
 from kant.placement.perf.step import step_seconds, step_slowdown
 from kant.scheduler.profile import parse_profile
 from kant.sim.run import simulate
@@ -41,8 +41,8 @@ class Layer(NamedTuple):
     """Seconds of a layer's forward and backward pass under the four schedules of table 5, and the plans behind two."""
 
     seconds: tuple[float, float, float, float]
-    published: Plan
-    best: Plan
+    published: StepPlan
+    best: StepPlan
 
 
 def schedules(stack: Stack) -> Layer:

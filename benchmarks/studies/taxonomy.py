@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kant.api.catalogue import KINDS, Entry, catalogue
+from kant.api.catalogue import KINDS, PolicyEntry, catalogue
 from kant.api.plot.figure import Figure
 from kant.api.plot.style import COLOURS, look
 from kant.model.taxonomy import Tags, tagged
@@ -44,7 +44,7 @@ def papers() -> list[Paper]:
     return [Paper(row["name"], row["where"], tagged({}, **row["tags"]), tuple(row["policies"])) for row in rows]
 
 
-def entries() -> list[Entry]:
+def entries() -> list[PolicyEntry]:
     """Kant's own policies."""
     return [entry for entry in catalogue() if entry.package == OWN]
 

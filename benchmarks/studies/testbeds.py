@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from kant.placement.perf.layer import CONTENTION, Cost, Operations, Volumes
+from kant.placement.perf.layer import CONTENTION, Cost, OperationCosts, Volumes
 
 ATTENTION = 2.0
 """Time of attention relative to that of its multiply-adds."""
@@ -21,14 +21,14 @@ ATTENTION = 2.0
 class Testbed(NamedTuple):
     """`shared`: GPUs per node, which share each layer. `lengths`: the sequence lengths of its layers."""
 
-    costs: Operations
+    costs: OperationCosts
     shared: int
     lengths: tuple[int, int, int]
 
 
-def _ms(*costs: tuple[float, float]) -> Operations:
+def _ms(*costs: tuple[float, float]) -> OperationCosts:
     exchange, gather, scatter, reduce, gemm = (Cost(alpha / 1e3, beta / 1e3) for alpha, beta in costs)
-    return Operations(exchange, gather, scatter, reduce, gemm, CONTENTION)
+    return OperationCosts(exchange, gather, scatter, reduce, gemm, CONTENTION)
 
 
 TESTBEDS = {

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant
 
-from kant.api.catalogue import KINDS, Entry, catalogue, check_tag, chosen
+from kant.api.catalogue import KINDS, PolicyEntry, catalogue, check_tag, chosen
 from kant.model.errors import InputError
 from kant.model.taxonomy import tagged
 from kant.model.taxonomy_keys import TAXONOMY, wrong_tags
@@ -22,7 +22,7 @@ PAIRS = [(key, value) for key, values in TAXONOMY.items() for value in values]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: f"{entry.kind}.{entry.policy}")
-def test_a_policy_has_all_ten_tags_of_known_values_and_a_source(entry: Entry) -> None:
+def test_a_policy_has_all_ten_tags_of_known_values_and_a_source(entry: PolicyEntry) -> None:
     assert wrong_tags(entry.tags) == "" and len(entry.tags) == 10
     assert entry.about and entry.source
 

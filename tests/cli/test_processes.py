@@ -35,6 +35,16 @@ def test_help_comes_without_the_library_of_the_command_line() -> None:
         assert process(*arguments) == process("--help") == Outcome(0, HELP.read_text(), "")
 
 
+def test_a_command_seldom_looks_for_garbage_while_it_loads() -> None:
+    program = (
+        "import atexit, gc; from kant.cli import main;"
+        "atexit.register(lambda: print(sum(each['collections'] for each in gc.get_stats()) - before));"
+        "before = sum(each['collections'] for each in gc.get_stats()); main(['profiles', '--json'])"
+    )
+    printed = subprocess.check_output([sys.executable, "-c", program], env=environment(), text=True)
+    assert int(printed.splitlines()[-1]) < 10, "by default it is more than a hundred"
+
+
 def test_from_a_generator_to_a_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One person's way through all verbs; the last is a process."""
     monkeypatch.chdir(tmp_path)

@@ -75,6 +75,17 @@ def test_spare_rows_from_the_start_change_no_decision_and_are_what_nodes_that_jo
     assert layouts == [1, 0]
 
 
+def test_a_placer_is_not_used_on_after_the_table_was_laid_out_anew() -> None:
+    harness = of("kant", 2)
+    before = harness.scheduler.placer
+    harness.join(Node("wide", 4))
+    with pytest.raises(StateError, match="laid out anew"):
+        before.snapshot.refresh(harness.now)
+    harness.submit(make_job("wide", 4))
+    harness.cycle()
+    assert harness.nodes_of("wide") == ["wide"] and harness.scheduler.placer is not before
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_job_that_lost_its_node_goes_to_another_and_waits_for_it_where_there_is_none(profile: str) -> None:
     harness = of(profile, 2, 4)

@@ -36,7 +36,7 @@ from kant.sim.options import read_options
 from kant.sim.past import Past, read_past
 from kant.sim.run import Run, RunHooks, simulate
 from kant.sim.whatif import WhatIf, what_if
-from kant.sim.whatif_changes import Changes, MoreNodes, QuotaChange, with_nodes
+from kant.sim.whatif_changes import AddedNodes, Changes, QuotaChange, with_nodes
 from kant.sim.whatif_request import parse_time
 from kant.testing import Harness, make_cluster, make_job, make_jobs
 from kant.testing.builders import make_queue
@@ -238,7 +238,7 @@ def test_a_submitted_job_is_there_exactly_once(share: float, gpus: int, pods: in
 
 def test_the_same_question_has_the_same_answer(recorded: Recorded) -> None:
     past = recorded.past(recorded.result.end // 3)
-    changes = Changes(nodes=(MoreNodes(2),), drains=(Drain("n0", (0,), past.now),), profile=builtin_profile("srtf"))
+    changes = Changes(nodes=(AddedNodes(2),), drains=(Drain("n0", (0,), past.now),), profile=builtin_profile("srtf"))
     one, two = (answer(what_if(recorded.past(past.now), changes)).answer for _ in range(2))
     assert one["after"]["digest"] == two["after"]["digest"] != one["before"]["digest"]
     for name in ("before", "after"):
@@ -249,7 +249,7 @@ def test_the_same_question_has_the_same_answer(recorded: Recorded) -> None:
 
 def test_waits_add_up_and_both_futures_count_the_same_jobs(recorded: Recorded) -> None:
     past = recorded.past(recorded.result.end // 3)
-    found = answer(what_if(past, Changes(nodes=(MoreNodes(3),))))
+    found = answer(what_if(past, Changes(nodes=(AddedNodes(3),))))
     waits = found.answer["waits"]
     for group in ("by_queue", "by_size"):
         for key in ("sooner", "later"):
@@ -265,10 +265,10 @@ def test_waits_add_up_and_both_futures_count_the_same_jobs(recorded: Recorded) -
 
 def test_without_arrivals_nobody_comes_and_until_ends_both(recorded: Recorded) -> None:
     past = recorded.past(recorded.result.end // 3)
-    alone = answer(what_if(past, Changes(nodes=(MoreNodes(1),)), arrivals=False))
+    alone = answer(what_if(past, Changes(nodes=(AddedNodes(1),)), arrivals=False))
     assert alone.answer["coming"] == 0
     assert all(int(submit) <= past.now for submit in alone.after.jobs.submit)
-    cut = answer(what_if(past, Changes(nodes=(MoreNodes(1),)), until=past.now + 600 * SECOND))
+    cut = answer(what_if(past, Changes(nodes=(AddedNodes(1),)), until=past.now + 600 * SECOND))
     assert cut.before.end == cut.after.end == past.now + 600 * SECOND
     assert cut.before.summary["censored"] > 0
 
@@ -301,7 +301,7 @@ def live(path: Path, cut: int | None = None, **fields: Any) -> Past:
 
 def test_what_a_journal_saw_later_is_how_long_a_job_ran(tmp_path: Path) -> None:
     past = live(tmp_path / "run.jsonl")
-    found = answer(what_if(past, Changes(nodes=(MoreNodes(1),))))
+    found = answer(what_if(past, Changes(nodes=(AddedNodes(1),))))
     assert found.answer["run_times"] == {"recorded": 3}
     assert found.before.jobs.end.tolist() == [1000 * SECOND, 2000 * SECOND, 3000 * SECOND]
     assert found.after.jobs.first_start.tolist() == [0, 400 * SECOND, 1000 * SECOND]
@@ -314,7 +314,7 @@ def test_what_a_journal_saw_later_is_how_long_a_job_ran(tmp_path: Path) -> None:
 def test_of_others_it_is_what_was_said_of_them(fields: dict[str, int], source: str, runs: int, tmp_path: Path) -> None:
     past = live(tmp_path / "run.jsonl", cut=2 * SECOND, **fields)
     assert past.now == 2 * SECOND
-    found = answer(what_if(past, Changes(nodes=(MoreNodes(1),))))
+    found = answer(what_if(past, Changes(nodes=(AddedNodes(1),))))
     assert found.answer["run_times"] == {source: 3}
     assert found.before.jobs.end.tolist() == [runs * SECOND, 2 * runs * SECOND, 3 * runs * SECOND]
 
@@ -333,7 +333,7 @@ def test_a_live_journal_of_a_driver_that_refuses_has_futures(seed: int, share: f
     header = Header("1", "live", profile.text, 0, cluster)
     moved = before[-1].time if before else 0
     past = Past(Path("live"), header, profile, read_options({}, "test"), now, moved, before, [] if cut else later)
-    found = answer(what_if(past, Changes(nodes=(MoreNodes(1),)), arrivals=not cut))
+    found = answer(what_if(past, Changes(nodes=(AddedNodes(1),)), arrivals=not cut))
     finished = {e.job for e in later if isinstance(e, JobFinished)}
     there = {e.job.id for e in events if isinstance(e, JobSubmitted)} - {
         e.job for e in before if isinstance(e, JobFinished | JobRejected)
@@ -367,14 +367,14 @@ def test_without_a_job_the_next_starts_at_once(tmp_path: Path) -> None:
 
 
 def test_new_nodes_stand_in_leaves_of_their_own() -> None:
-    cluster = with_nodes(uniform(), (MoreNodes(3), MoreNodes(1, "n5")))
+    cluster = with_nodes(uniform(), (AddedNodes(3), AddedNodes(1, "n5")))
     assert cluster.nodes[:6] == uniform().nodes
     assert [(node.gpus, node.leaf) for node in cluster.nodes[6:]] == [
         (8, "new-1-leaf1"), (8, "new-1-leaf1"), (8, "new-1-leaf2"), (8, "new-2-leaf1"),
     ]  # fmt: skip
     assert len({node.name for node in cluster.nodes}) == 10
     with pytest.raises(InputError, match="--nodes: expected the name of a node of 6x8"):
-        with_nodes(uniform(), (MoreNodes(1, "n9"),))
+        with_nodes(uniform(), (AddedNodes(1, "n9"),))
 
 
 def test_who_returns_while_it_is_drained_takes_nothing_before_the_end() -> None:

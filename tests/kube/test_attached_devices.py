@@ -20,7 +20,7 @@ CABLED = d.Device("far", binds_to_node=True, binding_conditions=("up", "safe"), 
 def mirror_of(local: int) -> Mirror:
     """Two nodes, of which n0 has so many devices of its own, two that may be attached to either, and three pods."""
     mirror = Mirror()
-    mirror.devices.is_served = True
+    mirror.serves_devices = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("card")))
     for node in ("n0", "n1"):
         mirror.nodes.change("added", k.Node(k.Meta(node)))

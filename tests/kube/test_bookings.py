@@ -17,7 +17,7 @@ from kant.kube.notify.status import booking_status
 from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import AGAIN, Bookings
 from kant.kube.reconcile.translation import Translation
-from kant.kube.translate.crds import BookedGpus, ReservedNodes, reservation_of
+from kant.kube.translate.reservations import BookedGpus, ReservedNodes, reservation_of
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted

@@ -41,7 +41,7 @@ class Server:
 def test_one_write_reserves_a_claim_for_all_placed_pods_that_share_it_as_far_as_it_may() -> None:
     mirror, place = Mirror(), Workload("place", None)
     devices, name = mirror.devices, ("ml", "c")
-    devices.is_served = True
+    mirror.serves_devices = True
     devices.classes.change("added", d.DeviceClass(k.Meta("card")))
     mirror.nodes.change("added", k.Node(k.Meta("n")))
     there = d.SliceSpec("cards", d.Pool("n", 1, 1), "n", devices=(d.Device("d"),))

@@ -12,7 +12,10 @@ from tests.kube.api import Api, Object, RefusedError
 from tests.kube.control_plane import ControlPlane
 
 from kant.kube.objects.views import Unstructured
-from kant.kube.translate import crds
+from kant.kube.translate.crds import API
+from kant.kube.translate.queues import queue_config_of
+from kant.kube.translate.reservations import BookedGpus, ReservedNodes, reservation_of
+from kant.kube.translate.topology_objects import levels_of
 from kant.model.tenant import Budget, Queue, Quota
 from kant.model.units import MINUTE
 
@@ -87,7 +90,7 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
                 with pytest.raises(RefusedError) as caught:
                     await api.create(one)
                 said.append(caught.value.message)
-            path = f"{crds.API}/queues/team"
+            path = f"{API}/queues/team"
             status = {"status": {"waiting": 3, "used": [{"resource": "gpu", "model": "", "amount": "8"}]}}
             kept = await api.patch(f"{path}/status", status)
             assert kept["status"]["waiting"] == 3 and kept["metadata"]["generation"] == 1
@@ -95,7 +98,7 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.kant.dev"
             )
             assert not [c for c in conditions["status"]["conditions"] if c["type"] == "NonStructuralSchema"]
-            found = {kind: await api.list(f"{crds.API}/{kind}") for kind in KINDS}
+            found = {kind: await api.list(f"{API}/{kind}") for kind in KINDS}
             return {
                 kind: [msgspec.convert(_raw(one), Unstructured) for one in ones] for kind, ones in found.items()
             }, said
@@ -103,7 +106,7 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
     found, said = asyncio.run(run())
     for (_, expected), message in zip(WRONG, said, strict=True):
         assert expected in message
-    queue_config, wrong = crds.queue_config_of(found["queues"])
+    queue_config, wrong = queue_config_of(found["queues"])
     assert not wrong
     assert queue_config.queues[0] == Queue("org", quotas=(Quota(nominal=64_000),))
     assert queue_config.queues[1] == Queue(
@@ -111,13 +114,13 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
         max_time=1440 * MINUTE, budget=Budget(hard=2_000_000, user_soft=400_500),
         quotas=(Quota(nominal=12_500, borrowing_limit=8000), Quota("memory", "H100", 2 << 20)),
     )  # fmt: skip
-    levels, wrong = crds.levels_of(found["topologies"])
+    levels, wrong = levels_of(found["topologies"])
     assert levels is not None and (levels.leaf, levels.spine, wrong) == ("x/rack", "x/row", {})
-    by_name = {one.metadata.name: crds.reservation_of(one) for one in found["reservations"]}
+    by_name = {one.metadata.name: reservation_of(one) for one in found["reservations"]}
     course, kept = by_name["course"], by_name["repair"]
-    assert isinstance(course, crds.BookedGpus)
+    assert isinstance(course, BookedGpus)
     assert (course.gpus, course.within, course.model, course.queues) == (12, "leaf", "H100", ("vip",))
-    assert isinstance(kept, crds.ReservedNodes) and kept.end - kept.start == 24 * 60 * MINUTE
+    assert isinstance(kept, ReservedNodes) and kept.end - kept.start == 24 * 60 * MINUTE
 
 
 def _raw(one: Object) -> Object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import cast
 from unittest.mock import patch
 
 from hypothesis import example, given, settings
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
 
+from kant.kube.connect.client import ApiClient
+from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
@@ -24,7 +28,7 @@ NODES, PODS = 2, 4
 def mirror_of(devices: int) -> Mirror:
     """Two nodes with so many devices each, and pods: the last two share a claim, each other one has its own."""
     mirror = Mirror()
-    mirror.devices.is_served = True
+    mirror.serves_devices = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("card")))
     for node in (f"n{at}" for at in range(NODES)):
         mirror.nodes.change("added", k.Node(k.Meta(node)))
@@ -162,16 +166,20 @@ def test_what_keeps_a_pod_from_a_claim_that_another_is_about_to_have_keeps_no_ot
     workload = Workload("w", None)
     workload.phase, workload.slots = Phase.PLACED, [Slot("n0", Demand(), "u2")]
     assert not filters.check([("n0", first)])
-    filters.devices.expect(workload)
-    assert not filters.devices.promise([("n0", first)])
-    assert not filters.devices.are_awaited([("n0", first)]) and filters.devices.are_awaited([("n1", second)])
+    filters.devices.allocations.expect(workload)
+    assert not filters.devices.allocations.promise([("n0", first)])
+    assert not filters.devices.allocations.are_awaited([("n0", first)]) and filters.devices.allocations.are_awaited(
+        [("n1", second)]
+    )
     assert list(mirror.devices.touched) == [("ml", "c2")], "the second pod waits for its claim from now on"
     assert "about to have its claim c2 elsewhere" in filters.check([("n1", second)])
     assert not filters.check([("n1", other)]) and not filters.is_excluded([("n1", other)])
     assert "has not the free devices" in filters.check([("n0", other)]) and filters.is_excluded([("n0", other)])
     assert not filters.check([("n0", second)]), "its claim has a device there"
     mirror.devices.touched.clear()
-    assert not filters.devices.promise([("n0", second)]) and not filters.devices.promise([("n1", other)])
+    assert not filters.devices.allocations.promise([("n0", second)]) and not filters.devices.allocations.promise(
+        [("n1", other)]
+    )
     assert not mirror.devices.touched, "nobody else has these claims"
     filters.begin([second, other])
     assert list(filters.failing) == ["n0"]
@@ -188,6 +196,31 @@ def test_nodes_are_looked_at_again_for_a_pod_whose_claim_no_other_is_about_to_ha
     mirror.devices.holders.clear()
     workload = Workload("w", None)
     workload.phase, workload.slots = Phase.PLACED, [Slot("n0", Demand(), "u2")]
-    filters.devices.expect(workload)
-    assert not filters.devices.promise([("n0", first)])
+    filters.devices.allocations.expect(workload)
+    assert not filters.devices.allocations.promise([("n0", first)])
     assert filters.improved(["n1"]) and not filters.improved(["n0"])
+
+
+def test_devices_are_followed_from_the_first_object_on_and_a_pod_with_a_claim_is_one() -> None:
+    mirror, other = Mirror(), Mirror()
+    informers = Informers(cast(ApiClient, None), mirror, lambda: None)
+    for one in informers.devices:
+        one.on_replace([])
+    assert not mirror.has_devices
+    assert not DynamicResources(mirror).are_made(replace(pod_with("c"), metadata=k.Meta("p")))
+    _, slices, _ = informers.devices
+    slices.on_replace([d.ResourceSlice(k.Meta("n0"))])
+    assert mirror.has_devices and list(mirror.devices.slices) == ["n0"]
+    slices.on_replace([])
+    assert not mirror.devices.slices
+    views = [one.later() for one in informers.devices if one.later is not None]
+    assert views == [d.DeviceClass, d.ResourceSlice, d.ResourceClaim]
+    other.pod("added", k.Pod(k.Meta("p0", "ml", "u0")))
+    assert not other.has_devices
+    other.pod("added", pod_with("c"))
+    assert other.has_devices and other.devices.users == {("ml", "c"): {"u1": None}}
+
+
+def pod_with(claim: str) -> k.Pod:
+    own = k.PodClaim("it", resource_claim_name=claim)
+    return k.Pod(k.Meta("p1", "ml", "u1"), k.PodSpec(resource_claims=(own,)))

@@ -153,7 +153,7 @@ def test_shares_are_found_exactly_if_there_are_some(
 def mirror_of(asks: list[str], *devices: d.Device, counters: tuple[d.CounterSet, ...] = ()) -> Mirror:
     """A node with these devices, and a pod for each claim that asks for so much memory ("": for a device)."""
     mirror = Mirror()
-    mirror.devices.is_served = True
+    mirror.serves_devices = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("gpu.nvidia.com")))
     mirror.nodes.change("added", NODE)
     pool = d.Pool("n0", 1, 2)

@@ -72,7 +72,7 @@ def gang_with_a_card(bound: int) -> Mirror:
     Each of two nodes has one, and somebody has that of n0.
     """
     mirror = Mirror()
-    mirror.devices.is_served = True
+    mirror.serves_devices = True
     mirror.devices.classes.change("added", d.DeviceClass(Meta("card")))
     status = k.NodeStatus(ROOM, ROOM, conditions=(k.Condition("Ready", "True"),))
     one = d.ClaimedDevices((d.DeviceRequest("r", d.ExactRequest("r", "card")),))

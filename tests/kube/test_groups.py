@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from kant.kube.objects import views as k
 from kant.kube.objects.views import Meta, Unstructured
-from kant.kube.translate.crds import levels_of, queue_config_of
-from kant.kube.translate.group_specs import GroupSpec, group_spec
+from kant.kube.translate.group_objects import group_spec
+from kant.kube.translate.group_spec import GroupSpec, Part
 from kant.kube.translate.groups import GroupRef, group_of
-from kant.kube.translate.parts import Part
+from kant.kube.translate.queues import queue_config_of
+from kant.kube.translate.topology_objects import levels_of
 from kant.model.errors import InputError
 from kant.model.tenant import validated
 

@@ -27,14 +27,18 @@ from tests.patience import PATIENCE_S
 
 from kant.cli.kube import kube_app
 from kant.kube.connect.config import Config
+from kant.kube.serve.led_run import LedRun
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
+from kant.kube.serve.server import later
 from kant.kube.user.page_orders import PageOrders
 from kant.live.core import Core
 from kant.live.start_forecasts import StartForecasts, no_forecaster
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
+
+WRONG: tuple[tuple[str, Any], ...] = (("none", None), ("queues", {}))
 
 
 def ask(url: str, asked: Any = None, **headers: str) -> tuple[int, Any]:
@@ -189,12 +193,19 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     def no_desk(config: Config) -> Any:
         raise AssertionError("nobody plans")
 
-    shown = LeaderQuestions(StartForecasts(no_forecaster))
+    led = LedRun(StartForecasts(no_forecaster))
+    shown = LeaderQuestions(led)
     app = web.Application()
     content = PageContent(
         (), whatif, {}, partial(PageOrders, scheduler_name="kant", desk=no_desk), lambda questions: None, whatif
     )
-    app.add_routes(routes(shown, content, Config("http://none")))
+    made = list[int]()
+
+    def make() -> list[web.RouteDef]:
+        made.append(1)
+        return routes(shown, content, Config("http://none"))
+
+    app.add_routes([later(make)])
     runner = web.AppRunner(app)
     await runner.setup()
     port = free_port()
@@ -204,11 +215,15 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
     assert code == 503 and found["error"].startswith("this replica: expected one that leads")
     core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
-    shown.follow(core)
+    led.follow(core)
     core.settled()
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
     assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")
     assert "whatif" not in (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whoami"))[1]["may"]
+    code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/jobs/ml%2Fnone/why")
+    assert code == 404 and "'ml/none'" in found["error"]
+    codes = [(await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/{path}", sent))[0] for path, sent in WRONG]
+    assert codes == [404, 405] and made == [1]
     await runner.cleanup()
 
 

@@ -27,7 +27,8 @@ from tests.local.test_move import AMOUNTS, a_record, made_home, queue_configs
 
 from kant.insight.calibration import CalibrationState, HorizonState, Quarter, horizon
 from kant.kube.lead.calibration_store import LEARNED as LEARNED_MAP
-from kant.kube.translate.crds import Unstructured, queue_config_of
+from kant.kube.objects.views import Unstructured
+from kant.kube.translate.queues import queue_config_of
 from kant.kube.user.old_jobs import MOST_BYTES, history_objects
 from kant.kube.user.queue_objects import class_of, priority_class, queue_objects
 from kant.live.core import Core

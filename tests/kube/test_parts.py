@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.kube.objects import views as k
-from kant.kube.translate.parts import Part, gangs_of, later_parts, stand_ins, stands_in
+from kant.kube.translate.group_spec import Part, stands_in
+from kant.kube.translate.parts import gangs_of, later_parts, stand_ins
 from kant.kube.translate.resources import requests_of
 from kant.model.errors import InputError
 

@@ -12,7 +12,7 @@ from kant.cluster.asks import cuts_of
 from kant.cluster.state import ClusterState
 from kant.kube.objects import views as k
 from kant.kube.translate import annotations, groups
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.node_sets import NodeSets
 from kant.kube.translate.nodes import PRODUCT

@@ -13,8 +13,8 @@ from tests.kube.objects import make_node, make_pod
 from tests.kube.running import Kant
 
 from kant.kube.objects.views import Unstructured
-from kant.kube.translate.crds import queue_config_of
 from kant.kube.translate.queue_namespaces import QueueNamespaces
+from kant.kube.translate.queues import queue_config_of
 
 SPACES, NAMES = ("a", "b", "c"), ("org", "team", "other")
 expressions = st.one_of(

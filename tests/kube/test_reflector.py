@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 from kant.kube.connect.client import ApiClient, ApiError, ExpiredError
 from kant.kube.connect.config import load
 from kant.kube.follow.reflector import Reflector
-from kant.kube.objects.views import Meta, Pod
+from kant.kube.objects.views import Meta, PartialMetadata, Pod
 
 FAULTS = ("none", "cut", "half", "twice", "silent", "gone", "refuse", "odd", "garbage", "unknown", "hang up")
 FIELDS = "involvedObject.kind=Pod,source=karpenter"
@@ -58,7 +58,7 @@ class Server:
         self.fields.add(fields)
         self.lists += 1
         version = self.version()
-        items = [Pod(Meta(name=name, resource_version=at)) for name, at in self.state(version).items()]
+        items = [view(Meta(name=name, resource_version=at)) for name, at in self.state(version).items()]
         fault = next(self.faults, "none")
         for at in range(0, len(items) + 1, 2):
             await asyncio.sleep(0.3)
@@ -119,12 +119,17 @@ MANY = [(at * 7 % 5, "set" if at % 3 else "delete") for at in range(60)]
     changes=st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["set", "set", "delete"])), max_size=30),
     faults=st.lists(st.sampled_from(FAULTS), max_size=12),
     pace=st.sampled_from([0.1, 1.0, 7.0]),
+    late=st.booleans(),
 )
-@example(MANY, ["none", "none", "twice", *FAULTS], 1.0)
-@example(MANY, ["none", "gone", *FAULTS[::-1]], 3.0)
-@example(MANY, ["none", *FAULTS, *FAULTS], 7.0)
+@example(MANY, ["none", "none", "twice", *FAULTS], 1.0, False)
+@example(MANY, ["none", "gone", *FAULTS[::-1]], 3.0, True)
+@example(MANY, ["none", *FAULTS, *FAULTS], 7.0, False)
+@example([], [], 1.0, True)
 @settings(max_examples=examples(15))
-def test_the_copy_becomes_what_the_server_has(changes: list[tuple[int, str]], faults: list[str], pace: float) -> None:
+def test_the_copy_becomes_what_the_server_has(
+    changes: list[tuple[int, str]], faults: list[str], pace: float, late: bool
+) -> None:
+    """So it does where the view is imported with the first object, and only then."""
     # a deletion of what is not there is no change
     there: set[int] = set()
     real = []
@@ -138,8 +143,11 @@ def test_the_copy_becomes_what_the_server_has(changes: list[tuple[int, str]], fa
         copy: dict[str, str] = {}
         told: list[tuple[str, str]] = []
 
+        views: list[type[Pod]] = []
+
         def sink(change: str, pod: Pod) -> None:
             meta = pod.metadata
+            assert isinstance(pod, Pod)
             assert (change == "added") == (meta.name not in copy) or change == "deleted", (change, meta, copy)
             if change == "deleted":
                 assert copy.pop(meta.name, None) is not None
@@ -148,14 +156,16 @@ def test_the_copy_becomes_what_the_server_has(changes: list[tuple[int, str]], fa
             told.append((change, meta.resource_version))
 
         def replace(pods: list[Pod]) -> None:
+            assert all(isinstance(pod, Pod) for pod in pods)
             copy.clear()
             copy.update({pod.metadata.name: pod.metadata.resource_version for pod in pods})
 
         reflector = Reflector(
             server,  # type: ignore[arg-type]
             "/p",
-            Pod,
+            PartialMetadata if late else Pod,  # type: ignore[arg-type]
             sink,
+            later=(lambda: views.append(Pod) or Pod) if late else None,  # type: ignore[func-returns-value]
             on_replace=replace,
             clock=virtual.now,
             watch=20.0,
@@ -169,6 +179,8 @@ def test_the_copy_becomes_what_the_server_has(changes: list[tuple[int, str]], fa
         assert copy == server.state(len(real))
         versions = [int(version) for _, version in told]
         assert versions == sorted(set(versions)), "in order, and nothing twice"
+        assert len(views) == (late and bool(real or views))
+        assert views == [] or real or "odd" in faults
         assert reflector.stale_for() <= pace + 1
         assert reflector.lists <= 1 + 2 * faults.count("gone")
         task.cancel()
@@ -247,6 +259,7 @@ async def test_a_real_api_server_is_followed_through_an_outage(plane: ControlPla
                 del copy[pod.metadata.name]
 
         def replace(pods: list[Pod]) -> None:
+            assert all(isinstance(pod, Pod) for pod in pods)
             copy.clear()
             copy.update({pod.metadata.name: pod for pod in pods})
 

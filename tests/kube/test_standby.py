@@ -7,7 +7,9 @@ import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from unittest.mock import Mock, call
 
+import pytest
 from tests.kube import virtual
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
@@ -17,6 +19,7 @@ from tests.kube.test_driver import bound, until
 
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import load
+from kant.kube.lead import driver as leader
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.standby import Standby
@@ -94,14 +97,15 @@ async def standing_by(
 
 
 async def test_a_state_that_was_made_ready_is_led_with_and_takes_in_what_has_changed_since(
-    api: Api, plane: ControlPlane, tmp_path: Any
+    api: Api, plane: ControlPlane, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def bind(api: Api, pod: str, node: str) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
         await api.call("POST", f"/api/v1/namespaces/default/pods/{pod}/binding", body)
 
-    led = asyncio.Event()
+    led, collector = asyncio.Event(), Mock(spec=gc)
+    monkeypatch.setattr(leader, "gc", collector)
     await api.create_all([make_node("n0"), make_node("n2"), make_pod("ends", 8, node="n0")])
     await api.create_all([make_pod("first", 8), make_pod("second", 1), *make_gang("gang", 2, 8)])
     await bind(api, "gang-0", "n2")  # by the last leader, as of a gang one pod of two
@@ -125,6 +129,6 @@ async def test_a_state_that_was_made_ready_is_led_with_and_takes_in_what_has_cha
         assert driver.counts.builds == 1, "the state that there was goes on"
         driver.take_profile(driver.settings.profile)
         await until(lambda: driver.counts.builds == 2)
-    assert not gc.get_freeze_count(), "what a leader leaves behind is garbage"
+    assert collector.method_calls[-1] == call.unfreeze(), "what a leader leaves behind is garbage"
     journals = list(tmp_path.glob("*.jsonl"))
     assert len(journals) == 2 and all(replay(journal).equal for journal in journals)

@@ -14,7 +14,8 @@ from tests.kube.test_pods import pod as gpu_pod
 from kant.kube.objects import views as k
 from kant.kube.objects.views import Meta, Unstructured
 from kant.kube.reconcile.tasks import lacking_task, starting_pods, task_of
-from kant.kube.translate.group_specs import GroupSpec, group_spec
+from kant.kube.translate.group_objects import group_spec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import NODE_POOL, TASK
 from kant.kube.translate.node_sets import NodeSets
 from kant.kube.translate.pods import GangJob, job_of

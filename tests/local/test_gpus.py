@@ -18,7 +18,7 @@ from kant.local import gpu_health, machine, nvml
 from kant.local.gpu_use import GpuUse
 from kant.local.machine import Device, devices, found_here, gpu_watts, listed, this_machine, visible
 from kant.local.machine import checked as checked_gpus
-from kant.local.nvml import Gpu, Slice, Use, ailments, list_gpus, uses
+from kant.local.nvml import Gpu, MigDevice, Use, ailments, list_gpus, uses
 from kant.local.power import PowerCaps
 from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
@@ -151,11 +151,11 @@ class FakeNvml:
 AILS = "GPU 0 accepts no new jobs: ECC errors that were not corrected: 1"
 
 
-def _of_40_gib(slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
+def _of_40_gib(slices: tuple[MigDevice, ...]) -> tuple[MigDevice, ...]:
     return tuple(each._replace(memory=40 << 10) for each in slices)
 
 
-SLICES = (Slice(f"{H100} MIG 3g.40gb", "MIG-1"), Slice(f"{H100} MIG 3g.40gb", "MIG-2"))
+SLICES = (MigDevice(f"{H100} MIG 3g.40gb", "MIG-1"), MigDevice(f"{H100} MIG 3g.40gb", "MIG-2"))
 
 
 def test_gpus_are_listed_as_nvml_says() -> None:
@@ -370,8 +370,8 @@ def kant(tmp_path: Path) -> Iterator[Up]:
         yield up
 
 
-def _parts(gpu: int) -> tuple[Slice, ...]:
-    return tuple(Slice(f"{H100} MIG 3g.40gb", f"MIG-{gpu}{part}") for part in range(2))
+def _parts(gpu: int) -> tuple[MigDevice, ...]:
+    return tuple(MigDevice(f"{H100} MIG 3g.40gb", f"MIG-{gpu}{part}") for part in range(2))
 
 
 def test_a_gpu_that_ails_takes_nothing_new_until_it_is_well(kant: Up) -> None:

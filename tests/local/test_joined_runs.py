@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kant.local.joined import agent, wire
-from kant.local.joined.agent import Lease
+from kant.local.joined.agent import MachineLease
 from kant.local.joined.machines import Known, Machine, Machines
-from kant.local.joined.runs import JoinedRun, Mirror, RemotePart
+from kant.local.joined.runs import JoinedRun, OutputCopy, RemotePart
 from kant.local.output import read_output
 from kant.local.runs import Exit
 from kant.local.supervisor import held_until
@@ -39,7 +39,7 @@ def test_a_lease_that_has_run_out_is_never_prolonged(steps: list[tuple[str, floa
     """The oracle: for each file, the first moment at which a supervisor finds its time passed; it stays so."""
     clock, over = 1000.0, dict[Path, float]()
     with TemporaryDirectory() as folder, patch.object(agent, "since_boot", lambda: int(clock * 1e6)):
-        lease = Lease(Path(folder))
+        lease = MachineLease(Path(folder))
         for what, seconds in steps:
             if what == "pass":
                 clock += seconds
@@ -50,7 +50,7 @@ def test_a_lease_that_has_run_out_is_never_prolonged(steps: list[tuple[str, floa
                 held = lease.holds
                 assert lease.renew(clock + seconds) is held
             else:
-                lease = Lease(Path(folder))  # another agent
+                lease = MachineLease(Path(folder))  # another agent
             for path in Path(folder).iterdir():
                 until = held_until(str(path))
                 if path in over:
@@ -155,10 +155,10 @@ def test_a_gang_begins_whole_and_is_over_when_all_of_it_is(count: int, events: l
 def test_output_that_is_told_twice_is_kept_once(data: bytes, pieces: list[tuple[int, int]], again: bool) -> None:
     """Pieces come in order, from where the mirror is or before it, as after a lost connection."""
     with TemporaryDirectory() as folder:
-        mirror = Mirror(Path(folder), 1 << 20)
+        mirror = OutputCopy(Path(folder), 1 << 20)
         for back, size in pieces:
             if again:
-                mirror = Mirror(Path(folder), 1 << 20)
+                mirror = OutputCopy(Path(folder), 1 << 20)
             at = max(mirror.offset - back, 0)
             mirror.put(at, data[at : at + size])
         assert read_output(Path(folder)).data == data[: mirror.offset]

@@ -11,7 +11,7 @@ from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.model.training import Training
-from kant.placement.perf.fit import Fit, Line, Sample, fit
+from kant.placement.perf.fit import Fit, FittedCost, Sample, fit
 from kant.placement.perf.layer import Cost
 from kant.workload.measured_file import costs_text, read_costs, read_samples
 from kant.workload.training_text import MODELS, parse_training, read_training, training_text
@@ -49,7 +49,10 @@ def test_no_line_that_may_be_fits_better(points: list[tuple[int, float]]) -> Non
 
 def test_fitted_costs_come_back_from_their_file(tmp_path: Path) -> None:
     found = Fit(
-        (Line("gemm", "", Cost(5e-6, 1 / 3e14), 12, 0.999), Line("all_reduce", "spine", Cost(1e-5, 7e-11), 24, 1)),
+        (
+            FittedCost("gemm", "", Cost(5e-6, 1 / 3e14), 12, 0.999),
+            FittedCost("all_reduce", "spine", Cost(1e-5, 7e-11), 24, 1),
+        ),
         0.71,
         5,
     )

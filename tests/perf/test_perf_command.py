@@ -12,7 +12,7 @@ from kant.cli.show_step import picture
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
 from kant.placement.perf.places import hbd_nodes, places_in
-from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Task, run
+from kant.placement.perf.streams import COMPUTE, INTER, INTRA, StreamTask, run
 
 JOB = 'model = "mixtral-8x7b"\nlayers = 4\ntensor = 8\nexpert = 8\n'
 
@@ -132,9 +132,9 @@ def test_a_job_is_shown_where_it_could_lie(job: Path) -> None:
 
 def test_a_picture_has_a_letter_for_what_runs() -> None:
     tasks = (
-        Task("dispatch", INTER, 1.0),
-        Task("dispatch", INTER, 1.0),
-        Task("gather", INTRA, 1.0, after=1),
-        Task("compute", COMPUTE, 1.0, after=2),
+        StreamTask("dispatch", INTER, 1.0),
+        StreamTask("dispatch", INTER, 1.0),
+        StreamTask("gather", INTRA, 1.0, after=1),
+        StreamTask("compute", COMPUTE, 1.0, after=2),
     )
     assert picture((run(tasks, 1.0),), 0.5) == ["DDdd....", "....GG..", "......EE"]

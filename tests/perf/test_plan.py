@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.placement.perf.gaps import spread
-from kant.placement.perf.layer import DEGREES, Cost, Operations, Volumes
+from kant.placement.perf.layer import DEGREES, Cost, OperationCosts, Volumes
 from kant.placement.perf.plan import LayerPlan, Stack, best_plan, our_plan, published_plan, runs, timed
 
 AMOUNT = st.floats(0.1, 10.0)
 COST = st.builds(Cost, st.floats(0.0, 0.5), st.floats(0.05, 2.0))
-COSTS = st.builds(Operations, COST, COST, COST, COST, COST, st.sampled_from((0.5, 0.68, 1.0)))
+COSTS = st.builds(OperationCosts, COST, COST, COST, COST, COST, st.sampled_from((0.5, 0.68, 1.0)))
 LAYER = st.builds(
     Volumes, st.just(0.0) | AMOUNT, AMOUNT, AMOUNT, AMOUNT, st.integers(1, 3), AMOUNT, AMOUNT, AMOUNT,
     st.just(4), st.just(0.0) | AMOUNT,
@@ -83,7 +83,7 @@ def test_buckets_go_where_all_choices_tried_put_them(seed: int, steps: int, kind
 
 @given(LAYER, COSTS)
 @settings(max_examples=examples(6), deadline=None)
-def test_the_plan_of_a_layer_is_the_best_of_all_degrees_and_splits(layer: Volumes, costs: Operations) -> None:
+def test_the_plan_of_a_layer_is_the_best_of_all_degrees_and_splits(layer: Volumes, costs: OperationCosts) -> None:
     stack = Stack((layer,), costs, steady=True)
     pieces = [layer.gradient * k / 20 for k in range(21)]
     least = min(
@@ -100,7 +100,7 @@ def test_the_plan_of_a_layer_is_the_best_of_all_degrees_and_splits(layer: Volume
 def test_gradients_of_the_last_layer_wait_for_a_layer_that_hides_them() -> None:
     layer = Volumes(1.0, 1.0, 1.0, 1.0, 1, 1.0, 1.0, 1.0, 1, 1.0)
     free = Cost(0.0, 1.0)
-    plan = best_plan(Stack((layer, layer), Operations(free, free, free, free, free)))
+    plan = best_plan(Stack((layer, layer), OperationCosts(free, free, free, free, free)))
     assert plan.layers[1].in_experts + plan.layers[1].in_attention == 0.0  # the first of the backward pass has none yet
     assert plan.layers[0].in_experts + plan.layers[0].in_attention == 1.0
     assert plan.tail == 1.0  # nothing comes after the first layer

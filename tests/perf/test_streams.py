@@ -11,7 +11,7 @@ from tests.examples import examples
 
 from kant.placement.perf.layer import DEGREES, Cost, Half, half_run, half_seconds
 from kant.placement.perf.published import best_degree, closed_form
-from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Run, Task, play, run
+from kant.placement.perf.streams import COMPUTE, INTER, INTRA, StreamTask, StreamTimes, play, run
 
 WORK = st.sampled_from((0.0, 0.25, 0.5, 1.0, 3.0)) | st.floats(0.001, 10.0)
 CONTENTION = st.sampled_from((0.5, 0.68, 1.0)) | st.floats(0.3, 1.0)
@@ -21,15 +21,15 @@ DEGREE = st.sampled_from(DEGREES)
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[Task, ...]:
+def programs(draw: st.DrawFn) -> tuple[StreamTask, ...]:
     count = draw(st.integers(0, 12))
     return tuple(
-        Task(str(i), draw(st.sampled_from((INTER, INTRA, COMPUTE))), draw(WORK), draw(st.integers(-1, i - 1)))
+        StreamTask(str(i), draw(st.sampled_from((INTER, INTRA, COMPUTE))), draw(WORK), draw(st.integers(-1, i - 1)))
         for i in range(count)
     )
 
 
-def arrays(tasks: tuple[Task, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def arrays(tasks: tuple[StreamTask, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (
         np.array([task.work for task in tasks], dtype=np.float64),
         np.array([task.stream for task in tasks], dtype=np.int64),
@@ -39,13 +39,13 @@ def arrays(tasks: tuple[Task, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @given(programs(), CONTENTION)
 @settings(max_examples=examples(60), deadline=None)
-def test_each_task_starts_as_soon_as_it_may_and_gets_its_work(tasks: tuple[Task, ...], contention: float) -> None:
+def test_each_task_starts_as_soon_as_it_may_and_gets_its_work(tasks: tuple[StreamTask, ...], contention: float) -> None:
     assert faults(run(tasks, contention)) == []
 
 
 @given(programs(), CONTENTION)
 @settings(max_examples=examples(60), deadline=None)
-def test_compiled_streams_are_those_of_plain_python(tasks: tuple[Task, ...], contention: float) -> None:
+def test_compiled_streams_are_those_of_plain_python(tasks: tuple[StreamTask, ...], contention: float) -> None:
     found = run(tasks, contention)
     start, end = np.zeros(len(tasks)), np.zeros(len(tasks))
     assert play(*arrays(tasks), len(tasks), contention, start, end) == found.seconds
@@ -54,7 +54,7 @@ def test_compiled_streams_are_those_of_plain_python(tasks: tuple[Task, ...], con
 
 @given(programs())
 @settings(max_examples=examples(60), deadline=None)
-def test_without_contention_the_end_is_the_longest_path(tasks: tuple[Task, ...]) -> None:
+def test_without_contention_the_end_is_the_longest_path(tasks: tuple[StreamTask, ...]) -> None:
     ends: list[float] = []
     last = [0.0, 0.0, 0.0]
     for task in tasks:
@@ -65,14 +65,16 @@ def test_without_contention_the_end_is_the_longest_path(tasks: tuple[Task, ...])
 
 @given(programs(), st.floats(0.5, 1.0))
 @settings(max_examples=examples(40), deadline=None)
-def test_contention_at_most_takes_from_messages_what_they_share(tasks: tuple[Task, ...], contention: float) -> None:
+def test_contention_at_most_takes_from_messages_what_they_share(
+    tasks: tuple[StreamTask, ...], contention: float
+) -> None:
     free, shared = run(tasks, 1.0), run(tasks, contention)
     assert shared.seconds >= max(shared.busy(stream) for stream in range(3)) - 1e-9
     assert shared.seconds <= free.seconds / contention + 1e-9
 
 
 def test_two_messages_that_meet_share_what_there_is() -> None:
-    tasks = (Task("out", INTER, 1.0), Task("in", INTRA, 2.0), Task("gemm", COMPUTE, 1.0))
+    tasks = (StreamTask("out", INTER, 1.0), StreamTask("in", INTRA, 2.0), StreamTask("gemm", COMPUTE, 1.0))
     found = run(tasks, 0.5)
     assert found.ends == (2.0, 3.0, 1.0)  # beside each other at half speed for 2 s, then 1 s of the longer is left
 
@@ -82,14 +84,14 @@ def test_two_messages_that_meet_share_what_there_is() -> None:
     [((1.0, 2.0), "out does 0.75 s of its 1.0"), ((1.5, 1.5), "in does 0.5 s of its 1.0")],
 )
 def test_the_checker_sees_work_that_is_not_done(ends: tuple[float, float], complaint: str) -> None:
-    tasks = (Task("out", INTER, 1.0), Task("in", INTRA, 1.0))
+    tasks = (StreamTask("out", INTER, 1.0), StreamTask("in", INTRA, 1.0))
     starts = (0.0, 0.5)
-    assert any(complaint in fault for fault in faults(Run(tasks, starts, ends, 0.5)))
+    assert any(complaint in fault for fault in faults(StreamTimes(tasks, starts, ends, 0.5)))
 
 
 def test_the_checker_sees_a_task_that_starts_too_early() -> None:
-    tasks = (Task("out", INTER, 1.0), Task("gemm", COMPUTE, 1.0, after=0))
-    assert faults(Run(tasks, (0.0, 0.5), (1.0, 1.5), 1.0)) == ["gemm starts at 0.5; expected 1.0"]
+    tasks = (StreamTask("out", INTER, 1.0), StreamTask("gemm", COMPUTE, 1.0, after=0))
+    assert faults(StreamTimes(tasks, (0.0, 0.5), (1.0, 1.5), 1.0)) == ["gemm starts at 0.5; expected 1.0"]
 
 
 @given(HALF, DEGREE, st.floats(0.0, 5.0), CONTENTION, st.booleans())

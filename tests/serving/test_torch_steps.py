@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kant.serving.shapes import Shape
-from kant.serving.torch_steps import Layers, Step, grid
+from kant.serving.torch_steps import Layers, StepToMeasure, grid
 
 torch = pytest.importorskip("torch", reason="no PyTorch")
 DENSE = Shape(256, 2, 4, 2, 512, 1000, head=64)
@@ -13,8 +13,17 @@ EXPERTS = Shape(256, 2, 4, 2, 128, 1000, 16, 4, head=64)
 
 
 @pytest.mark.parametrize("shape", [DENSE, EXPERTS])
-@pytest.mark.parametrize("step", [Step(16), Step(32, 512), Step(0, 0, 4, 512), Step(0, 0, 3, 300), Step(16, 0, 4, 128)])
-def test_a_step_answers_each_request(shape: Shape, step: Step) -> None:
+@pytest.mark.parametrize(
+    "step",
+    [
+        StepToMeasure(16),
+        StepToMeasure(32, 512),
+        StepToMeasure(0, 0, 4, 512),
+        StepToMeasure(0, 0, 3, 300),
+        StepToMeasure(16, 0, 4, 128),
+    ],
+)
+def test_a_step_answers_each_request(shape: Shape, step: StepToMeasure) -> None:
     with torch.inference_mode():
         answers = Layers(torch, shape, "cpu", pool=1 << 20).prepared(step)()
     assert answers.shape == (step.requests + (step.chunk > 0),) and 0 <= answers.min() <= answers.max() < shape.vocab
@@ -22,7 +31,7 @@ def test_a_step_answers_each_request(shape: Shape, step: Step) -> None:
 
 @pytest.mark.parametrize(("requests", "context"), [(1, 4096), (2, 1024), (4, 300)])
 def test_attention_to_the_parts_of_a_context_is_attention_to_the_whole(requests: int, context: int) -> None:
-    layers, step = Layers(torch, DENSE, "cpu", pool=1 << 22), Step(0, 0, requests, context)
+    layers, step = Layers(torch, DENSE, "cpu", pool=1 << 22), StepToMeasure(0, 0, requests, context)
     q = torch.randn(requests, 4, 64, dtype=torch.bfloat16)
     taken = []
     layers.cached = lambda place, *sizes: taken.append(torch.randn(sizes[0], 2, sizes[1], 64).bfloat16()) or taken[-1]
@@ -64,4 +73,4 @@ def test_the_grid_stays_within_a_step_and_the_kv() -> None:
     assert found and len(set(found)) == len(found)
     assert all(1 <= step.tokens <= 1024 for step in found)
     assert all(step.tokens + step.before + step.requests * step.context <= 20_000 for step in found)
-    assert Step(32, 64, 8, 100).row() == (40, 800, 32 * (64 + 16))
+    assert StepToMeasure(32, 64, 8, 100).row() == (40, 800, 32 * (64 + 16))

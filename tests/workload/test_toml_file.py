@@ -12,7 +12,7 @@ from kant.service.notices import read_notices
 from kant.service.tokens import parse_keys
 from kant.serving.services_file import read_tables
 from kant.toml_file import parse_toml, read_text
-from kant.workload.tenants_file import TenantsFile
+from kant.workload.tenants_file import QueueFile
 
 SERVICE = '[[service]]\nname = "chat"\nmodel = "m"\ngpu = "a100"\nttft_s = 1\ntpot_s = 1\n'
 KNOWN = ", ".join(("user", "role", "sha256", "queues", "made"))
@@ -75,10 +75,10 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 def test_a_value_under_a_free_key_is_found() -> None:
     with pytest.raises(InputError) as refused:
-        parse_toml("f", "[prices]\nT4 = 1\nA10 = 'dear'", TenantsFile, {"prices.*": "a price"})
+        parse_toml("f", "[prices]\nT4 = 1\nA10 = 'dear'", QueueFile, {"prices.*": "a price"})
     assert str(refused.value) == "f, prices, A10: expected a price, got 'dear'"
     with pytest.raises(InputError, match="f, prices, A10: expected a whole number or a number, got 'dear'"):
-        parse_toml("f", "[prices]\nA10 = 'dear'", TenantsFile)
+        parse_toml("f", "[prices]\nA10 = 'dear'", QueueFile)
 
 
 @pytest.mark.parametrize(

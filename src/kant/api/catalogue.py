@@ -21,7 +21,7 @@ tasks, planners."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """A policy for people. `fields` are its settings with their defaults, `package` is its origin."""
 
     kind: str
@@ -33,7 +33,7 @@ class Entry:
     package: str = registry.OWN
 
 
-def catalogue() -> list[Entry]:
+def catalogue() -> list[PolicyEntry]:
     """Return every policy, kind by kind. Raises InputError for a package whose policy is unusable."""
     return [
         *(_of_profile(policy) for kind in registry.KINDS for policy in registry.policies(kind).values()),
@@ -41,7 +41,7 @@ def catalogue() -> list[Entry]:
     ]
 
 
-def _of_the_lab() -> list[Entry]:
+def _of_the_lab() -> list[PolicyEntry]:
     """Return the policies of kant-lab, where it is installed."""
     if find_spec("kant.api.lab_policies") is None:
         return []
@@ -50,20 +50,20 @@ def _of_the_lab() -> list[Entry]:
     return entries()
 
 
-def _of_profile(policy: registry.KnownPolicy) -> Entry:
+def _of_profile(policy: registry.KnownPolicy) -> PolicyEntry:
     defaults = msgspec.to_builtins(policy.type())
     fields = {field.name: defaults[field.name] for field in policy.fields}
     tags: Tags = policy.type.tags  # type: ignore[attr-defined]
     tags = tags if isinstance(tags, Mapping) else {}  # of another package; `kant check policy` reports it
-    return Entry(policy.kind, policy.name, policy.about, policy.source, tags, fields, policy.package)
+    return PolicyEntry(policy.kind, policy.name, policy.about, policy.source, tags, fields, policy.package)
 
 
-def of_object(kind: str, name: str, made: Any) -> Entry:
+def of_object(kind: str, name: str, made: Any) -> PolicyEntry:
     """Return the entry of a policy that is an object with a docstring, `source` and `tags`."""
     parts = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
     fields = {part.name: getattr(made, part.name) for part in parts if part.init}
     about = " ".join((type(made).__doc__ or "").split("\n\n")[0].split())
-    return Entry(kind, name, about, made.source, made.tags, fields)
+    return PolicyEntry(kind, name, about, made.source, made.tags, fields)
 
 
 def parse_where(texts: Sequence[str], where: str = "--where") -> list[tuple[str, str]]:
@@ -80,12 +80,12 @@ def check_tag(key: str, value: str, where: str) -> tuple[str, str]:
     return key, value
 
 
-def chosen(entries: Sequence[Entry], where: Sequence[tuple[str, str]]) -> list[Entry]:
+def chosen(entries: Sequence[PolicyEntry], where: Sequence[tuple[str, str]]) -> list[PolicyEntry]:
     """Return the entries that have every one of the tags, in the same order."""
     return [entry for entry in entries if all(value in entry.tags.get(key, ()) for key, value in where)]
 
 
-def own_tags(entry: Entry) -> str:
+def own_tags(entry: PolicyEntry) -> str:
     """Return a policy's tags for people, without the most common ones."""
     keys = ("objective", "method", "knowledge", "preemption", "resources")
     found = ((key, entry.tags.get(key, ("none",))) for key in keys)

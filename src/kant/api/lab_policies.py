@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kant.api.catalogue import Entry, of_object
+from kant.api.catalogue import PolicyEntry, of_object
 from kant.optimize.catalogue import OPTIMISERS
 from kant.optimize.dispatch.dispatchers import DISPATCHERS
 from kant.optimize.workflow.policies import POLICIES as WORKFLOW_RULES
@@ -10,15 +10,15 @@ from kant.serving.policies import POLICIES
 from kant.serving.routers import ROUTERS
 
 
-def entries() -> list[Entry]:
+def entries() -> list[PolicyEntry]:
     """Return all entries, kind by kind."""
     return [
         *(of_object("engine", name, make()) for name, make in POLICIES.items()),
         *(of_object("router", name, make()) for name, make in ROUTERS.items()),
         *(of_object("workflow", name, rule) for name, rule in WORKFLOW_RULES.items()),
-        *(Entry("dispatcher", name, each.about, each.source, each.tags) for name, each in DISPATCHERS.items()),
+        *(PolicyEntry("dispatcher", name, each.about, each.source, each.tags) for name, each in DISPATCHERS.items()),
         *(
-            Entry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
+            PolicyEntry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
             for plan in OPTIMISERS
         ),
     ]

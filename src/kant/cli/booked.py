@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kant.cli.inputs import parse_at
 from kant.cli.output import Reply
-from kant.model.units import FOREVER, SECOND
+from kant.cli.show import SHOWN, console, print_table
+from kant.model.units import FOREVER, SECOND, clock
 
 if TYPE_CHECKING:
     from kant.model.node import ClusterSpec
     from kant.optimize.calendar.booked import Collision, HeldGpus
-
-SHOWN = 40
-"""The most rows of a table; --json has all."""
 
 
 def booked_calendar(path: Path, at: str | None, json: bool) -> int:
@@ -62,11 +61,6 @@ def _json(
 
 
 def _show(spec: ClusterSpec, now: int, bookings: list[HeldGpus], found: list[Collision], shared: list[str]) -> None:
-    from collections import Counter
-
-    from kant.cli.show import console, print_table
-    from kant.model.units import clock
-
     counts = Counter(each.kind for each in bookings)
     booked = f"{counts['booked']:,} booked, " if counts["booked"] else ""
     console.print(
@@ -87,13 +81,11 @@ def _show(spec: ClusterSpec, now: int, bookings: list[HeldGpus], found: list[Col
             soft_wrap=True,
         )
     rows = []
-    for booking in bookings[:SHOWN]:
+    for booking in bookings:
         times = (clock(booking.start), "not known" if booking.end >= FOREVER else clock(booking.end))
         rows.append((booking.id, booking.kind, *times, f"{booking.gpus:,}", f"{len(booking.held):,}"))
     if rows:
         columns = ("booking", "kind", "from", "to", "GPUs", "nodes")
-        print_table(columns, rows, "What is booked", left=("booking", "kind"))
-    if len(bookings) > SHOWN:
-        console.print(f"and {len(bookings) - SHOWN:,} more (--json has all)")
+        print_table(columns, rows, "What is booked", left=("booking", "kind"), most=SHOWN)
     if len(found) > SHOWN:
         console.print(f"and {len(found) - SHOWN:,} more collisions (--json has all)")

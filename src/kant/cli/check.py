@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from kant.cli.inputs import Seed, whole
+from kant.cli.inputs import Seed, load_profile, whole
+from kant.cli.show import console
 from kant.model.errors import InputError
+from kant.sim.options import read_options
+from kant.workload.cluster_file import read_cluster
 
 check_app = App(name="check", help="Check a file, or whether a policy follows the rules.", help_format="plaintext")
 
@@ -23,8 +28,6 @@ def check(
     kind: Annotated[Kind | None, Parameter(help="The expected format. Default: detected from the content.")] = None,
 ) -> None:
     """Read a file and say what it is, or the first thing that is wrong with it."""
-    from kant.cli.show import console
-
     if not file.is_file():
         raise InputError(str(file), "a file that exists")
     kind = kind or guess(file)
@@ -39,7 +42,6 @@ def check_policies(
 ) -> int:
     """Play random clusters and jobs against policies, and say which rule one breaks."""
     from kant.api.conformance import broken_rule, policies_named
-    from kant.cli.show import console
 
     if rounds < 1:
         raise InputError("--rounds", "a number from 1 on", rounds)
@@ -57,9 +59,6 @@ def check_policies(
 
 def guess(file: Path) -> Kind:
     """Guess what the file is, by its name and its first line."""
-    import gzip
-    import zlib
-
     with file.open("rb") as plain:
         start = plain.read(4096)
     if start[:2] == b"\x1f\x8b":
@@ -91,16 +90,11 @@ def _workload(file: Path) -> str:
 
 
 def _cluster(file: Path) -> str:
-    from kant.workload.cluster_file import read_cluster
-
     cluster = read_cluster(str(file))
     return f"a cluster of {len(cluster.nodes):,} nodes with {cluster.gpus:,} GPUs"
 
 
 def _profile(file: Path) -> str:
-    from kant.cli.inputs import load_profile
-    from kant.sim.options import read_options
-
     profile = load_profile(str(file))
     read_options(profile.simulation, str(file))
     return f"the profile {profile.name}"

@@ -7,7 +7,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
-from kant.cli.output import print_json
+from kant.cli.output import Reply
+from kant.cli.show import show_mapping
+from kant.workload.cluster_describe import describe_cluster
+from kant.workload.cluster_file import read_cluster
 
 cluster_app = App(name="cluster", help="Look at cluster files.", help_format="plaintext")
 
@@ -18,14 +21,7 @@ def describe(
     /,
     *,
     json: Json = False,
-) -> None:
+) -> int:
     """Say what a cluster consists of: nodes, GPUs by model, sizes, topology."""
-    from kant.cli.show import show_mapping
-    from kant.workload.cluster_describe import describe_cluster
-    from kant.workload.cluster_file import read_cluster
-
     facts = describe_cluster(read_cluster(cluster))
-    if json:
-        print_json(facts)
-    else:
-        show_mapping(facts.pop("name"), facts)
+    return Reply(facts, lambda: show_mapping(facts.pop("name"), facts)).print(json)

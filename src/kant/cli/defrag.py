@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, Limit, Seed, effort, whole, write_text
+from kant.cli.output import Reply
 from kant.cli.pack import ToFile
+from kant.cli.show import console, percent
+from kant.cli.show_answers import table
+from kant.optimize.defragment.instance import read_instance
+from kant.optimize.instance_file import instance_text
 
 if TYPE_CHECKING:
     from kant.optimize.defragment.answer import DefragAnswer
@@ -30,9 +35,7 @@ def defrag(
     json: Json = False,
 ) -> int:
     """Find at most so many migrations that leave the fewest free cores in fragments, in a feasible order."""
-    from kant.cli.output import Reply
     from kant.optimize.defragment.answer import defragment
-    from kant.optimize.defragment.instance import read_instance
 
     answer = defragment(read_instance(instance), moves, effort(limit))
     return Reply(answer, lambda: _show(answer)).print(json)
@@ -50,16 +53,12 @@ def generate(
 ) -> None:
     """Draw a cluster with the host and VM types of VMR2L (arXiv 2505.17359), aged by churn."""
     from kant.optimize.defragment.generate import generate as draw
-    from kant.optimize.instance_file import instance_text
 
     write_text(instance_text(draw(hosts, vms, seed)), out)
 
 
 def _show(answer: DefragAnswer) -> None:
     """Print the answer in the terminal."""
-    from kant.cli.show import console, percent
-    from kant.cli.show_answers import table
-
     rows = [
         {
             "step": number,

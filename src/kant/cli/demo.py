@@ -7,9 +7,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.compare import run_compared
 from kant.cli.inputs import AtOnce, Json, Queues, Seed, check_out, load_profile, load_queues, whole
-from kant.cli.output import print_json
+from kant.cli.show import console
 from kant.model.errors import InputError
+from kant.model.units import DAY
+from kant.workload.cluster_file import read_cluster
 
 
 def demo(
@@ -27,10 +30,7 @@ def demo(
     json: Json = False,
 ) -> int:
     """Generate two weeks of jobs, schedule it twice, print the gain and write the report."""
-    from kant.cli.runs import RunBatch, cut_short, labels, run_all, write_results
-    from kant.cli.show import console, show_runs
-    from kant.model.units import DAY
-    from kant.workload.cluster_file import read_cluster
+    from kant.cli.runs import RunBatch
     from kant.workload.generate import generate
 
     if not 1 <= nodes <= 100_000:
@@ -45,14 +45,4 @@ def demo(
             f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
         )
     batch = RunBatch(workload, cluster, seed, round(days * DAY), out, len(profiles), queue_config=queue_config)
-    results = run_all(batch, profiles, at_once, quiet=json)
-    report = write_results(out, results, labels(profiles), f"{days:g} days of {row} on {cluster.gpus:,} GPUs")
-    interrupted = cut_short(results, len(profiles))
-    if json:
-        print_json({"runs": [result.summary for result in results], "interrupted": interrupted})
-    else:
-        show_runs(results)
-        for missing in profiles[len(results) :]:
-            console.print(f"{missing.name}: interrupted before it began", style="bold yellow")
-        console.print(f"report: {report}", soft_wrap=True)
-    return 130 if interrupted else 0
+    return run_compared(batch, profiles, at_once, out, f"{days:g} days of {row} on {cluster.gpus:,} GPUs", json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +12,7 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json
 from kant.cli.output import Reply
 from kant.model.errors import InputError
+from kant.toml_file import read_text
 
 if TYPE_CHECKING:
     from kant.metrics.rate_law import FittedLaw, Losses
@@ -58,11 +61,6 @@ def law(
 
 def _rows(path: Path) -> list[tuple[int, float, float, float]]:
     """Read the measured runs of a file. Raises InputError that names the line."""
-    import csv
-    import math
-
-    from kant.toml_file import read_text
-
     reader = csv.DictReader(read_text(path).splitlines())
     if tuple(sorted(reader.fieldnames or ())) != tuple(sorted(COLUMNS)):
         raise InputError(str(path), f"a first line with the columns {', '.join(COLUMNS)}", reader.fieldnames)

@@ -6,11 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.padding import Padding
+from rich.table import Table
 
 from kant.cli.inputs import JournalFile, Json, parse_at, whole
 from kant.cli.output import print_json
 from kant.cli.plain import ranges
-from kant.cli.show import section
+from kant.cli.show import console, section
+from kant.model.errors import InputError, StateError
 from kant.model.units import clock
 
 if TYPE_CHECKING:
@@ -39,7 +42,6 @@ def explain(
 ) -> int:
     """Say why a job got its place: the nodes, domains and scores to choose from, and what the place means."""
     from kant.insight.start_explanation import explain_start
-    from kant.model.errors import InputError, StateError
     from kant.sim.state_at import find_start, scheduler_before
 
     if start is not None and at is not None:
@@ -106,8 +108,6 @@ def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any
 
 def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> None:
     """Print the answer in the terminal: the place, how it was chosen, and its consequences."""
-    from kant.cli.show import console
-
     devices = sum(len(each["devices"]) for each in place)
     where = f"on node {place[0]['node']}" if len(place) == 1 else f"on {len(place):,} nodes"
     console.print(f"{found.job}: started at {clock(found.now)} {where}", style="bold", soft_wrap=True)
@@ -206,11 +206,6 @@ def _show_nodes(found: NodeSearch) -> None:
 
 def _table(left: list[str], right: list[str], rows: list[tuple[list[str], list[str]]], because: str) -> None:
     """Print the candidates, best first, with the chosen ones marked, and the reason."""
-    from rich.padding import Padding
-    from rich.table import Table
-
-    from kant.cli.show import console
-
     table = Table(*left, box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in right:
         table.add_column(name, justify="right")

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import AtOnce, ClusterOption, Format, Json, Queues, load_cluster, load_profile, load_queues, whole
-from kant.cli.output import print_json
+from kant.cli.output import Reply
+from kant.cli.show import console
+from kant.cli.sweep import finish
+from kant.experiments.figures import check_figure, show
+from kant.experiments.store import RunStore
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,11 +52,7 @@ def gate(
     json: Json = False,
 ) -> int:
     """Say whether a change of policy does harm on traces: exit code 0 it passes, 1 it does, 2 bad input."""
-    from kant.cli.show import console
-    from kant.cli.sweep import finish
-    from kant.experiments.figures import check_figure
     from kant.experiments.gate import verdict
-    from kant.experiments.store import RunStore
 
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
     metrics = [check_figure(name, "--metric") for name in dict.fromkeys(metric or ["wait_s.p90"])]
@@ -72,11 +72,8 @@ def gate(
     text = _markdown(judged, [old, new], traces, allowed, level, strict)
     if summary is not None:
         _append(summary, text)
-    if json:
-        print_json(_object(judged, strict))
-    else:
-        for line in _lines(judged, strict):
-            console.print(line, soft_wrap=True)
+    said = "\n".join(_lines(judged, strict))
+    Reply(_object(judged, strict), lambda: console.print(said, soft_wrap=True)).print(json)
     return 1 if judged.refuses(strict) else 0
 
 
@@ -137,7 +134,6 @@ def _markdown(
     judged: GateVerdict, names: list[str], traces: list[Path], allowed: float, confidence: float, strict: bool
 ) -> str:
     """Return the verdict as a section of Markdown."""
-    from kant.experiments.figures import show
     from kant.experiments.gate import ends_text
     from kant.experiments.page import cell
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import Home, Json
+from kant.cli.job_table import COLUMNS
 from kant.cli.kube_options import Kube
 from kant.cli.output import Reply
 from kant.model.errors import InputError
@@ -44,11 +45,11 @@ def history(
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print what the jobs used that are over: how many, how they ended, how long they waited and ran, GPU-hours.
+    """Print what ended jobs used: their number, how they ended, how long they waited and ran, and their GPU-hours.
 
-    By job each has a row with how it ended and the most memory that one of its processes had. The time of a job is that
-    of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs
-    that are still there, and those that `kant import` has brought."""
+    With `--by job` each job has a row, with how it ended and the most memory that one of its processes used. The time
+    of a job is that of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs that
+    still exist, and those that `kant import` has imported."""
     now = datetime.now()
     asked: dict[str, Any] = {
         "by": by, "since": moment(since, now, "--since"), "user": user, "queue": queue,
@@ -75,7 +76,6 @@ def _csv(by: list[str], rows: list[dict[str, Any]]) -> int:
 
 
 def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
-    from kant.cli.job_table import COLUMNS
     from kant.cli.show_answers import table
 
     hours = {name: round(1 / HOUR, 12) for name in ("waited_s", "ran_s", "gpu_s")}

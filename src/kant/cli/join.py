@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
 from kant.cli.up import GpuWatts, PowerCap
+from kant.local import machine
+from kant.local.joined import keys
+from kant.local.power import capped, read_caps
 from kant.model.errors import InputError
+from kant.model.units import SECOND, parse_limit
+from kant.service.client import ServiceClient, home_of
+from kant.workload.cluster_file import read_cluster
 
 MINE = 0o77  # permissions that other users must not have
 
@@ -42,15 +51,9 @@ def join(
 ) -> int:
     """Take jobs of the Kant of another machine until told to stop. What runs then runs on for a minute, to be found
     again by the next `kant join`."""
-    from msgspec.structs import replace
-
     from kant.live.logs import set_up
-    from kant.local import machine
-    from kant.local.joined import keys
     from kant.local.joined.agent import Agent, AgentOptions, serve
-    from kant.local.power import capped, read_caps
     from kant.service.daemon import locked
-    from kant.workload.cluster_file import read_cluster
 
     host, port = keys.address(address, "ADDRESS")
     own = name or os.uname().nodename
@@ -100,11 +103,6 @@ def leave(
     is gone, and its `kant join` ends.
 
     One that is silent goes when its jobs are given up. It may join again at any time."""
-    from urllib.parse import quote
-
-    from kant.model.units import SECOND, parse_limit
-    from kant.service.client import ServiceClient, home_of
-
     if stay and within is not None:
         raise InputError("--stay and --within", "one of them")
     within_s = None if within is None else parse_limit(within, "--within") / SECOND
@@ -129,8 +127,6 @@ def _home(given: Path | None, name: str) -> Path:
 
 
 def _read(path: Path) -> str:
-    import sys
-
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:

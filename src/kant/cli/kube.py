@@ -12,6 +12,8 @@ from cyclopts import App, Parameter
 from kant.cli.extras import needs
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from kant.kube.connect.config import Config
     from kant.kube.lead.driver import KubeDriver
     from kant.kube.serve.asked import Question
@@ -78,20 +80,15 @@ def run(
     """Schedule the pods of a cluster until told to stop."""
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
-    from kant.kube.serve.page import PageContent
-    from kant.kube.user.page_orders import PageOrders
     from kant.live.profile_file import read_profile
     from kant.model.errors import InputError
     from kant.service.forecaster import ForecastProcess
-    from kant.service.page import routes
     from kant.service.solver_process import SolverProcess
 
     if journal_limit < 1:
         raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS as well, such as 0.0.0.0:8080")
-    take = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, namespace))
-    content = PageContent(tuple(routes("Kubernetes")), _whatif, _profiles(), take, view=_view, past=_past)
     return serve(
         ReplicaOptions(
             profile=read_profile(profile, "--profile"),
@@ -109,7 +106,7 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
-            page=content if listen and page is not False else None,
+            page=partial(_page, namespace, scheduler_name) if listen and page is not False else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
             answer=_answer,
@@ -118,8 +115,21 @@ def run(
     )
 
 
+def _page(
+    system: str, scheduler_name: str, questions: LeaderQuestions, config: Config, ticket: str
+) -> list[web.RouteDef]:
+    """Return the routes of the page. The leader loads the modules on the first request."""
+    from kant.kube.serve.page import PageContent, routes
+    from kant.kube.user.page_orders import PageOrders
+    from kant.service.page import routes as files
+
+    orders = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, system))
+    content = PageContent(tuple(files("Kubernetes")), _whatif, _profiles(), orders, view=_view, past=_past)
+    return routes(questions, content, config, ticket)
+
+
 def _view(questions: LeaderQuestions) -> WorldView:
-    """Return the view of the state for operations. The leader loads the modules on the first request."""
+    """Return the view of the state for operations; loaded like `_page`."""
     from kant.ops.state_view import leader_view
 
     return leader_view(questions)
@@ -127,7 +137,7 @@ def _view(questions: LeaderQuestions) -> WorldView:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Return the desks for what-ifs and for questions about the past, one at a time; loaded like `_view`."""
+    """Return the desks for what-ifs and for questions about the past, one at a time; loaded like `_page`."""
     from kant.ops.past_question import PROCESS, PastQuestion
     from kant.service.whatif import WhatIfDesk
 
@@ -145,7 +155,7 @@ async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool
 
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer `kubectl kant`; loaded like `_view`."""
+    """Answer `kubectl kant`; loaded like `_page`."""
     from kant.cli.leader import answer
 
     return await answer(driver, forecasts, question)

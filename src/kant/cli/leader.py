@@ -103,7 +103,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
     from kant.cli.live import LiveCluster
     from kant.insight.expected_start import StartForecast
     from kant.kube.serve.asked import NotYetError
-    from kant.kube.serve.questions import NotLeadingError
+    from kant.kube.serve.led_run import NotLeadingError
     from kant.kube.user.rebuilt_state import rebuilt_state
     from kant.model.units import count_from
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,10 +45,6 @@ def man(
 
 def _show(page: str) -> None:
     """Show a page by man(1) on a terminal if it is installed; else print it."""
-    import shutil
-    import subprocess
-    import sys
-
     program = shutil.which("man") if sys.stdout.isatty() else None
     if program is None or subprocess.run([program, "-l", "-"], input=page.encode(), check=False).returncode:
         print(page, end="")

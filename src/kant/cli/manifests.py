@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.inputs import load_profile
+
 
 def manifests(
     *,
@@ -22,7 +24,6 @@ def manifests(
     dashboard: Annotated[bool, Parameter(help="Add a dashboard for Grafana.", negative="")] = False,
 ) -> None:
     """Print all that Kant needs in a cluster, as YAML for `kubectl apply -f -`."""
-    from kant.cli.inputs import load_profile
     from kant.kube.manifests import IMAGE, ManifestSettings, render
 
     settings = ManifestSettings(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json
 from kant.cli.kube_options import GROUP, Kube
 from kant.cli.output import Reply
+from kant.cli.plain import say
 from kant.model.errors import InputError
 from kant.service.client import home_of
 
@@ -47,7 +50,6 @@ def export(
 
     `kant import` takes it in on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
     environments of jobs: keep it to yourself."""
-    from kant.cli.extras import needs
     from kant.service.export import export_home
 
     if image:
@@ -63,14 +65,10 @@ def export(
 
 
 def _fields(found: Any) -> dict[str, Any]:
-    import msgspec
-
     return dict(msgspec.to_builtins(found))
 
 
 def _show_export(found: dict[str, Any]) -> None:
-    from kant.cli.plain import say
-
     say(f"{found['folder']}: {found['over']:,} ended jobs, {found['waiting']:,} that wait, {found['queues']} queues")
     if found["running"]:
         say(f"{found['running']:,} jobs still run here, and are not exported")
@@ -109,14 +107,10 @@ def import_(
 
 
 def _show_made(made: dict[str, int]) -> None:
-    from kant.cli.plain import say
-
     say("made: " + ", ".join(f"{kind} {count:,}" for kind, count in made.items()))
 
 
 def _show_import(found: dict[str, Any], queues: Path | None) -> None:
-    from kant.cli.plain import say
-
     say(f"{found['over']:,} ended jobs, {found['waiting']:,} that wait")
     for old, new in found["ids"].items():
         say(f"job {old} is now job {new}")

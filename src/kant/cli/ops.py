@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,8 +13,11 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json
 from kant.cli.ops_options import Where
 from kant.cli.ops_runbooks import runbooks_app
+from kant.cli.ops_show import show_audit, show_habits, show_plan, show_transaction
 from kant.cli.output import Reply
+from kant.cli.show import console
 from kant.model.errors import InputError
+from kant.model.units import clock, parse_duration
 
 if TYPE_CHECKING:
     from kant.ops.desk import Desk
@@ -71,8 +75,6 @@ def plan(
     if not orders:
         raise InputError("ops plan", "at least one order, such as --hold JOB (kant ops plan --help)")
     found = _desk(where).plan(orders)
-    from kant.cli.ops_show import show_plan
-
     Reply(found, lambda: show_plan(found)).print(json)
     return 0 if found["can_be_applied"] else REFUSED
 
@@ -121,7 +123,6 @@ def audit(
     json: Json = False,
 ) -> int:
     """List who planned, applied and undid what, why, and what was refused, the latest first."""
-    from kant.cli.ops_show import show_audit
     from kant.ops.look import audit as entries
 
     own = _desk(where)
@@ -141,7 +142,6 @@ def habits(
     json: Json = False,
 ) -> int:
     """Tell what the record says of users: how honest their time limits are, what they usually ask for."""
-    from kant.cli.ops_show import show_habits
     from kant.ops.look import habits as asked_for
 
     found = asked_for(_desk(where), " ".join(about) or "jobs")
@@ -157,9 +157,6 @@ def step(
     json: Json = False,
 ) -> int:
     """Let time pass on the simulated cluster of a scenario."""
-    from kant.cli.show import console
-    from kant.model.units import clock, parse_duration
-
     found = _desk(where).step(parse_duration(duration, "DURATION"))
     return Reply(found, lambda: console.print(f"it is {clock(found['now_us'])}")).print(json)
 
@@ -204,9 +201,6 @@ def _desk(where: Where) -> Desk:
 
 def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
     """Run an action, and print what was done or why it is refused."""
-    import sys
-
-    from kant.cli.ops_show import show_transaction
     from kant.ops.desk import RefusalError
 
     try:
@@ -219,8 +213,6 @@ def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
 
 def asked(question: str) -> bool:
     """Ask the user at the terminal; False if standard input is no terminal."""
-    import sys
-
     if not sys.stdin.isatty():
         return False
     print(f"{question} Apply it? [y/N] ", end="", file=sys.stderr, flush=True)

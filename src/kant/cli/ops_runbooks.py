@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.ops_options import Where
+from kant.cli.ops_show import show_runbook, show_runbooks, show_runs
 from kant.cli.output import Reply
+from kant.cli.show import console
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,8 +29,6 @@ FOLDER = Path("runbooks")
 @runbooks_app.command(name="list")
 def list_(*, folder: Folder = FOLDER, json: Json = False) -> int:
     """List the runbooks: the words that ask for each, its steps, and how many are stale."""
-    from kant.cli.ops_show import show_runbooks
-
     rows = [
         {
             "name": book.name,
@@ -49,10 +50,6 @@ def show(
     json: Json = False,
 ) -> int:
     """Print what a runbook does, and under which conditions."""
-    import msgspec
-
-    from kant.cli.ops_show import show_runbook
-
     known = {book.name: book for book in _books(_load(folder))}
     if name not in known:
         raise InputError("NAME", f"one of {', '.join(known) or 'no runbook'}", name)
@@ -95,7 +92,6 @@ def run(
 ) -> int:
     """Do tasks as their runbooks say, as far as the conditions of each step hold. Where they do not it stops."""
     from kant.cli.ops import asked
-    from kant.cli.ops_show import show_runs
     from kant.ops.memory.replay import RunbookRun
     from kant.ops.memory.together import run_together
     from kant.ops.memory.traces import DeskTools
@@ -135,7 +131,5 @@ def _books(books: Runbooks) -> list[Runbook]:
 
 
 def _say(*lines: str) -> None:
-    from kant.cli.show import console
-
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import At, Json, Limit, Seed, effort, parse_at, whole, write_text
-from kant.cli.output import printable
+from kant.cli.output import Reply, printable
+from kant.cli.show import console, print_table
+from kant.cli.show_answers import table
 from kant.model.errors import InputError
+from kant.optimize.instance_file import instance_text
+from kant.optimize.packing.instance import read_instance
 
 if TYPE_CHECKING:
     from kant.optimize.packing.answer import PackingAnswer
@@ -35,7 +40,6 @@ def pack(
     json: Json = False,
 ) -> int:
     """Place as many waiting pods as possible, the highest priority first, and disturb as few others as possible."""
-    from kant.cli.output import Reply
     from kant.optimize.packing.answer import pack as solve
 
     problem, note = _instance_of(instance, at)
@@ -45,8 +49,6 @@ def pack(
 
 def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
     """Return the instance of a file, or of a journal as of a time; and a note on what it leaves out."""
-    from kant.optimize.packing.instance import read_instance
-
     if path.suffix != ".jsonl":
         if at is not None:
             raise InputError("--at", "a journal.jsonl before it, to look into")
@@ -70,7 +72,6 @@ def generate(
     out: ToFile = None,
 ) -> None:
     """Draw an instance by the published rules (arXiv 2511.08373), as the default scheduler of Kubernetes leaves it."""
-    from kant.optimize.instance_file import instance_text
     from kant.optimize.packing.generate import generate as draw
 
     write_text(instance_text(draw(nodes, pods_per_node, priorities, util, seed)), out)
@@ -78,25 +79,15 @@ def generate(
 
 def _show(answer: PackingAnswer, note: str) -> None:
     """Print the answer in the terminal."""
-    import msgspec
-
-    from kant.cli.show import console
-    from kant.cli.show_answers import table
-
     columns = {"priority": "priority", "pods": "pods", "before": "placed now", "after": "after", "bound": "at most"}
     table("Pods placed", [msgspec.to_builtins(row) for row in answer.priorities], columns)
     if answer.steps:
+        names = ("step", "do", "pods", "from", "to")
         rows = [
-            {
-                "step": number,
-                "do": step.do,
-                "pods": _some(step.pods),
-                "source": _some(step.source),
-                "target": _some(step.target),
-            }
+            (str(number), step.do, _some(step.pods), _some(step.source), _some(step.target))
             for number, step in enumerate(answer.steps, 1)
         ]
-        table("Steps", rows, {"step": "step", "do": "do", "pods": "pods", "source": "from", "target": "to"})
+        print_table(names, rows, "Steps", left=names[1:])
     console.print(
         f"{answer.started:,} started, {answer.moved:,} moved, {answer.evicted:,} evicted"
         f" ({answer.spent_s:.2f} s of the solver)"

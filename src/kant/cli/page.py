@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+import webbrowser
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,6 +15,8 @@ from cyclopts import Parameter
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.output import print_json
 from kant.model.errors import InputError
+from kant.service.client import ServiceClient, home_of
+from kant.service.tokens import write_private
 
 
 def url_of(address: str, token: str = "") -> str:
@@ -22,8 +29,6 @@ def url_of(address: str, token: str = "") -> str:
 
 def tell(address: str, token: str) -> None:
     """Print the page's address with its token, only to a terminal, since other outputs may be read by others."""
-    import sys
-
     if sys.stdout.isatty():
         print(f"The page: {url_of(address, token)}", flush=True)
 
@@ -36,11 +41,9 @@ def page(
     ] = False,
     home: Home = None,
 ) -> int:
-    """Print the address of the page, with a token: that of Kant's owner, or one for another user of this machine.
+    """Print the address of the page, with a token of the caller: Kant's owner, or another user of this machine.
 
     With KANT_URL it has the token that is shown there."""
-    from kant.service.client import ServiceClient, home_of
-
     place = home_of(home)
     client = ServiceClient(place)
     if client.url:
@@ -58,10 +61,6 @@ def page(
 
 def _own_url(home: Path, new: bool) -> str:
     """Return the address of the page of a home's Kant, for the caller. Raises InputError."""
-    import os
-
-    from kant.service.client import ServiceClient
-
     client = ServiceClient(home, here=True)
     if home.is_dir() and os.geteuid() not in (0, home.stat().st_uid):
         found = client.get("/v1/whoami", page="new" if new else "same")
@@ -78,12 +77,6 @@ def _own_url(home: Path, new: bool) -> str:
 
 def _open(home: Path, url: str) -> bool:
     """Open the browser through a file, since all users can read the arguments of a process."""
-    import os
-    import webbrowser
-    from tempfile import mkdtemp
-
-    from kant.service.tokens import write_private
-
     way = (home if os.access(home, os.W_OK) else Path(mkdtemp(prefix="kant-"))) / "page.html"
     write_private(way, f'<!doctype html><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Kant</a>\n')
     return webbrowser.open(way.as_uri())
@@ -101,10 +94,7 @@ def audit(
     json: Json = False,
 ) -> int:
     """List the orders that were given or refused, the latest first."""
-    import time
-
     from kant.cli.show import console, print_table
-    from kant.service.client import ServiceClient, home_of
 
     found = ServiceClient(home_of(home)).get(
         "/v1/audit", user=user, refused="true" if refused else "", limit=limit, before=before

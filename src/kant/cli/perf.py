@@ -11,14 +11,18 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, whole, write_text
 from kant.cli.output import Reply
+from kant.cli.show import console, print_table
+from kant.cli.show_step import show_breakdown, show_legend, show_streams
 from kant.model.errors import InputError
+from kant.placement.perf.places import PlacementShape, hbd_nodes, places_in
+from kant.workload.cluster_file import read_cluster
+from kant.workload.training_text import read_training
 
 if TYPE_CHECKING:
     from kant.placement.cost.communication import Spans
     from kant.placement.perf.fit import Fit
-    from kant.placement.perf.places import Place
-    from kant.placement.perf.step import Step
-    from kant.placement.perf.streams import Run
+    from kant.placement.perf.step import TrainingStep
+    from kant.placement.perf.streams import StreamTimes
 
 perf_app = App(name="perf", help="How long a training step takes, and where.", help_format="plaintext")
 
@@ -46,13 +50,10 @@ def step(
     layer: Annotated[int | None, Parameter(help="The layer to draw, from 1 on. Default: one in the middle.")] = None,
     json: Json = False,
 ) -> int:
-    """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""
+    """Predict the step time of a training job under each placement: its parts, and a picture of the streams."""
     from kant.placement.perf.on_fabric import NOTHING_MEASURED
-    from kant.placement.perf.places import hbd_nodes, places_in
     from kant.placement.perf.step import step as predict
-    from kant.workload.cluster_file import read_cluster
     from kant.workload.measured_file import read_costs
-    from kant.workload.training_text import read_training
 
     training = read_training(job)
     if (gpus is None) == (not placement):
@@ -94,22 +95,20 @@ def fit(
     return Reply(fit_json(found), lambda: _show_fit(found, out)).print(json)
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> PlacementShape:
     """Parse a placement."""
-    from kant.placement.perf.places import Place
-
     match = _PLACE.fullmatch(text.strip())
     if match is None:
         raise InputError("--placement", _EXPECTED, text)
     nodes, each = int(match[1]), int(match[2])
-    place = Place(nodes, each, *(int(part) for part in match[3].split("/")[1:]))
+    place = PlacementShape(nodes, each, *(int(part) for part in match[3].split("/")[1:]))
     domains = (nodes, place.leaves, place.spines, place.superspines)
     if nodes * each == 0 or 0 in domains or any(wide > narrow for narrow, wide in pairwise(domains)):
         raise InputError("--placement", _EXPECTED, text)
     return place
 
 
-def step_json(text: str, spans: Spans, found: Step, layer: int) -> dict[str, Any]:
+def step_json(text: str, spans: Spans, found: TrainingStep, layer: int) -> dict[str, Any]:
     """Return a step as `--json` prints it; times in seconds."""
     plan = found.plan
     return {
@@ -156,7 +155,7 @@ def fit_json(found: Fit) -> dict[str, Any]:
     }
 
 
-def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
+def _passes(found: TrainingStep, layer: int) -> list[tuple[str, tuple[StreamTimes, StreamTimes]]]:
     """Return the two passes of a layer, the second half of each shifted to the end of the first."""
     from kant.placement.perf.plan import runs
 
@@ -164,9 +163,7 @@ def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
     return [("forward", (first, second.later(first.seconds))), ("backward", (third, fourth.later(third.seconds)))]
 
 
-def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
-    from kant.cli.show_step import show_breakdown, show_legend, show_streams
-
+def _show(found: list[tuple[str, Spans, TrainingStep]], layer: int) -> None:
     show_breakdown(found)
     for text, _, each in found:
         show_streams(text, layer, _passes(each, layer))
@@ -174,8 +171,6 @@ def _show(found: list[tuple[str, Spans, Step]], layer: int) -> None:
 
 
 def _show_fit(found: Fit, out: Path | None) -> None:
-    from kant.cli.show import console, print_table
-
     rows = []
     for line in found.lines:
         alpha, beta = line.cost

@@ -14,8 +14,17 @@ from kant.cli.plan_dispatch import dispatch
 from kant.cli.plan_residency import residency
 from kant.cli.plan_stream import stream, train
 from kant.cli.plan_workflow import workflow
+from kant.cli.show import SHOWN, console, percent, print_table
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS
+from kant.model.units import SECOND, parse_duration, show_duration
+from kant.optimize.calendar.file import read_calendar
+from kant.optimize.capacity.from_jobs import asked_of, nodes_for
+from kant.optimize.capacity.generate import generate as draw
+from kant.optimize.instance_file import instance_text
+from kant.optimize.residency.generate import generate as draw_program
+from kant.optimize.workflow.file import workflow_toml
+from kant.optimize.workflow.generate import generate as draw_graph
 
 if TYPE_CHECKING:
     from kant.optimize.calendar.file import CalendarFile
@@ -28,9 +37,6 @@ plan_app = App(
 )
 for verb in (workflow, stream, train, residency, dispatch):
     plan_app.command(verb)
-
-SHOWN = 40
-"""The most rows of a table; --json has all."""
 
 
 @plan_app.command
@@ -51,7 +57,7 @@ def calendar(
 ) -> int:
     """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which collide.
 
-    Of a journal: whether what is booked at a time, by running jobs, reservations and nodes out of service, collides.
+    For a journal: say whether running jobs, reservations and nodes out of service collide at a time.
     """
     seconds = effort(limit)
     if file.suffix == ".jsonl":
@@ -60,7 +66,6 @@ def calendar(
         return booked_calendar(file, at, json)
     if at is not None:
         raise InputError("--at", "a journal.jsonl before it, to look into")
-    from kant.optimize.calendar.file import read_calendar
     from kant.optimize.calendar.solve import solve, solve_least
 
     read = read_calendar(file, slice)
@@ -128,14 +133,12 @@ def _asked(
     path: Path, format: str | None, deadline: float, wait: str | None, tick: str | None, node: int | None
 ) -> tuple[Instance, dict[str, int], tuple[str, ...]]:
     """Return the instance of a file or a journal, the GPUs per node of its resources, and the jobs left out."""
-    from kant.model.units import parse_duration
     from kant.optimize.capacity.file import read_instance
 
     if node is not None and not 1 <= node <= MAX_GPUS:
         raise InputError("--node", f"GPUs of a node, from 1 to {MAX_GPUS}", node)
     if path.suffix == ".jsonl":
         from kant.live.journal_jobs import runs_of
-        from kant.optimize.capacity.from_jobs import asked_of
 
         if node is not None:
             raise InputError("--node", "a file of pipelines: a journal says itself how large its nodes are")
@@ -170,23 +173,14 @@ def generate(
 ) -> None:
     """Draw an instance of capacity planning (pipelines with deadlines of twice their longest path), a workflow, or a
     program of models that share a GPU."""
-    from kant.cli.show import console
-
     if kind == "workflow":
-        from kant.optimize.workflow.file import workflow_toml
-        from kant.optimize.workflow.generate import generate as draw_graph
-
         graph = draw_graph(20 if tasks is None else tasks, processors, seed, ccr=transfers)
         text, what = workflow_toml(graph), f"{len(graph.stages):,} stages on {processors:,} processors"
     elif kind == "residency":
-        from kant.optimize.instance_file import instance_text
-        from kant.optimize.residency.generate import generate as draw_program
-
         program = draw_program(30 if tasks is None else tasks, seed=seed)
         text, what = instance_text(program), f"{len(program.steps):,} steps with {len(program.buffers):,} buffers"
     else:
         from kant.optimize.capacity.file import instance_json
-        from kant.optimize.capacity.generate import generate as draw
 
         drawn = draw(500 if tasks is None else tasks, resources, seed)
         count = sum(len(process.tasks) for process in drawn.processes)
@@ -197,7 +191,6 @@ def generate(
 
 def calendar_json(read: CalendarFile, answer: Answer) -> dict[str, Any]:
     """Return the answer as `--json` prints it. Times are as in the file: seconds, or plain numbers."""
-    from kant.model.units import SECOND
 
     def seconds(time: int) -> float:
         return time / SECOND if read.timed else time
@@ -220,9 +213,6 @@ def calendar_json(read: CalendarFile, answer: Answer) -> dict[str, Any]:
 
 
 def _show_calendar(read: CalendarFile, answer: Answer) -> None:
-    from kant.cli.show import console, print_table
-    from kant.model.units import show_duration
-
     count = f"{len(read.bookings):,} bookings"
     gpus = f"{answer.capacity:,} GPUs"
     if answer.status == "fits":
@@ -244,20 +234,17 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
     console.print(f"First fit needs {answer.first_fit:,}.")
     cells = []
     rows = sorted(range(len(read.bookings)), key=lambda i: (read.bookings[i].start, answer.offsets[i], i))
-    for i in rows[:SHOWN]:
+    for i in rows:
         b, first = read.bookings[i], answer.offsets[i]
         start, end = (show_duration(t) if read.timed else f"{t:,}" for t in (b.start, b.end))
         cells.append((b.id, start, end, f"{b.gpus:,}", f"{first:,}", f"{first + b.gpus - 1:,}"))
     columns = ("booking", "from", "to", "GPUs", "first GPU", "last GPU")
-    print_table(columns, cells, f"The plan on {max(answer.needed, 1):,} GPUs")
-    if len(rows) > SHOWN:
-        console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
+    print_table(columns, cells, f"The plan on {max(answer.needed, 1):,} GPUs", most=SHOWN)
 
 
 def capacity_json(instance: Instance, plan: CapacityPlan, node_gpus: dict[str, int] | None = None) -> dict[str, Any]:
     """Return the plan as `--json` prints and `--plan` reads it. Resources of `node_gpus` are counted in nodes too."""
     from kant.optimize.capacity.file import by_day
-    from kant.optimize.capacity.from_jobs import nodes_for
 
     nodes = node_gpus or {}
     days = by_day(instance, plan)
@@ -285,9 +272,7 @@ def capacity_json(instance: Instance, plan: CapacityPlan, node_gpus: dict[str, i
 def _show_capacity(
     instance: Instance, plan: CapacityPlan, node_gpus: dict[str, int], left_out: tuple[str, ...]
 ) -> None:
-    from kant.cli.show import console, percent, print_table
     from kant.optimize.capacity.file import by_day
-    from kant.optimize.capacity.from_jobs import nodes_for
 
     count = sum(len(process.tasks) for process in instance.processes)
     proven = "no plan costs less" if plan.cost == plan.bound else f"at most {percent(plan.gap)} above the least"

@@ -9,7 +9,9 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Seed, whole
 from kant.cli.output import Reply
+from kant.cli.show import print_table
 from kant.model.errors import InputError
+from kant.model.units import parse_duration
 
 if TYPE_CHECKING:
     from kant.optimize.dispatch.tasks import TaskStream
@@ -41,7 +43,6 @@ def dispatch(
 
     All see the same tasks and draw the same machines. Each is compared with two choices that ask, seed by seed."""
     from kant.metrics.paired import mean_interval
-    from kant.model.units import parse_duration
     from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched
     from kant.optimize.dispatch.dispatchers import dispatch as run
     from kant.optimize.dispatch.tasks import MOST, draw_functions, draw_machines, read_tasks
@@ -104,8 +105,6 @@ def dispatch(
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    from kant.cli.show import print_table
-
     columns = ("load", "policy", "mean", "compared with two choices", "P50", "P99", "beside", "of schedulers", "all")
     cells = [
         (

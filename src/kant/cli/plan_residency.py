@@ -10,7 +10,10 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Limit, effort
 from kant.cli.output import Reply
-from kant.cli.plan_workflow import SHOWN
+from kant.cli.show import SHOWN, console, print_table
+from kant.optimize.residency.exact import shortest
+from kant.optimize.residency.generate import read_program
+from kant.optimize.residency.program import ACTIONS, COPY, duration, uses_of
 
 if TYPE_CHECKING:
     from kant.optimize.residency.program import BufferAction, Program
@@ -28,9 +31,6 @@ def residency(
 ) -> int:
     """Say at each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
     from where it lives."""
-    from kant.optimize.residency.exact import shortest
-    from kant.optimize.residency.generate import read_program
-    from kant.optimize.residency.program import duration
     from kant.optimize.residency.search import beam, greedy
 
     seconds = effort(limit)
@@ -52,8 +52,6 @@ def residency(
 
 
 def _uses(program: Program, choices: Sequence[BufferAction]) -> list[dict[str, Any]]:
-    from kant.optimize.residency.program import ACTIONS, COPY, uses_of
-
     return [
         {"step": use.step, "buffer": program.buffers[use.buffer].name, "action": ACTIONS[choice.action]}
         | ({"from": choice.start} if choice.action == COPY else {})
@@ -62,8 +60,6 @@ def _uses(program: Program, choices: Sequence[BufferAction]) -> list[dict[str, A
 
 
 def _show(program: Program, answer: dict[str, Any]) -> None:
-    from kant.cli.show import console, print_table
-
     proven = "no plan takes less" if answer["ticks"] == answer["bound"] else f"none takes less than {answer['bound']:,}"
     console.print(
         f"{len(program.steps):,} steps take {answer['ticks']:,} ticks ({answer['search']}); {proven}. "
@@ -77,8 +73,6 @@ def _show(program: Program, answer: dict[str, Any]) -> None:
         rows[use["step"]][use["action"]].append(use["buffer"] + begun)
     cells = [
         (str(n), f"{step.compute:,}", *(", ".join(row[action]) for action in ("keep", "copy", "drop")))
-        for n, (step, row) in enumerate(zip(program.steps[:SHOWN], rows, strict=False))
+        for n, (step, row) in enumerate(zip(program.steps, rows, strict=True))
     ]
-    print_table(columns, cells, "What each step finds", left=columns[2:])
-    if len(rows) > SHOWN:
-        console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
+    print_table(columns, cells, "What each step finds", left=columns[2:], most=SHOWN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,12 +10,15 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Seed, whole, write_text
 from kant.cli.output import Reply
-from kant.cli.plan_workflow import ClusterNodes, WorkflowPath, load_graph, policy_named
+from kant.cli.plan_workflow import ClusterNodes, WorkflowPath, load_graph, policy_named, shown_by
+from kant.cli.show import console, print_table
 from kant.model.errors import InputError
+from kant.model.units import SECOND, parse_duration
+from kant.optimize.workflow.load import WorkflowStream
+from kant.optimize.workflow.policies import POLICIES
 
 if TYPE_CHECKING:
     from kant.metrics.paired import Interval
-    from kant.optimize.workflow.load import WorkflowStream
 
 Files = Annotated[Path, Parameter(help="More workflows on the same processors: each arrival is one of them.")]
 Every = Annotated[str, Parameter(help="The mean time between two arrivals, such as 30m (or a whole number).")]
@@ -42,7 +46,6 @@ def stream(
 
     All policies see the same streams. Their latencies are compared pair by pair with those of the first."""
     from kant.metrics.paired import mean_interval
-    from kant.optimize.workflow.policies import POLICIES
 
     load = load_of((file, *files), cluster, every, until, most)
     if not 1 <= seeds <= 1_000:
@@ -87,7 +90,6 @@ def train(
     """Train the learned order on streams of workflows: minutes of one core, and nothing but the seed decides.
 
     `kant plan workflow` and `kant plan stream` take the file as --policy."""
-    from kant.cli.show import console
     from kant.optimize.workflow.train import train as generations_of
     from kant.optimize.workflow.weights import weights_toml
 
@@ -108,9 +110,6 @@ def train(
 
 def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str | None, most: int) -> WorkflowStream:
     """Return the stream that the options describe. Times are durations, or whole numbers, as in the files."""
-    from kant.model.units import parse_duration
-    from kant.optimize.workflow.load import WorkflowStream
-
     graphs = tuple(load_graph(path, cluster) for path in files)
     if any(graph.timed != graphs[0].timed for graph in graphs):
         raise InputError(str(files[-1]), "durations where the other files have them, or whole numbers where they have")
@@ -129,10 +128,6 @@ def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str
 
 
 def _stream_json(load: WorkflowStream, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    from math import isfinite
-
-    from kant.model.units import SECOND
-
     unit = SECOND if load.pool[0].timed else 1
 
     def ends(of: Interval | None, unit: int) -> dict[str, float | None] | None:
@@ -150,9 +145,6 @@ def _stream_json(load: WorkflowStream, rows: list[dict[str, Any]]) -> dict[str, 
 
 
 def _show_stream(load: WorkflowStream, rows: list[dict[str, Any]], first: str, seeds: int) -> None:
-    from kant.cli.plan_workflow import shown_by
-    from kant.cli.show import console, print_table
-
     show = shown_by(load.pool[0])
     console.print(f"{seeds} streams, one workflow every {show(load.every)} on average until {show(load.until)}")
     cells = []

@@ -10,7 +10,17 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Limit, effort
 from kant.cli.output import Reply
+from kant.cli.show import SHOWN, console, percent, print_table
 from kant.model.errors import InputError
+from kant.model.units import SECOND, show_duration
+from kant.optimize.solvers import cp_sat
+from kant.optimize.workflow.bounds import lower_bound, slack
+from kant.optimize.workflow.exact import is_small, shortest
+from kant.optimize.workflow.file import MOST_PROCESSORS, Processor, graph_of, processors_of, read_workflow
+from kant.optimize.workflow.graph import makespan
+from kant.optimize.workflow.plan import plan
+from kant.optimize.workflow.policies import POLICIES
+from kant.workload.cluster_file import read_cluster
 
 if TYPE_CHECKING:
     from kant.optimize.workflow.graph import Graph, StageRun
@@ -19,8 +29,6 @@ if TYPE_CHECKING:
 OPTIMAL = "optimal"
 WIDTH = 72
 """The width of a plan's picture in characters, without the names of processors."""
-SHOWN = 40
-"""The most rows of a table or a picture; --json has all."""
 
 WorkflowPath = Annotated[Path, Parameter(help="A TOML file of stages, and of processors (docs/planning.md).")]
 ClusterNodes = Annotated[
@@ -59,13 +67,9 @@ def workflow(
 
 def load_graph(path: Path, cluster: str | None) -> Graph:
     """Return the workflow of a file on its own processors, or on the nodes of a cluster."""
-    from kant.optimize.workflow.file import MOST_PROCESSORS, Processor, graph_of, processors_of, read_workflow
-
     read = read_workflow(path)
     if cluster is None:
         return graph_of(read, processors_of(read))
-    from kant.workload.cluster_file import read_cluster
-
     nodes = read_cluster(cluster).nodes
     if len(nodes) > MOST_PROCESSORS:
         raise InputError("--cluster", f"at most {MOST_PROCESSORS:,} nodes", len(nodes))
@@ -74,12 +78,6 @@ def load_graph(path: Path, cluster: str | None) -> Graph:
 
 def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[StageRun, ...], int]:
     """Return the plan of a policy, and a time before which no plan ends."""
-    from kant.optimize.workflow.bounds import lower_bound
-    from kant.optimize.workflow.exact import shortest
-    from kant.optimize.workflow.graph import makespan
-    from kant.optimize.workflow.plan import plan
-    from kant.optimize.workflow.policies import POLICIES
-
     if policy == OPTIMAL:
         best = min((plan(graph, each) for each in POLICIES.values()), key=makespan)
         found = shortest(graph, best, seconds)
@@ -89,7 +87,6 @@ def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[StageRun, 
 
 def policy_named(name: str, known: Sequence[str]) -> WorkflowRule:
     """Return the policy of a name, or the learned order of a file; raises InputError for neither."""
-    from kant.optimize.workflow.policies import POLICIES
     from kant.optimize.workflow.weights import read_weights
 
     if name in POLICIES:
@@ -104,11 +101,6 @@ def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
 
     `optimal` is included if CP-SAT is installed and the graph is not too large for it.
     """
-    from kant.optimize.solvers import cp_sat
-    from kant.optimize.workflow.exact import is_small
-    from kant.optimize.workflow.graph import makespan
-    from kant.optimize.workflow.policies import POLICIES
-
     found = [(name, *planned(graph, name, seconds)) for name in POLICIES]
     try:
         cp_sat()
@@ -123,15 +115,11 @@ def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
 
 def _ticks(graph: Graph, ticks: float) -> float:
     """Return a time as `--json` prints it: seconds, or a plain number."""
-    from kant.model.units import SECOND
-
     return ticks / SECOND if graph.timed else ticks
 
 
 def shown_by(graph: Graph) -> Callable[[float], str]:
     """Return the function that formats times."""
-    from kant.model.units import show_duration
-
     return show_duration if graph.timed else lambda ticks: f"{ticks:,.6g}"
 
 
@@ -141,9 +129,6 @@ def _row_json(graph: Graph, name: str, end: int, bound: int) -> dict[str, Any]:
 
 def plan_json(graph: Graph, policy: str, runs: Sequence[StageRun], bound: int) -> dict[str, Any]:
     """Return the plan as `--json` prints it."""
-    from kant.optimize.workflow.bounds import slack
-    from kant.optimize.workflow.graph import makespan
-
     left = slack(graph, runs)
     on_path = set(graph.critical_path)
     return _row_json(graph, policy, makespan(runs), bound) | {
@@ -170,10 +155,6 @@ def _proof(graph: Graph, end: int, bound: int) -> str:
 
 
 def _show_plan(graph: Graph, policy: str, runs: Sequence[StageRun], bound: int) -> None:
-    from kant.cli.show import console, print_table
-    from kant.optimize.workflow.bounds import slack
-    from kant.optimize.workflow.graph import makespan
-
     show, end, left = shown_by(graph), makespan(runs), slack(graph, runs)
     console.print(
         f"{len(graph.stages):,} stages on {len(graph.processors):,} processors end after {show(end)} ({policy}); "
@@ -184,20 +165,16 @@ def _show_plan(graph: Graph, policy: str, runs: Sequence[StageRun], bound: int) 
     console.print(f"critical path: {' -> '.join(names)} ({show(max(graph.upward))} on average)", soft_wrap=True)
     rows = sorted(runs, key=lambda run: (run.start, run.end, run.stage))
     cells = []
-    for run in rows[:SHOWN]:
+    for run in rows:
         times = (run.start, run.end, left[run.stage], graph.upward[run.stage])
         cells.append((graph.stages[run.stage].id, graph.processors[run.processor], *map(show, times)))
     columns = ("stage", "processor", "start", "end", "slack", "rank")
-    print_table(columns, cells, "The plan", left=columns[:2])
-    if len(rows) > SHOWN:
-        console.print(f"and {len(rows) - SHOWN:,} more (--json has all)")
+    print_table(columns, cells, "The plan", left=columns[:2], most=SHOWN)
     for line in picture(graph, runs):
         console.print(line, soft_wrap=True)
 
 
 def _show_compared(graph: Graph, rows: Sequence[tuple[str, int, int]]) -> None:
-    from kant.cli.show import console, percent, print_table
-
     show = shown_by(graph)
     bound = rows[0][2]
     console.print(f"{len(graph.stages):,} stages on {len(graph.processors):,} processors; ", end="")

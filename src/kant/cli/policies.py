@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
+from rich.table import Table
 
 from kant.cli.inputs import Json
 from kant.cli.output import print_json
+from kant.cli.show import console
 
 if TYPE_CHECKING:
-    from kant.api.catalogue import Entry
+    from kant.api.catalogue import PolicyEntry
 
 policies_app = App(
     name="policies", help="List the policies and their tags, or begin one of your own.",
@@ -29,10 +31,7 @@ def list_policies(
     json: Json = False,
 ) -> int:
     """List the policies with their fields, their sources, their tags and the packages that they come from."""
-    from rich.table import Table
-
     from kant.api.catalogue import KINDS, catalogue, chosen, own_tags, parse_where
-    from kant.cli.show import console
     from kant.scheduler.registry import OWN
 
     wanted = parse_where(where or ())
@@ -81,7 +80,7 @@ def new(
     print("\nnext:", *next_commands(name, folder), sep="\n  ")
 
 
-def _facts(entry: Entry) -> dict[str, Any]:
+def _facts(entry: PolicyEntry) -> dict[str, Any]:
     return {
         "policy": entry.policy,
         "about": entry.about,

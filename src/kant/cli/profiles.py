@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from json import dumps as json_text
 from pathlib import Path
 from typing import Annotated
@@ -10,31 +12,28 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, load_profile
-from kant.cli.output import print_json
+from kant.cli.output import Reply
+from kant.cli.show import print_table
+from kant.files import replacing
 from kant.model.errors import InputError
+from kant.toml_file import read_text
 
 profiles_app = App(name="profiles", help="List the built-in profiles, or show one.", help_format="plaintext")
 
 
 @profiles_app.default
-def list_profiles(*, json: Json = False) -> None:
+def list_profiles(*, json: Json = False) -> int:
     """List the built-in profiles."""
-    from kant.cli.show import print_table
     from kant.scheduler.profile import builtin_abouts
 
     abouts = builtin_abouts()
-    if json:
-        print_json(abouts)
-        return
     columns = ("profile", "what it is")
-    print_table(columns, list(abouts.items()), left=columns, frame=False)
+    return Reply(abouts, lambda: print_table(columns, list(abouts.items()), left=columns, frame=False)).print(json)
 
 
 @profiles_app.command
 def show(name: Annotated[str, Parameter(help="A built-in profile, or a TOML file.")], /) -> None:
     """Print a profile as TOML, to be edited and passed back with --profile."""
-    import sys
-
     sys.stdout.write(load_profile(name).text)
 
 
@@ -45,11 +44,7 @@ def pin(
     /,
 ) -> None:
     """Pin a policy of a router by hand, or let its rules choose again. A Kant that follows the file does so at once."""
-    import re
-
-    from kant.files import replacing
     from kant.scheduler.profile import parse_profile
-    from kant.toml_file import read_text
 
     text = read_text(file)
     if parse_profile(text, str(file)).router is None:
@@ -65,7 +60,7 @@ def pin(
 @profiles_app.command(name="compile")
 def compile_kernels(
     *names: Annotated[str, Parameter(help="Built-in profiles, or TOML files. Default: kant.")], json: Json = False
-) -> None:
+) -> int:
     """Compile the kernels of profiles ahead, so that no run has to. Those that are there already are left alone."""
     from kant.compiled import work
     from kant.compiled.folders import folders
@@ -76,8 +71,7 @@ def compile_kernels(
         warm_up(profile)
         warm(profile, ahead=True)
     folder = next((str(folder) for folder in folders() if os.access(folder, os.W_OK)), None)
-    if json:
-        print_json({"compiled": work.compiled, "found": work.found, "cpu_s": work.cpu_s, "folder": folder})
-    else:
-        kept = f"kept in {folder}" if folder else "kept nowhere: no folder can be written"
-        print(f"{work.compiled} kernels compiled, {work.found} found, in {work.cpu_s:.1f} CPU-seconds; {kept}")
+    found = {"compiled": work.compiled, "found": work.found, "cpu_s": work.cpu_s, "folder": folder}
+    kept = f"kept in {folder}" if folder else "kept nowhere: no folder can be written"
+    said = f"{work.compiled} kernels compiled, {work.found} found, in {work.cpu_s:.1f} CPU-seconds; {kept}"
+    return Reply(found, lambda: print(said)).print(json)

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from kant.cli.inputs import write_text
+from kant.cli.show import console
 from kant.model.errors import InputError
 
 
@@ -25,7 +26,6 @@ def report(
     title: Annotated[str | None, Parameter(help="The title of the page.")] = None,
 ) -> int:
     """Write one HTML file in which a recorded run can be looked at as of any moment: a simulated or a live one."""
-    from kant.cli.show import console
     from kant.report import write_report
     from kant.sim.recount import recount
 
@@ -56,8 +56,6 @@ def report(
 
 def _served(folder: Path, out: Path, title: str | None) -> None:
     """Write the page of a folder that `kant serve simulate` or `compare` has written."""
-    from kant.cli.show import console
-
     text = _part(folder, title)
     write_text(text, out)
     console.print(f"report: {out}", soft_wrap=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import quote
 
 from cyclopts import Parameter
 
+from kant.cli.amounts import moment
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.output import Reply
 from kant.cli.plain import local_time
 from kant.model.errors import InputError
-
-if TYPE_CHECKING:
-    from kant.service.client import ServiceClient
+from kant.model.units import SECOND, parse_limit
+from kant.service.client import ServiceClient, home_of
 
 SHOWN_NODES = 4
 
@@ -39,12 +41,6 @@ def reserve(
 
     Nobody else is there when it begins: jobs that would not have ended are not started there, or make way if they are
     preemptible. Where there is no place, the reservations and jobs that are in the way are named."""
-    from datetime import datetime
-
-    from kant.cli.amounts import moment
-    from kant.model.units import SECOND, parse_limit
-    from kant.service.client import ServiceClient, home_of
-
     now = datetime.now()
     begins = 0.0 if start == "now" else moment(start, now, "--start")
     if (time is None) == (end is None):
@@ -72,17 +68,13 @@ def reservations(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """List what is booked and not over; or take reservations back, and list those that are gone."""
-    from kant.service.client import ServiceClient, home_of
-
+    """List the reservations that have not ended; or cancel some, and list those."""
     client = ServiceClient(home_of(home))
     found = _cancelled(client, cancel) if cancel else client.get("/v1/reservations")
     return Reply(found, lambda: _show(found["reservations"], bool(cancel))).print(json)
 
 
 def _cancelled(client: ServiceClient, names: tuple[str, ...]) -> dict[str, Any]:
-    from urllib.parse import quote
-
     gone = []
     for name in names:
         gone += client.post(f"/v1/reservations/{quote(name, safe='')}/cancel")["reservations"]

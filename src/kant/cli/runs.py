@@ -31,6 +31,9 @@ from kant.cli.progress import shown, span_of
 from kant.cli.side_by_side import run_side_by_side
 from kant.experiments.pool import cores
 from kant.model.node import ClusterSpec
+from kant.model.status import JobStatus
+from kant.sim import run
+from kant.sim.options import read_options
 
 if TYPE_CHECKING:
     from kant.cli.inputs import SimulationSetting
@@ -103,8 +106,6 @@ class RunBatch:
         self, label: str, profile: Profile, progress: Callable[[int, int], object], stop: Callable[[], bool]
     ) -> RunResult:
         """Simulate under one profile; with `out`, write its journal as it happens."""
-        from kant.sim import run
-
         hooks = run.RunHooks(
             progress=lambda done, total, now: progress(done, now),
             stop=stop,
@@ -145,8 +146,6 @@ def run_all(
     batch: RunBatch, profiles: Sequence[Profile], at_once: int | None = None, quiet: bool = False
 ) -> list[RunResult]:
     """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
-    from kant.sim.options import read_options
-
     for profile in profiles:  # check all before anything is run or written
         read_options(profile.simulation, f"profile {profile.name}")
     runs = list(zip(labels(profiles), profiles, strict=True))
@@ -213,7 +212,6 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
     """Write summary, jobs and series of each run, and one report for all; return the report's path."""
     import polars as pl
 
-    from kant.model.status import JobStatus
     from kant.report import write_report
 
     for name, result in zip(names, results, strict=False):

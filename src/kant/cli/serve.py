@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, Seed, check_out, whole
-from kant.cli.output import print_json
+from kant.cli.output import Reply
 from kant.cli.serve_capacity import capacity, removal
 from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings, speculation_of
 from kant.cli.serve_fit import fit
 from kant.cli.serve_replay import gate, whatif
 from kant.cli.serve_route import mock, pick, route
 from kant.cli.serve_run import run
+from kant.cli.serve_show import show_policies, show_served
+from kant.cli.show import console, print_table
+from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.serving.engine import EngineSettings
@@ -27,15 +30,8 @@ serve_app = App(
     help="Inference engines, request by request: simulate them, or route to real ones.",
     help_format="plaintext",
 )
-serve_app.command(capacity)
-serve_app.command(removal)
-serve_app.command(fit)
-serve_app.command(run)
-serve_app.command(route)
-serve_app.command(pick)
-serve_app.command(mock)
-serve_app.command(whatif)
-serve_app.command(gate)
+for verb in (capacity, removal, fit, run, route, pick, mock, whatif, gate):
+    serve_app.command(verb)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[
@@ -47,7 +43,7 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServeSetup(EngineOptions):
-    """The engines, what comes, and what they promise."""
+    """The engines, their requests, and their objectives."""
 
     engines: Annotated[int, Parameter(help="The number of engines.", converter=whole)] = 4
     rate: Annotated[float | None, Parameter(help="Stretch the arrivals to this number of requests a second.")] = None
@@ -75,10 +71,8 @@ def simulate(
     seed: Seed = 0,
     out: ServeOut = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Serve the requests of a file with some engines; print what they waited for and got."""
-    from kant.cli.serve_show import show_served
-
     check_out(out)
     settings, coming, about = _prepared(requests, format, setup, seed)
     summary, served = _run(coming, settings, setup, policy, router, seed)
@@ -87,10 +81,7 @@ def simulate(
         from kant.serving.bundle import write_bundle
 
         write_bundle(out, [summary], [served])
-    if json:
-        print_json(summary)
-    else:
-        show_served([summary])
+    return Reply(summary, lambda: show_served([summary])).print(json)
 
 
 @serve_app.command
@@ -109,11 +100,8 @@ def compare(
     seed: Seed = 0,
     out: ServeOut = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Serve the same requests under every one of the policies and routers, side by side."""
-    from kant.cli.serve_show import show_served
-    from kant.model.errors import InputError
-
     check_out(out)
     pairs = [(p, r) for p in policy or ["fcfs"] for r in router or ["least-tokens"]]
     if len(pairs) < 2 or len(set(pairs)) < len(pairs):
@@ -126,10 +114,7 @@ def compare(
         from kant.serving.bundle import write_bundle
 
         write_bundle(out, summaries, [served for _, served in runs])
-    if json:
-        print_json({"runs": summaries})
-    else:
-        show_served(summaries)
+    return Reply({"runs": summaries}, lambda: show_served(summaries)).print(json)
 
 
 @serve_app.command
@@ -148,7 +133,6 @@ def generate(
     seed: Seed = 0,
 ) -> None:
     """Draw requests after published statistics and write them as Kant's own table."""
-    from kant.cli.show import console
     from kant.serving.generate import generate as draw
     from kant.serving.read import write_requests
 
@@ -164,25 +148,22 @@ def train(
     out: Annotated[Path, Parameter(help="The model to write, such as ranker.npz.")],
     seed: Seed = 0,
     json: Json = False,
-) -> None:
+) -> int:
     """Train a ranker of prompts by the length of their answers, and say how well it orders those it has not seen."""
-    from kant.cli.show import console
     from kant.serving.predictor import HELD_OUT, read_pairs
     from kant.serving.predictor import train as learn
 
     known = read_pairs(pairs)
     model, tau = learn(known, seed)
     model.save(out)
-    if json:
-        print_json({"pairs": len(known), "held_out": max(int(HELD_OUT * len(known)), 8), "kendall_tau": tau})
-    else:
-        console.print(f"Kendall's tau {tau:.2f} on a tenth of {len(known):,} pairs; written to {out}", soft_wrap=True)
+    found = {"pairs": len(known), "held_out": max(int(HELD_OUT * len(known)), 8), "kendall_tau": tau}
+    said = f"Kendall's tau {tau:.2f} on a tenth of {len(known):,} pairs; written to {out}"
+    return Reply(found, lambda: console.print(said, soft_wrap=True)).print(json)
 
 
 @serve_app.command
-def policies(*, json: Json = False) -> None:
+def policies(*, json: Json = False) -> int:
     """List the policies, the routers, and the models that have a latency."""
-    from kant.cli.serve_show import show_policies
     from kant.serving.latency import about as latency_about
     from kant.serving.latency import combinations, kv_tokens
     from kant.serving.policies import POLICIES
@@ -197,10 +178,7 @@ def policies(*, json: Json = False) -> None:
             for model, gpu, degree in combinations()
         ],
     }
-    if json:
-        print_json(found)
-    else:
-        show_policies(found)
+    return Reply(found, lambda: show_policies(found)).print(json)
 
 
 @serve_app.command
@@ -211,13 +189,11 @@ def verify(
     json: Json = False,
 ) -> int:
     """Run recorded runs of vLLM's own scheduler through the engine and count what agrees to the bit."""
-    from kant.cli.show import console, print_table
     from kant.serving.recording import read_recording, verify
 
     found = verify(read_recording(file))
-    if json:
-        print_json(found.json())
-    else:
+
+    def show() -> None:
         columns = ["mode", "runs", "exact", "requests", "exact", "preemptions", "steps"]
         rows = [[mode, *(f"{count:,}" for count in counts.json().values())] for mode, counts in found.modes.items()]
         print_table(columns, rows, left=columns[:1])
@@ -228,6 +204,8 @@ def verify(
                 f" recorded {odd.recorded!r}",
                 style="yellow",
             )
+
+    Reply(found.json(), show).print(json)
     return 0 if found.exact == found.requests else 1
 
 
@@ -251,7 +229,6 @@ def _prepared(
     path: Path, form: str | None, setup: ServeSetup, seed: int
 ) -> tuple[EngineSettings, Requests, dict[str, Any]]:
     """Return the engines' settings, the requests, and the facts of both for a summary."""
-    from kant.model.errors import InputError
     from kant.serving.read import read_requests
 
     settings = engine_settings(setup)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Seed, numbers, whole
-from kant.cli.output import print_json
+from kant.cli.output import Reply
 from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
+from kant.cli.serve_show import show_capacity, show_removal
+from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.serving.service import Service
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServiceOptions(EngineOptions):
-    """The replicas of a service, what comes, and what it promises."""
+    """The replicas of a service, its requests, and its objectives."""
 
     mix: Annotated[
         str, Parameter(help="The requests: a kind of `kant serve generate`, or a file of requests for its lengths.")
@@ -47,9 +49,8 @@ def capacity(
     share: Annotated[float, Parameter(help="The share of minutes in which the objectives must be met.")] = 0.995,
     seed: Seed = 0,
     json: Json = False,
-) -> None:
+) -> int:
     """Find the most requests a second that some replicas serve within the objectives, on simulated engines."""
-    from kant.cli.serve_show import show_capacity
     from kant.serving.capacity import capacity as measured
 
     promised, about = _service(service, seed)
@@ -59,10 +60,7 @@ def capacity(
         row = {"replicas": number, "requests_per_s": most.rate, "requests_per_s_each": most.rate / number}
         found.append({**row, **asdict(most.trial)})
     summary = {**about, "share": share, "seed": seed, "capacity": found}
-    if json:
-        print_json(summary)
-    else:
-        show_capacity(summary)
+    return Reply(summary, lambda: show_capacity(summary)).print(json)
 
 
 def removal(
@@ -77,10 +75,8 @@ def removal(
     runs: Annotated[int, Parameter(help="Runs with other requests, for the confidence interval.", converter=whole)] = 4,
     seed: Seed = 0,
     json: Json = False,
-) -> None:
+) -> int:
     """Say what taking one replica away for some seconds costs: requests that come late, or are lost."""
-    from kant.cli.serve_show import show_removal
-    from kant.model.errors import InputError
     from kant.serving.removal import removal as measured
 
     if not 1 <= runs <= 1000:
@@ -90,10 +86,7 @@ def removal(
     asked = {"replicas": replicas, "rate": rate, "seconds": seconds, "kill": kill, "seed": seed}
     mean = {name: sum(row[name] for row in found) / runs for name in found[0]}
     summary = {**about, **asked, "mean": mean, "runs": found}
-    if json:
-        print_json(summary)
-    else:
-        show_removal(summary)
+    return Reply(summary, lambda: show_removal(summary)).print(json)
 
 
 def _service(options: ServiceOptions, seed: int) -> tuple[Service, dict[str, Any]]:

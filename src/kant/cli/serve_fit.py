@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +12,10 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, whole
 from kant.cli.output import print_json
+from kant.cli.show import console
+from kant.model.errors import InputError
+from kant.serving.shapes import shape_of
+from kant.serving.torch_steps import about, grid, load, measured
 
 if TYPE_CHECKING:
     from kant.serving.columns import Times
@@ -43,12 +49,7 @@ def fit(
     """Fit the latency of an engine to two of each three measured steps, check it on the third, and write it.
 
     The steps are those of a file, of a model's layers on this machine's GPU (--torch), or of an engine (--url)."""
-    import datetime
-
-    from kant.cli.show import console
-    from kant.model.errors import InputError
     from kant.serving.fit import Check, LatencyFile, checked, write_latency
-    from kant.serving.shapes import shape_of
 
     if (steps is not None) + torch + (url is not None) != 1:
         raise InputError("kant serve fit", "one of a file of steps, --torch and --url")
@@ -87,7 +88,6 @@ def _file(path: Path | None, model: str, gpu: str) -> Source:
 
 def _kernels(shape: Shape, model: str, max_tokens: int, seconds: float) -> Source:
     from kant.serving.fit import rows_of
-    from kant.serving.torch_steps import about, grid, load, measured
 
     on, memory_gb = about(load())
     kv_tokens = int(max(0.9 * memory_gb - shape.weight_gb - 1.5, 0) * 1e9 / shape.kv_bytes)
@@ -96,8 +96,6 @@ def _kernels(shape: Shape, model: str, max_tokens: int, seconds: float) -> Sourc
 
 
 def _engine(url: str, gpu: str, max_tokens: int, seconds: float) -> Source:
-    import asyncio
-
     from kant.gateway.engine_steps import measured
     from kant.serving.fit import rows_of
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -11,7 +15,9 @@ from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.kube_options import Kube
 from kant.cli.output import print_json
+from kant.cli.show import print_table
 from kant.model.errors import InputError
+from kant.service.client import ServiceClient, home_of
 
 if TYPE_CHECKING:
     from kant.service.follow_services import ReplicaPlace
@@ -34,10 +40,6 @@ def run(
     json: Json = False,
 ) -> None:
     """Keep the replicas of services as their forecasts and objectives want them, until told to stop."""
-    import time
-
-    from kant.service.client import home_of
-
     with needs("kube"):
         from kant.service.follow_services import ServiceFollower, alone, follow
         from kant.service.follow_services import plan as ahead
@@ -63,8 +65,6 @@ def run(
 
 def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> ReplicaPlace:
     """Return the place of a service's replicas. Raises InputError if they cannot be there."""
-    from kant.service.client import ServiceClient, home_of
-
     if not kube:
         from kant.service.replicas import LocalReplicas
 
@@ -84,9 +84,6 @@ def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) ->
 
 def _stop_signal() -> Any:
     """Return an event that SIGTERM and SIGINT set."""
-    import signal
-    from threading import Event
-
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -95,10 +92,6 @@ def _stop_signal() -> Any:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     """Print replicas by hour, one column per service."""
-    from datetime import UTC, datetime
-
-    from kant.cli.show import print_table
-
     lines = []
     for hour in range(len(rows[0]["hours"])):
         begin = datetime.fromtimestamp(rows[0]["hours"][hour]["from_s"], UTC)

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.output import print_json
+from kant.cli.show import console, print_table
 
 
 def shadow(
@@ -18,7 +19,6 @@ def shadow(
     json: Json = False,
 ) -> int:
     """Print what Kant would have done differently, beside what was really scheduled."""
-    from kant.cli.show import console, print_table
     from kant.kube.shadow import compared, summary
 
     jobs, end = compared(journal)

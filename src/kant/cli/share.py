@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Format, Json, Seed, Slice, WorkloadFile, load_workload, whole, write_text
 from kant.cli.output import Reply
 from kant.cli.pack import ToFile
+from kant.cli.show import console, percent
+from kant.cli.show_answers import table
+from kant.model.adaptive import plain_job
 from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
+from kant.optimize.share.rounds import simulate as run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +60,7 @@ def simulate(
 ) -> int:
     """Run a workload in rounds under one policy: makespan, completion times, finish-time fairness.
 
-    Of a trace of the format `shockwave` jobs change their batch size as published; those of other traces keep their
+    Jobs of a trace in the format `shockwave` change their batch size as published; jobs of other traces keep their
     speed."""
     jobs = _jobs(workload, format, slice)
     found = _outcome(jobs, _policy(policy), gpus, round_length, preemption, weights)
@@ -104,7 +109,6 @@ def generate(
 
 def _jobs(path: Path, format: str | None, slice: str | None) -> list[AdaptiveJob]:
     """Return the jobs of a trace, with their epochs if it has them."""
-    from kant.model.adaptive import plain_job
     from kant.workload.shockwave import is_shockwave, read_adaptive
 
     if format == "shockwave" or (format is None and is_shockwave(path)):
@@ -129,8 +133,6 @@ def _policy(name: str) -> RoundPolicy:
 def _outcome(
     jobs: list[AdaptiveJob], policy: RoundPolicy, gpus: int, length: str, preemption: str, weights: str | None
 ) -> SharingOutcome:
-    from kant.optimize.share.rounds import simulate as run
-
     if not 1 <= gpus <= MOST_GPUS:
         raise InputError("--gpus", f"a whole number from 1 to {MOST_GPUS:,}", gpus)
     seconds = parse_duration(length, "--round") / SECOND
@@ -152,8 +154,6 @@ def _weights(text: str) -> Iterable[tuple[str, float]]:
 
 
 def _json(found: SharingOutcome, each: bool = True) -> dict[str, Any]:
-    import msgspec
-
     answer: dict[str, Any] = msgspec.to_builtins(found)
     jobs = answer.pop("each")
     return answer | ({"each": jobs} if each else {})
@@ -161,9 +161,6 @@ def _json(found: SharingOutcome, each: bool = True) -> dict[str, Any]:
 
 def _show(found: list[tuple[str, SharingOutcome]]) -> None:
     """Print the runs in the terminal."""
-    from kant.cli.show import console, percent
-    from kant.cli.show_answers import table
-
     rows = [
         {
             "policy": name,

@@ -10,8 +10,8 @@ from kant.cli.show import console
 
 if TYPE_CHECKING:
     from kant.placement.cost.communication import Spans
-    from kant.placement.perf.step import Step
-    from kant.placement.perf.streams import Run
+    from kant.placement.perf.step import TrainingStep
+    from kant.placement.perf.streams import StreamTimes
 
 WIDTH = 96
 """The width of a picture."""
@@ -25,7 +25,7 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:,.2f}"
 
 
-def show_breakdown(found: list[tuple[str, Spans, Step]]) -> None:
+def show_breakdown(found: list[tuple[str, Spans, TrainingStep]]) -> None:
     """Print the parts of the step under each placement, in milliseconds."""
     table = Table(title="A training step, in ms", title_justify="left")
     table.add_column("")
@@ -56,13 +56,13 @@ def show_breakdown(found: list[tuple[str, Spans, Step]]) -> None:
     console.print(table)
 
 
-def _degrees(found: Step) -> str:
+def _degrees(found: TrainingStep) -> str:
     forward = sorted({layer.forward_degree for layer in found.plan.layers})
     backward = sorted({layer.backward_degree for layer in found.plan.layers})
     return ", ".join("|".join(map(str, degrees)) for degrees in (forward, backward))
 
 
-def show_streams(text: str, layer: int, passes: list[tuple[str, tuple[Run, Run]]]) -> None:
+def show_streams(text: str, layer: int, passes: list[tuple[str, tuple[StreamTimes, StreamTimes]]]) -> None:
     """Print the streams of one layer, both passes at one scale."""
     scale = max(second.seconds for _, (_, second) in passes) / WIDTH
     for name, part in passes:
@@ -76,7 +76,7 @@ def show_legend() -> None:
     console.print(LEGEND, style="dim", soft_wrap=True)
 
 
-def picture(part: tuple[Run, ...], scale: float) -> list[str]:
+def picture(part: tuple[StreamTimes, ...], scale: float) -> list[str]:
     """Return a row of letters per stream: a column is what runs in the middle of its `scale` seconds, a dot nothing."""
     rows = []
     for stream in range(3):

@@ -20,7 +20,9 @@ from kant.cli.inputs import (
     load_profile,
     parse_until,
 )
+from kant.cli.ledger import show_causes
 from kant.cli.output import print_json
+from kant.cli.show import console, show_rejected, show_runs
 
 
 def simulate(
@@ -38,9 +40,7 @@ def simulate(
     json: Json = False,
 ) -> int:
     """Schedule a trace on a virtual cluster and print the five metrics."""
-    from kant.cli.ledger import show_causes
     from kant.cli.runs import batch_of, run_all, write_results
-    from kant.cli.show import console, show_rejected, show_runs
 
     end = parse_until(until)
     chosen = load_profile(profile)

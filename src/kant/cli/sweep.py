@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from kant import __version__
 from kant.cli.inputs import AtOnce, Json, check_out
 from kant.cli.output import print_json
+from kant.cli.show import console, print_table
+from kant.experiments.store import RunStore
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.experiments.design import Experiment, PlannedRun
     from kant.experiments.pool import Runner
     from kant.experiments.results import Results
-    from kant.experiments.store import Record, RunStore
+    from kant.experiments.store import Record
 
 SweepFile = Annotated[Path, Parameter(help="A TOML file (docs/experiments.md).")]
 
@@ -38,9 +42,7 @@ def sweep(
     json: Json = False,
 ) -> int:
     """Simulate profiles on workloads, clusters and seeds; each run once, and a table and a page of all."""
-    from kant.cli.show import console
     from kant.cli.sweep_file import read_sweep
-    from kant.experiments.store import RunStore
 
     folder = out or Path(file.stem)
     check_out(folder)
@@ -72,7 +74,6 @@ def finish(
     They use the cores of this machine, or of the Ray cluster at the address `ray`. A run is stored when it ends. Raises
     InputError if it cannot be stored; what is there stays there.
     """
-    from kant import __version__
     from kant.cli.runs import one_interrupt
     from kant.cli.sweep_show import watched
     from kant.experiments.results import Results
@@ -106,8 +107,6 @@ def _runner(ray: str | None) -> Iterator[tuple[Runner, int]]:
 
         yield run_all, cores()
         return
-    from functools import partial
-
     from kant.experiments.ray_cluster import connected, cores_of, run_on_ray
 
     with connected(ray) as module:
@@ -180,7 +179,6 @@ def _print_object(
 def _print_tables(
     results: Results, metrics: Sequence[str], failures: list[tuple[str, str, str]], interrupted: bool, folder: Path
 ) -> None:
-    from kant.cli.show import console, print_table
     from kant.experiments.page import notes, sheets
 
     fit = max((console.width - 20) // 20, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,6 +11,9 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Home, Json
 from kant.cli.output import print_json
 from kant.model.errors import InputError
+from kant.service.client import home_of
+from kant.service.roles import Role
+from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key, read_keys
 
 if TYPE_CHECKING:
     from kant.service.tokens import Key
@@ -28,11 +32,6 @@ def new(
     home: Home = None,
 ) -> int:
     """Make a token and print it, this once: only its SHA-256 is kept."""
-    import sys
-
-    from kant.service.roles import Role
-    from kant.service.tokens import change_keys, fresh_token, make_key
-
     token = fresh_token()
     key = make_key(token, user, Role(role), queue)
     change_keys(_file(token_file, home), lambda keys: (*keys, key))
@@ -45,7 +44,6 @@ def new(
 def join_token(*, home: Home = None) -> int:
     """Print the token by which other machines join this Kant (`kant join`). Who has it can run commands here."""
     from kant.local.joined.keys import TOKEN, make_keys
-    from kant.service.client import home_of
     from kant.service.daemon import JOIN
 
     folder = home_of(home) / JOIN
@@ -86,7 +84,6 @@ def revoke(
 ) -> int:
     """Take a token back. Who shows it is refused from now on, and streams that it opened end."""
     from kant.cli.show import console
-    from kant.service.tokens import change_keys
 
     def without(keys: tuple[Key, ...]) -> tuple[Key, ...]:
         if all(key.id != id for key in keys):
@@ -99,13 +96,8 @@ def revoke(
 
 
 def _file(given: Path | None, home: Path | None) -> Path:
-    from kant.service.client import home_of
-    from kant.service.tokens import TOKENS
-
     return given.absolute() if given is not None else home_of(home) / TOKENS
 
 
 def _keys(path: Path) -> tuple[Key, ...]:
-    from kant.service.tokens import read_keys
-
     return read_keys(path, "the owner") if path.exists() else ()

@@ -20,8 +20,11 @@ from kant.cli.inputs import (
     whole,
     write_text,
 )
-from kant.cli.output import print_json
+from kant.cli.output import Reply
+from kant.cli.show import console, show_mapping
+from kant.cli.trace_fit import show_quality
 from kant.model.errors import InputError
+from kant.workload.tenants_text import text_of
 
 if TYPE_CHECKING:
     from kant.workload.workload import Workload
@@ -55,7 +58,6 @@ def generate(
     seed: Seed = 0,
 ) -> None:
     """Draw a workload after the published facts of a real cluster, or after a trace that was fitted."""
-    from kant.cli.show import console
     from kant.workload.convert import write_workload
     from kant.workload.generate import generate as draw
 
@@ -82,16 +84,13 @@ def describe(
     slice: Slice = None,
     window: Window = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Say what is in a trace: jobs, sizes, run times, arrivals, tenants."""
-    from kant.cli.show import show_mapping
     from kant.workload.describe import describe as facts
 
     jobs = load_workload(workload, format, slice, window)
-    if json:
-        print_json(facts(jobs))
-    else:
-        show_mapping(jobs.name, facts(jobs))
+    found = facts(jobs)
+    return Reply(found, lambda: show_mapping(jobs.name, found)).print(json)
 
 
 @trace_app.command
@@ -105,9 +104,8 @@ def fit(
     window: Window = None,
     seed: Seed = 0,
     json: Json = False,
-) -> None:
+) -> int:
     """Fit a generator to a trace, and say how near a workload that it draws is to the trace."""
-    from kant.cli.trace_fit import show_quality
     from kant.workload.fit import fit as fit_to
     from kant.workload.fit import quality
     from kant.workload.fitted import draw, write_fit
@@ -120,10 +118,8 @@ def fit(
     rows = quality(jobs, drawn)
     if out is not None:
         write_fit(fitted, out)
-    if json:
-        print_json({"name": jobs.name, "jobs": len(jobs), "days": fitted.days, "seed": seed, "quality": rows})
-    else:
-        show_quality(jobs.name, rows, out)
+    found = {"name": jobs.name, "jobs": len(jobs), "days": fitted.days, "seed": seed, "quality": rows}
+    return Reply(found, lambda: show_quality(jobs.name, rows, out)).print(json)
 
 
 Anonymous = Annotated[
@@ -190,7 +186,6 @@ def from_kubernetes(
 
 
 def _write_read(jobs: Workload, target: Path, nameless: bool) -> None:
-    from kant.cli.show import console
     from kant.workload.anonymous import anonymous
     from kant.workload.convert import write_workload
 
@@ -214,9 +209,7 @@ def tenants(
     window: Window = None,
 ) -> None:
     """Write a first file of queues for a trace: a quota for each in proportion to its GPU-hours."""
-    from kant.cli.show import console
     from kant.workload.tenants_draft import proportional
-    from kant.workload.tenants_text import text_of
 
     jobs = load_workload(workload, format, slice, window)
     machines = load_cluster(cluster, jobs)

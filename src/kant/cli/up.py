@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +16,19 @@ from cyclopts import Parameter
 
 from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
+from kant.cli.page import tell
+from kant.cli.plain import say
+from kant.local.power import read_caps
 from kant.model.errors import InputError, SentenceError
+from kant.model.tenant import QueueConfig
+from kant.model.units import SECOND, parse_duration
+from kant.service.client import ServiceClient, home_of
+from kant.service.socket_access import Certificate
+from kant.workload.cluster_file import read_cluster
+from kant.workload.tenants_file import read_tenants
 
 if TYPE_CHECKING:
     from kant.service.oidc import Oidc
-    from kant.service.socket_access import Certificate
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 MOST_FRONT_ENDS = 64
@@ -117,8 +132,6 @@ def up(
     detach: Annotated[bool, Parameter(help="In the background, until `kant down`.", negative="")] = False,
 ) -> int:
     """Schedule commands on this machine until told to stop. What runs then runs on, and is found again."""
-    from kant.service.client import home_of
-
     place = home_of(home)
     if not 0 <= front_ends <= MOST_FRONT_ENDS:
         raise InputError("--front-ends", f"a number from 0 to {MOST_FRONT_ENDS}", front_ends)
@@ -126,16 +139,10 @@ def up(
         raise InputError("--front-ends and --users", "one of them: front ends know Kant's owner alone")
     if detach:
         return _detach(place)
-    from kant.cli.page import tell
     from kant.live.otlp import traces_url
-    from kant.local.power import read_caps
-    from kant.model.tenant import QueueConfig
-    from kant.model.units import SECOND, parse_duration
     from kant.service.daemon import DaemonOptions, serve
     from kant.service.notices import NONE, read_notices
     from kant.service.reload import Files
-    from kant.workload.cluster_file import read_cluster
-    from kant.workload.tenants_file import read_tenants
 
     return serve(
         DaemonOptions(
@@ -186,8 +193,6 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def _certificate(chain: Path | None, key: Path | None) -> Certificate | None:
-    from kant.service.socket_access import Certificate
-
     if (chain is None) != (key is None):
         raise InputError("--tls-cert and --tls-key", "both, or none of them")
     return Certificate(chain.absolute(), key.absolute()) if chain is not None and key is not None else None
@@ -201,8 +206,6 @@ def _days(days: int) -> int:
 
 def parse_size(text: str) -> int:
     """Parse bytes such as 500MiB. Raises InputError."""
-    import re
-
     match = re.fullmatch(r"([0-9]{1,9}) ?(KiB|MiB|GiB|TiB)", text)
     if match is None or int(match[1]) == 0:
         raise InputError("--log-size", "a size such as 500MiB", text)
@@ -211,11 +214,6 @@ def parse_size(text: str) -> int:
 
 def _detach(home: Path) -> int:
     """Start the same command again, in its own session, and wait until it answers."""
-    import os
-    import subprocess
-    import sys
-    import time
-
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     said = home / "kant.log"
     arguments = [each for each in sys.argv[1:] if each != "--detach"]
@@ -229,11 +227,8 @@ def _detach(home: Path) -> int:
             start_new_session=True,
         )
     # loaded while the other process starts
-    from kant.cli.page import tell
-    from kant.cli.plain import say
     from kant.cli.show import console
     from kant.service.callers import page_token
-    from kant.service.client import ServiceClient
 
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -267,12 +262,7 @@ class StartError(SentenceError):
 
 def down(*, home: Home = None) -> int:
     """Stop Kant. Running jobs run on, and the next `kant up` finds them."""
-    import os
-    import select
-    from contextlib import suppress
-
     from kant.cli.show import console
-    from kant.service.client import ServiceClient, home_of
 
     found = ServiceClient(home_of(home), here=True).post("/v1/stop")
     with suppress(OSError):

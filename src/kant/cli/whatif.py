@@ -13,6 +13,8 @@ from kant.cli.kube_options import KubeQuestion
 from kant.cli.machine_place import MachinePlace
 from kant.cli.output import Reply, print_json
 from kant.cli.places import questions_of
+from kant.cli.whatif_show import show_answer
+from kant.sim.question import Question
 
 if TYPE_CHECKING:
     from kant.sim.past import Past
@@ -53,12 +55,10 @@ def whatif(
     out: Annotated[Path | None, Parameter(help="Folder for both futures: journals, tables and the report.")] = None,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits.
+    """Simulate two futures, without and with the changes, and print how the changes affect all waits.
 
     Without a journal they begin with the Kant of this machine (`kant up`), or the one at KANT_URL, as it is now, with
     --kube with a Kubernetes cluster as it is now."""
-    from kant.cli.whatif_show import show_answer
-    from kant.sim.question import Question
     from kant.sim.whatif_request import changes_of, end_of_futures
 
     asked = Question(

@@ -46,7 +46,7 @@ from kant.model.rules import PodRules
 class Shape:
     """The requests of a gang. `parts` has (pods, row in the demand table) for each group, in the job's order.
 
-    For an elastic gang this is what it needs to start: everything except `ceiling` describes its floor.
+    For an elastic gang everything except `ceiling` describes its floor, with which it may start.
     """
 
     index: int

@@ -12,6 +12,7 @@ from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
+from kant.model.errors import StateError
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 
@@ -79,6 +80,7 @@ class Snapshot:
         self.previous = 0  # time of the cycle before this one
         self.table = state.table.copy()
         self._empty = False
+        self._layout = state.layout
         self.log = c.make_log(len(state.table))
         self.seen = int(state.log[0])
         self.tried = 0
@@ -92,14 +94,19 @@ class Snapshot:
 
     @property
     def typical_pods(self) -> Table:
-        """The typical pods. On the empty cluster, whose results must not change, only the given ones."""
+        """The typical pods. On the empty cluster only the given ones, since its results must not change."""
         state = self.state
         return NO_TYPICAL_PODS if self._empty and state.given_pods is None else state.typical_pods
 
     def refresh(self, now: int) -> None:
-        """Follow the state. The cost is linear in the nodes that changed, or were tried, since the last call."""
+        """Follow the state. The cost is linear in the nodes that changed, or were tried, since the last call.
+
+        Raises StateError where the table has been laid out anew: a new snapshot and a new placer are needed then.
+        """
         self.now = now
         state = self.state
+        if state.layout != self._layout:
+            raise StateError("the snapshot has the rows of the table before it was laid out anew; expected a new one")
         source = state.log
         if source[0] != self.seen or self.log[0] != self.tried:
             truth = state.with_left if self._empty else state.table

@@ -16,7 +16,6 @@ from kant.live.core import Core
 from kant.live.optimality import OptimalityLooks
 from kant.live.record import RunRecord
 from kant.live.sentences import public_id, public_sentence
-from kant.live.solver import Solver, no_solver
 from kant.live.start_forecasts import Forecaster, StartForecasts, forecast_trial
 from kant.model.errors import InputError, StateError
 from kant.model.job import Job
@@ -46,9 +45,9 @@ class Questions(ABC):
 
     kind = ""
 
-    def __init__(self, forecasts: StartForecasts, solver: Solver = no_solver) -> None:
+    def __init__(self, forecasts: StartForecasts, optimality: OptimalityLooks) -> None:
         self.forecasts = forecasts
-        self.optimality = OptimalityLooks(solver)
+        self.optimality = optimality
         self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None  # of the latest forecast
 
     @abstractmethod

@@ -1,11 +1,10 @@
 """The driver of one machine: passes requests and process events to the core, and executes its plans.
 
-It is one loop in one thread. A turn processes what has happened, decides, writes all changes to the book in one
-transaction, and only then starts and stops processes and answers requests. The book and the folders of the runs are
+It is one loop in one thread. A turn processes what has happened, decides, writes all changes to the record store in one
+transaction, and only then starts and stops processes and answers requests. The store and the folders of the runs are
 authoritative: after a restart the state is rebuilt from them.
 
-Long: a turn, and what may come between two of them, can be read in one place, in the order in which the book is
-written.
+Long: a turn, and what may happen between two turns, can be read in one place, in the order of the writes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from kant.local.gpu_use import GpuUse
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
 from kant.local.nvml import Use
-from kant.local.record import Book, JobPhase, JobRecord
+from kant.local.record import JobPhase, JobRecord, RecordStore
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
@@ -73,7 +72,7 @@ class LocalDriver:
     """The driver of one Kant. `jobs` has the jobs that have not ended; `core` schedules them."""
 
     def __init__(
-        self, settings: LocalSettings, book: Book, clock: SteadyClock, machines: Machines | None = None
+        self, settings: LocalSettings, book: RecordStore, clock: SteadyClock, machines: Machines | None = None
     ) -> None:
         self.settings = settings
         self.book = book

@@ -20,7 +20,7 @@ PATIENCE = 1.0  # seconds for a server to exit before it is killed
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class ForkedProcess:
     """A new process: its id, its start in ticks since boot, and a pidfd, -1 if there is none."""
 
     pid: int
@@ -28,7 +28,7 @@ class Fork:
     handle: int
 
 
-Answer = Fork | OSError | None
+Answer = ForkedProcess | OSError | None
 """The new process, the error that prevented it, or None: the server exited, and the outcome is unknown."""
 
 
@@ -80,7 +80,7 @@ class ForkServer:
         if numbers[0] < 0:
             then(OSError(-numbers[0], os.strerror(-numbers[0])))
         else:
-            then(Fork(numbers[0], numbers[1], handles[0] if handles else -1))
+            then(ForkedProcess(numbers[0], numbers[1], handles[0] if handles else -1))
 
     def close(self) -> None:
         """Close the server. Its supervisors continue; pending requests get no response."""

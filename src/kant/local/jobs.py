@@ -17,7 +17,7 @@ from kant.local.clock import SteadyClock
 from kant.local.dependencies import circle
 from kant.local.launch import Launcher
 from kant.local.processes import since_boot
-from kant.local.record import OVER, Book, JobPhase, JobRecord
+from kant.local.record import OVER, JobPhase, JobRecord, RecordStore
 from kant.local.slots import given_to, withdraw
 from kant.local.submission import job_of
 from kant.model.errors import InputError
@@ -37,7 +37,7 @@ class LocalJobs:
     core: Core
 
     def __init__(
-        self, book: Book, clock: SteadyClock, launcher: Launcher, nodes: Sequence[Node], wake: Callable[[], None]
+        self, book: RecordStore, clock: SteadyClock, launcher: Launcher, nodes: Sequence[Node], wake: Callable[[], None]
     ) -> None:
         self.book = book
         self.clock = clock

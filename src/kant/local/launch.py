@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kant.local.joined.machines import Machine
-    from kant.local.joined.runs import Part
+    from kant.local.joined.runs import RunPart
     from kant.local.runs import Spec
     from kant.local.settings import LocalSettings
 
@@ -144,7 +144,7 @@ class Launcher:
         names = [self._host(place[0][NODE]).name for _, place in parts]
         specs = [self._spec(record, folder, machine, place) for machine, place in parts]
 
-        def begun(at: int) -> Part:
+        def begun(at: int) -> RunPart:
             (machine, place), spec, own = parts[at], specs[at], folder
             if at:  # it reserves the place for tasks that the command starts there
                 own = folder / f"on.{at}"
@@ -163,7 +163,7 @@ class Launcher:
         others = [begun(at) for at in range(1, len(parts))]
         return JoinedRun(lambda: begun(0), others, names)
 
-    def _here(self, folder: Path, spec: Spec) -> Part:
+    def _here(self, folder: Path, spec: Spec) -> RunPart:
         """Return the part on this machine, begun at most once. Raises OSError."""
         if not (folder / "spec.json").exists():
             return begin(folder, spec, self.server)
@@ -215,7 +215,7 @@ class Launcher:
         return Host(machines.host if machines.known else "", self.settings.visible)
 
     def folder_on(self, record: JobRecord, node: str) -> Path:
-        """Where the part of a run has its files that is on a machine; "": where the command is. Raises InputError."""
+        """Return the folder of the part of a run on a machine; "": the machine of its command. Raises InputError."""
         run = self.runs.get(record.id)
         nodes = self.settings.cluster.nodes
         names = run.names if isinstance(run, JoinedRun) else [nodes[piece[NODE]].name for piece in record.place]

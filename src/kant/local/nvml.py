@@ -47,7 +47,7 @@ class Use(NamedTuple):
     until: int = 0
 
 
-class Slice(NamedTuple):
+class MigDevice(NamedTuple):
     """A MIG device: its name with the profile, such as `… MIG 1g.10gb`, its UUID, and its memory (MiB; 0: unknown)."""
 
     model: str
@@ -65,7 +65,7 @@ class Gpu:
     model: str
     uuid: str = ""
     mig: bool = False
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[MigDevice, ...] = ()
     memory: int = 0
 
 
@@ -190,7 +190,7 @@ def _gpu(library: Any, index: int) -> Gpu:
     return Gpu(model, uuid, True, _slices(library, where, device), _total(library, device))
 
 
-def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[Slice, ...]:
+def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[MigDevice, ...]:
     """Return the MIG devices of a GPU."""
     most, found = ctypes.c_uint(), []
     _ask(library, where, library.nvmlDeviceGetMaxMigDeviceCount, device, ctypes.byref(most))
@@ -201,7 +201,9 @@ def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[Slice, .
             continue
         _check(library, where, code)
         name, uuid = library.nvmlDeviceGetName, library.nvmlDeviceGetUUID
-        found.append(Slice(_text(library, where, name, part), _text(library, where, uuid, part), _total(library, part)))
+        found.append(
+            MigDevice(_text(library, where, name, part), _text(library, where, uuid, part), _total(library, part))
+        )
     return tuple(found)
 
 

@@ -177,7 +177,7 @@ class JobRecord:
         return self.phase in OVER
 
 
-class Book(Protocol):
+class RecordStore(Protocol):
     """Storage of records. `write` returns when they are on disk; it raises OSError if they cannot be written."""
 
     def write(self, records: list[JobRecord]) -> None: ...

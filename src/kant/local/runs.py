@@ -24,7 +24,7 @@ from msgspec import Struct
 from kant.local import supervisor
 from kant.local.accounts import Account
 from kant.local.descriptors import KEPT_FROM_RUNS, is_scarce
-from kant.local.forks import Answer, Fork, ForkServer
+from kant.local.forks import Answer, ForkedProcess, ForkServer
 from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
 from kant.model.submission import Terminal
@@ -149,7 +149,7 @@ class SupervisedRun:
     def answered(self, answer: Answer) -> None:
         """Process the response of the fork server, or its exit."""
         self.server = None
-        if isinstance(answer, Fork):
+        if isinstance(answer, ForkedProcess):
             self.claim, self._handle = SupervisorClaim(answer.pid, answer.start), answer.handle
         elif isinstance(answer, OSError):
             self._refused = answer.strerror or str(answer)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kant.model.units import GPU
 
 
-class Profile(NamedTuple):
+class MigProfile(NamedTuple):
     """A kind of instance: `size` memory slices, which begin at a slice of `starts` (as bits)."""
 
     name: str
@@ -29,7 +29,7 @@ class Geometry(NamedTuple):
     """How one GPU model can be partitioned: `slices` memory slices, and the profiles."""
 
     slices: int
-    profiles: tuple[Profile, ...]
+    profiles: tuple[MigProfile, ...]
 
     @property
     def milli(self) -> int:
@@ -46,7 +46,7 @@ QUARTERS = ((1, 0b1111), (2, 0b101), (4, 0b1))
 
 def _cut(slices: int, places: tuple[tuple[int, int], ...], names: str) -> Geometry:
     kinds = zip(names.split(), places, strict=True)
-    return Geometry(slices, tuple(Profile(name, size, starts) for name, (size, starts) in kinds))
+    return Geometry(slices, tuple(MigProfile(name, size, starts) for name, (size, starts) in kinds))
 
 
 GEOMETRIES = {
@@ -65,7 +65,7 @@ PROFILES = frozenset(profile.name for geometry in GEOMETRIES.values() for profil
 """The names of all profiles."""
 
 
-def profile_on(mig: str, name: str) -> tuple[int, Profile] | None:
+def profile_on(mig: str, name: str) -> tuple[int, MigProfile] | None:
     """Return the thousandths of a GPU that profile `name` takes on geometry `mig`, and the profile; None if unknown."""
     geometry = GEOMETRIES.get(mig)
     for profile in geometry.profiles if geometry else ():

@@ -23,7 +23,6 @@ from kant.model.status import NodeStatus
 from kant.model.units import GPU
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
-from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
@@ -38,6 +37,7 @@ from kant.placement.topology.index import Topology
 
 if TYPE_CHECKING:
     from kant.placement.calendar.calendar import Calendar
+    from kant.placement.node_replacement import ReplacedGang
     from kant.placement.spreading.inference_zone import InferenceZone
     from kant.placement.spreading.spread import SpreadPlacer
 
@@ -191,8 +191,8 @@ class Placer:
         return missing
 
     def counted_domains(self, shape: Shape) -> Table | None:
-        """Return the domain of each node, if a gang fits exactly where one domain has as many free places as it has
-        pods: all nodes are in one domain where it requires no level. None where only placing the gang tells.
+        """Return the domain of each node, if a gang fits exactly when one domain has as many free places as it has
+        pods. All nodes are in one domain if it requires no level. None if only placing the gang tells.
         """
         demand, state = shape.groups[0].demand, self.snapshot.state
         alone = len(shape.parts) == 1 and not (shape.wide or shape.cuts or shape.affinity or shape.ask.preferences)
@@ -262,6 +262,8 @@ class Placer:
         self, shape: Shape, held: Allocation, bad: tuple[int, ...], job_row: int, bound: bool
     ) -> ReplacedGang | None:
         """Take on the trial what is left of `held`, and replacements near it (`node_replacement.py`)."""
+        from kant.placement.node_replacement import replace_nodes  # with the first lost or drained node
+
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         domains = self._domain_policy(self.policy_of(shape), False)

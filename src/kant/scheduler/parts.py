@@ -8,11 +8,11 @@ from kant.cluster.state import ClusterState
 from kant.placement.placer import Placer
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.pending import PendingQueue
-from kant.queueing.router import PolicyRouter
 from kant.scheduler.profile import Profile, draws
 
 if TYPE_CHECKING:
     from kant.queueing.forecast import Forecast
+    from kant.queueing.router import PolicyRouter
 
 
 def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> PendingQueue:

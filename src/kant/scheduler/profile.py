@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,10 +22,12 @@ from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
-from kant.queueing.router import PolicyRouter
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
 from kant.scheduler.solvers import Defragment, Fallback
 from kant.scheduler.strategies import Strategy, parse_strategies
+
+if TYPE_CHECKING:
+    from kant.queueing.router import PolicyRouter
 
 SETTINGS: dict[str, type] = {
     "preemption": Preemption, "requeue": Requeue, "estimates": Estimates, "elastic": Elastic,
@@ -155,6 +157,8 @@ def _routed(profile: Profile, table: Any, where: str) -> Profile:
 
     The profile itself is the floor. Raises InputError for policies that cannot alternate on one state.
     """
+    from kant.queueing.router import PolicyRouter  # few profiles have one
+
     table = dict(table) if isinstance(table, dict) else {}
     tables = table.pop("policies", {})
     router: PolicyRouter = make_settings(PolicyRouter, table, where)

@@ -29,7 +29,7 @@ from kant.service.questions import LocalQuestions
 from kant.service.received import received
 from kant.service.replies import answer, failure
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_user, routes_of
-from kant.service.route import Route
+from kant.service.route import ApiRoute
 from kant.service.routes import ROUTES
 from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
@@ -111,7 +111,7 @@ class RouteHandlers:
             log.exception("a request failed")
             return failure("Kant: expected no fault of its own; its log has more", 500)
 
-    def _plain(self, route: Route[..., Any]) -> Handler:
+    def _plain(self, route: ApiRoute[..., Any]) -> Handler:
         """Return the handler of a route that passes path and body to the order, or else the question, of its name."""
         order = getattr(self.orders, route.name, None)
         act = order or getattr(self.questions, route.name)

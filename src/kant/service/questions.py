@@ -13,6 +13,7 @@ from kant import __version__
 from kant.cluster import columns as c
 from kant.insight.waiting import waiting_order, waiting_reasons
 from kant.live.core import Core
+from kant.live.optimality import OptimalityLooks
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import RunRecord
 from kant.live.sentences import public_sentence
@@ -80,7 +81,7 @@ class LocalQuestions(Questions):
         forecaster: Forecaster | None = None,
         solver: Solver | None = None,
     ) -> None:
-        super().__init__(StartForecasts(forecaster or ForecastProcess()), solver or SolverProcess())
+        super().__init__(StartForecasts(forecaster or ForecastProcess()), OptimalityLooks(solver or SolverProcess()))
         self.driver = driver
         self.store = store
         self.recorded = recorded

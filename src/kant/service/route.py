@@ -40,7 +40,7 @@ class Awaited:
         self._ask = ask
 
 
-class Route(Generic[P, T]):
+class ApiRoute(Generic[P, T]):
     """A route, and the method that requests it.
 
     Of the parameters of `declared`, those named in the path go there and `body` is sent as JSON; the others are the
@@ -110,11 +110,13 @@ class Route(Generic[P, T]):
         return self._media or MEDIA.get(self._types["return"], "application/json")
 
 
-def get(path: str, answers: Any = None, media: str = "", status: int = 200) -> Callable[[Declared[P, T]], Route[P, T]]:
+def get(
+    path: str, answers: Any = None, media: str = "", status: int = 200
+) -> Callable[[Declared[P, T]], ApiRoute[P, T]]:
     """Declare a GET route."""
-    return lambda declared: Route("GET", path, declared, status, answers, media)
+    return lambda declared: ApiRoute("GET", path, declared, status, answers, media)
 
 
-def post(path: str, status: int = 200, answers: Any = None) -> Callable[[Declared[P, T]], Route[P, T]]:
+def post(path: str, status: int = 200, answers: Any = None) -> Callable[[Declared[P, T]], ApiRoute[P, T]]:
     """Declare a POST route."""
-    return lambda declared: Route("POST", path, declared, status, answers)
+    return lambda declared: ApiRoute("POST", path, declared, status, answers)

@@ -19,7 +19,7 @@ from kant.local.record import (
     WorkflowSubmission,
 )
 from kant.model.submission import Submission
-from kant.service.route import Route, get, post
+from kant.service.route import ApiRoute, get, post
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,
@@ -281,6 +281,6 @@ class Streams:
         """Changes of jobs as server-sent events."""
 
 
-ROUTES: tuple[Route[..., Any], ...] = tuple(
-    each for table in (Routes, Streams) for each in vars(table).values() if isinstance(each, Route)
+ROUTES: tuple[ApiRoute[..., Any], ...] = tuple(
+    each for table in (Routes, Streams) for each in vars(table).values() if isinstance(each, ApiRoute)
 )

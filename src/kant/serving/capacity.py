@@ -34,7 +34,7 @@ SATURATING = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class LoadTrial:
     """The result of a run at one rate: its minutes and requests, and in how many minutes the objectives were met."""
 
     minutes: int
@@ -50,16 +50,16 @@ class Capacity:
 
     replicas: int
     rate: float
-    trial: Trial
+    trial: LoadTrial
 
 
-def trial(service: Service, requests: Requests, replicas: int, minutes: int, seed: int = 0) -> Trial:
+def trial(service: Service, requests: Requests, replicas: int, minutes: int, seed: int = 0) -> LoadTrial:
     """Serve requests from time 0, and evaluate `minutes` after the first, during which the engines fill."""
     served = service.serve(requests, replicas, seed)
     kept = kept_minutes(requests.arrival, *late(served, service.objectives), range(1, minutes + 1))
     each = (served.finish - served.first) / np.maximum(requests.output - 1, 1)
     wait = served.first - requests.arrival
-    return Trial(
+    return LoadTrial(
         minutes, int(kept.sum()), len(requests), float(np.quantile(wait, 0.99)), float(np.quantile(each, 0.99))
     )
 
@@ -97,7 +97,7 @@ def capacity(
     check_alone(service, seed)
     guess = replicas * saturation(service, seed)
 
-    def tried(rate: float, least: int = MINUTES) -> Trial | None:
+    def tried(rate: float, least: int = MINUTES) -> LoadTrial | None:
         long = max(least, round(requests / rate / MINUTE_S))
         found = trial(service, service.mix.during((long + 1) * MINUTE_S, rate, seed), replicas, long, seed)
         return found if found.kept >= share * long else None

@@ -27,7 +27,7 @@ SPLIT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepToMeasure:
     """A step: `chunk` tokens of one prompt after `before` of them; and `requests` that decode with `context` each."""
 
     chunk: int = 0
@@ -45,14 +45,18 @@ class Step:
         return self.tokens, self.requests * self.context, self.chunk * (self.before + self.chunk / 2)
 
 
-def grid(most_tokens: int, kv_tokens: int) -> list[Step]:
+def grid(most_tokens: int, kv_tokens: int) -> list[StepToMeasure]:
     """Return steps of prefill only, of decode only and of both, within these tokens a step and this KV."""
     chunks = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
-    found = [Step(chunk) for chunk in chunks]
-    found += [Step(chunk, before) for chunk in (512, 2048) for before in (2048, 8192, 24576)]
+    found = [StepToMeasure(chunk) for chunk in chunks]
+    found += [StepToMeasure(chunk, before) for chunk in (512, 2048) for before in (2048, 8192, 24576)]
     requests = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
-    found += [Step(requests=count, context=context) for count in requests for context in (128, 512, 1024, 4096, 16384)]
-    found += [Step(chunk, 0, count, 1024) for chunk in (256, 1024, 1984) for count in (16, 64)]
+    found += [
+        StepToMeasure(requests=count, context=context)
+        for count in requests
+        for context in (128, 512, 1024, 4096, 16384)
+    ]
+    found += [StepToMeasure(chunk, 0, count, 1024) for chunk in (256, 1024, 1984) for count in (16, 64)]
     return [
         step
         for step in found
@@ -60,7 +64,7 @@ def grid(most_tokens: int, kv_tokens: int) -> list[Step]:
     ]
 
 
-def measured(shape: Shape, steps: list[Step], seconds: float) -> Iterator[tuple[Step, float]]:
+def measured(shape: Shape, steps: list[StepToMeasure], seconds: float) -> Iterator[tuple[StepToMeasure, float]]:
     """Yield each step with its milliseconds, every third step first, until the time is used up.
 
     Raises InputError if PyTorch or a GPU is missing, or the model does not fit.
@@ -215,7 +219,7 @@ class Layers:
             scores = scores.masked_fill(~mask, -torch.inf)
         return (torch.softmax(scores, dim=-1).to(v.dtype) @ v), torch.logsumexp(scores, dim=-1)
 
-    def decode(self, q: Any, layer: int, step: Step) -> Any:
+    def decode(self, q: Any, layer: int, step: StepToMeasure) -> Any:
         """Attention of one token of each request to its context; a long one is divided among GPU blocks."""
         s, torch, requests = self.shape, self.torch, step.requests
         blocks = torch.cuda.get_device_properties(0).multi_processor_count if self.device == "cuda" else 8
@@ -231,7 +235,7 @@ class Layers:
             out = self.combine(out.view(requests, parts, *out.shape[1:]), logs.view(requests, parts, *logs.shape[1:]))
         return out.reshape(requests, s.width)
 
-    def prefill(self, layer: int, step: Step, q: Any, k: Any, v: Any) -> Any:
+    def prefill(self, layer: int, step: StepToMeasure, q: Any, k: Any, v: Any) -> Any:
         """Causal attention of a chunk to itself and to what is before it."""
         if step.before:
             k, v = (self.cached(2 * layer + which, 1, step.before + step.chunk) for which in range(2))
@@ -247,7 +251,7 @@ class Layers:
 
     # --- a step ---------------------------------------------------------------------------------------------------
 
-    def prepared(self, step: Step) -> Callable[[], Any]:
+    def prepared(self, step: StepToMeasure) -> Callable[[], Any]:
         """Return the step as a function that returns the next token of each request."""
         torch, s, tokens = self.torch, self.shape, step.tokens
         ids = torch.randint(s.vocab, (tokens,), device=self.device)
@@ -283,7 +287,7 @@ class Layers:
 
         return run
 
-    def milliseconds(self, step: Step) -> float:
+    def milliseconds(self, step: StepToMeasure) -> float:
         """Return the median time of the step: of at least three runs, and of 60 ms of them."""
         torch, run = self.torch, self.prepared(step)
         if self.device != "cuda":

@@ -12,7 +12,7 @@ from kant.sim.execution import Execution
 from kant.workload.workload import Workload
 
 
-class Dependencies:
+class DependentArrivals:
     """Stands between the arrivals of a run and its jobs, and watches how each job ends.
 
     A job arrives as soon as its submit time has come and all jobs it depends on have finished successfully. If one of

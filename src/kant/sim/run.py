@@ -35,7 +35,7 @@ from kant.scheduler.profile import Profile
 from kant.scheduler.proposals import carry_out_proposal
 from kant.sim.advancer import Advancer
 from kant.sim.checks import check_faults, check_profile
-from kant.sim.dependencies import Dependencies
+from kant.sim.dependencies import DependentArrivals
 from kant.sim.execution import Execution, speed_of
 from kant.sim.faults import faults_of
 from kant.sim.jobs import Arrivals, Gangs, typical_pods
@@ -103,7 +103,7 @@ def simulate(
     gangs = Gangs(cluster, options.shape == "gpu")
     run = Run(workload.name, cluster, profile, options, seed, until, hooks or RunHooks(), queue_config, faults)
     if len(workload.after):
-        run.dependencies = Dependencies(workload, run.execution)
+        run.dependencies = DependentArrivals(workload, run.execution)
     if services:
         from kant.sim.services import ServiceReplicas, check_services  # and the engines of `serving`
 
@@ -154,7 +154,7 @@ class Run:
         self.interrupted = False
         self.begin = 0  # a run that goes on from an existing state begins later (sim/fork.py)
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
-        self.dependencies: Dependencies | None = None
+        self.dependencies: DependentArrivals | None = None
         self.services: ServiceReplicas | None = None
         self.rounds: SimulatedRounds | None = None
         if profile.asks:

@@ -33,7 +33,7 @@ class QuotaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class MoreNodes:
+class AddedNodes:
     """`count` further nodes like the node `like`; empty: like the most frequent kind of node."""
 
     count: int
@@ -47,7 +47,7 @@ class Changes:
     jobs: tuple[JobSubmitted, ...] = ()
     drains: tuple[Drain, ...] = ()
     quotas: tuple[QuotaChange, ...] = ()
-    nodes: tuple[MoreNodes, ...] = ()
+    nodes: tuple[AddedNodes, ...] = ()
     profile: Profile | None = None
     cancelled: tuple[str, ...] = ()
 
@@ -68,7 +68,7 @@ class Changes:
         return [*jobs, *map(_drain, self.drains), *quotas, *nodes, *cancelled, *profile]
 
 
-def _more(more: MoreNodes) -> str:
+def _more(more: AddedNodes) -> str:
     nodes = "1 more node" if more.count == 1 else f"{more.count} more nodes"
     return f"{nodes} like {more.like}" if more.like else nodes
 
@@ -132,7 +132,7 @@ def _changed(quota: Quota, change: QuotaChange) -> Quota:
     return replace(quota, nominal=nominal)
 
 
-def with_nodes(cluster: ClusterSpec, changes: Sequence[MoreNodes]) -> ClusterSpec:
+def with_nodes(cluster: ClusterSpec, changes: Sequence[AddedNodes]) -> ClusterSpec:
     """Return the cluster with further nodes, in leaves of their own (`model/growth.py`).
 
     Raises InputError for an unknown node.

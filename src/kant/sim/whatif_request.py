@@ -16,7 +16,7 @@ from kant.sim.drains import Drain, nodes_called
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.past import Past
 from kant.sim.question import Question
-from kant.sim.whatif_changes import Changes, MoreNodes, QuotaChange
+from kant.sim.whatif_changes import AddedNodes, Changes, QuotaChange
 from kant.workload.job_text import parse_jobs
 from kant.workload.tenants_file import parse_amount
 
@@ -108,8 +108,8 @@ def _quota(text: str) -> QuotaChange:
     return QuotaChange(part["queue"], resource, part["model"] or "", sign * amount, bool(part["sign"]))
 
 
-def _nodes(text: str) -> MoreNodes:
+def _nodes(text: str) -> AddedNodes:
     part = re.fullmatch(r"([0-9]{1,9})(?:x(.+))?", text, re.ASCII)
     if part is None or not 1 <= int(part[1]) <= MOST_NODES:
         raise InputError("--nodes", f"1 to {MOST_NODES:,} nodes, such as 10, or 10xNAME to have them like NAME", text)
-    return MoreNodes(int(part[1]), part[2] or "")
+    return AddedNodes(int(part[1]), part[2] or "")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
 from kant.model.job import LEVELS, Demand, Job, Level, PodGroup
-from kant.model.mig import GEOMETRIES, Profile
+from kant.model.mig import GEOMETRIES, MigProfile
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
 from kant.model.status import NodeStatus
@@ -51,7 +51,7 @@ def alone(job: Job) -> list[Job]:
     ]
 
 
-def _profiles(node: Node) -> list[tuple[Profile, int]]:
+def _profiles(node: Node) -> list[tuple[MigProfile, int]]:
     """The MIG profiles of the node's GPUs, and how many thousandths of a GPU each takes."""
     geometry = GEOMETRIES.get(node.mig)
     return [(profile, profile.size * 1000 // geometry.slices) for profile in geometry.profiles] if geometry else []
@@ -203,7 +203,7 @@ def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, affinity_m
 
 
 def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, affinity_members: list[Allocation]) -> str:
-    """Where two pods lie in one domain although the job requires them apart; empty if nowhere."""
+    """Return where two pods are in one domain although the job requires them apart; empty if nowhere."""
     if not job.apart_required or not job.apart:
         return ""
     pods = [

@@ -79,7 +79,7 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     quota: tuple[QuotaTable, ...] = ()
 
 
-class TenantsFile(Struct, frozen=True, forbid_unknown_fields=True):
+class QueueFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A whole file of tenants."""
 
     queue: tuple[QueueTable, ...] = ()
@@ -131,7 +131,7 @@ def read_tenants(path: Path) -> QueueConfig:
 
 def parse_tenants(where: str, text: str) -> QueueConfig:
     """The tenants that `text` describes; `where` is its path, for error messages. Raises InputError."""
-    file = parse_toml(where, text, TenantsFile, _EXPECTED)
+    file = parse_toml(where, text, QueueFile, _EXPECTED)
     queues = tuple(_queue(f"{where}, [[queue]] {number}", table) for number, table in enumerate(file.queue, start=1))
     prices: list[tuple[str, int]] = []
     for model, price in file.prices.items():

@@ -33,10 +33,10 @@ class Steps:
     @property
     def claims(self) -> ClaimBinder | None:
         """Writes claims to devices; imported with the first of them, None before."""
-        if self._claims is None and self.mirror.devices.claims:
+        if self._claims is None and self.mirror.has_devices and self.mirror.devices.claims:
             from kant.kube.act.claim_binder import ClaimBinder
 
-            self._claims = ClaimBinder(self.effects, self.mirror, self.translation.devices)
+            self._claims = ClaimBinder(self.effects, self.mirror, self.translation.devices.allocations)
         return self._claims
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,19 +20,31 @@ from kant.kube.translate.volumes import ClaimName
 REMEMBERED = 10_000
 
 
+class FollowedKind(NamedTuple):
+    """How objects of a kind are read, and what takes in one that changes, and all of them."""
+
+    view: type[Any]
+    change: Callable[[str, Any], object]
+    replace: Callable[[list[Any]], None]
+
+
 @dataclass(slots=True)
 class DeviceMirror:
     """`slices` by name, `classes` by name, `claims` by (namespace, name). `users` are the uids of the pods that use a
     claim, `gone` the latest uids of deleted pods that did. `holders` are the claims that a device is allocated to, and
     `ours` those that Kant has allocated.
 
-    `is_served`: the cluster has this API; `unreadable` are its paths that Kant may not read. `touched` has changed
-    claims. `rules` are taints in addition to those of slices; `is_new`: rules, slices or classes have changed.
+    `touched` has changed claims. `rules` are taints in addition to those of slices; `is_new`: rules, slices or classes
+    have changed.
 
     `served` has the class that serves an extended resource, and `extended` the claims that stand for those of pods
     without a node: they are among `claims`, without a uid until they are created. `on_served` is called when classes
     serve other extended resources than before.
+
+    `kinds` has the view of each followed kind, by its plural, and what takes in a change of it, and all objects of it.
     """
+
+    on_served: Callable[[], None] = lambda: None
 
     slices: Store[str, ResourceSlice] = field(init=False)
     classes: Store[str, DeviceClass] = field(init=False)
@@ -39,8 +52,6 @@ class DeviceMirror:
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
     holders: dict[DeviceId, dict[ClaimName, None]] = field(default_factory=dict)
     ours: dict[ClaimName, None] = field(default_factory=dict)
-    is_served: bool = False
-    unreadable: set[str] = field(default_factory=set)
     gone: dict[str, None] = field(default_factory=dict)
     touched: dict[ClaimName, None] = field(default_factory=dict)
     is_new: bool = False
@@ -48,12 +59,17 @@ class DeviceMirror:
     rules: tuple[DeviceTaintRule, ...] = ()
     served: dict[str, str] = field(default_factory=dict)
     extended: dict[ClaimName, ExtendedClaim] = field(default_factory=dict)
-    on_served: Callable[[], None] = lambda: None
+    kinds: dict[str, FollowedKind] = field(init=False)
     _inventory: Inventory | None = None
 
     def __post_init__(self) -> None:
         self.slices = Store(own_name, self._renew)
         self.classes = Store(own_name, self._classes_changed)
+        self.kinds = {
+            "deviceclasses": FollowedKind(DeviceClass, self.classes.change, self.classes.replace),
+            "resourceslices": FollowedKind(ResourceSlice, self.slices.change, self.slices.replace),
+            "resourceclaims": FollowedKind(ResourceClaim, self.claim, self.replace_claims),
+        }
 
     @property
     def inventory(self) -> Inventory:

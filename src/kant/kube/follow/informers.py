@@ -14,8 +14,9 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import INSTALL, advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
+from kant.kube.follow.relevance import waits_elsewhere
 from kant.kube.follow.store import Store
-from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
+from kant.kube.objects.names import TAINT_RULES
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.objects.views import (
     Claim,
@@ -30,7 +31,6 @@ from kant.kube.objects.views import (
     Unstructured,
 )
 from kant.kube.translate.crds import API
-from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.provisioning import PROVISIONING, PROVISIONING_PATHS
 from kant.kube.translate.resizing import as_counted
@@ -39,6 +39,7 @@ from kant.model.errors import InputError
 
 log = logging.getLogger("kant.kube")
 QUEUES = "queues"
+TAINT_RULES_PATHS = tuple(f"/apis/resource.k8s.io/{version}/{TAINT_RULES}" for version in ("v1beta2", "v1alpha3"))
 OWN_KINDS = (QUEUES, "topologies", "reservations", "defragmentations")
 KINDS: dict[str, tuple[str, ...]] = {
     **{plural: (f"{API}/{plural}",) for plural in OWN_KINDS},
@@ -56,6 +57,7 @@ VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
 CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
+DEVICE_KINDS = {"deviceclasses": "classes", "resourceslices": "slices", "resourceclaims": "claims"}
 INSTALLED = 30.0  # seconds between two searches for missing kinds,
 OWN_INSTALLED = 2.0  # or this if some are Kant's own; for Queues also whenever a pod arrives
 ABSENT = 5.0  # seconds until a missing group is read again
@@ -99,12 +101,13 @@ class Informers:
         self.read: dict[GroupRef, None] = {}  # groups that have been read, until they are taken
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
+        self.pods.skips = waits_elsewhere(mirror.schedulers) if mirror.schedulers else None
         self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
         self.budgets = self._stored("budgets", BUDGETS, DisruptionBudget, mirror.budgets)
         self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)
         self.namespaces = self._stored("namespaces", NAMESPACES, Namespace, mirror.all_namespaces)
         self.namespaces.on_trouble = partial(self._without, self.namespaces, NO_NAMESPACES)
-        csi, devices = mirror.csi, mirror.devices
+        csi = mirror.csi
         self.storage: tuple[Reflector[Any], ...] = (
             self._stored("claims", CLAIMS, Claim, mirror.claims),
             self._stored("volumes", VOLUMES, PersistentVolume, mirror.volumes),
@@ -114,15 +117,7 @@ class Informers:
             self._stored("capacities", f"{STORAGE}/csistoragecapacities", StorageCapacity, csi.objects),
             self._stored("attachments", f"{STORAGE}/volumeattachments", VolumeAttachment, csi.attachments),
         )
-        self.devices: tuple[Reflector[Any], ...] = (
-            self._stored("classes", f"{DEVICES}/deviceclasses", DeviceClass, devices.classes),
-            self._stored("slices", f"{DEVICES}/resourceslices", ResourceSlice, devices.slices),
-            self._reflector(
-                "claims", f"{DEVICES}/resourceclaims", ResourceClaim, devices.claim, devices.replace_claims
-            ),
-        )
-        for one in self.devices:
-            one.on_trouble = partial(self._without, one, NO_DEVICES)
+        self.devices = [self._of_devices(kind, plural) for plural, kind in DEVICE_KINDS.items()]
         for one in self.storage:
             one.on_trouble = partial(self._without, one, NO_STORAGE)
         self.forbidden: list[str] = []  # what may not be read, with the consequences
@@ -138,6 +133,22 @@ class Informers:
 
     def _stored(self, kind: str, path: str, view: type[T], store: Store[Any, T]) -> Reflector[T]:
         return self._reflector(kind, path, view, store.change, store.replace)
+
+    def _of_devices(self, kind: str, plural: str) -> Reflector[Any]:
+        """Return the reflector of a kind of dynamic resource allocation: few clusters have objects of it."""
+        mirror = self.mirror
+
+        def change(what: str, item: Any) -> None:
+            mirror.devices.kinds[plural].change(what, item)
+
+        def replace(items: list[Any]) -> None:
+            if items or mirror.has_devices:
+                mirror.devices.kinds[plural].replace(items)
+
+        made = self._reflector(kind, f"{DEVICES}/{plural}", PartialMetadata, change, replace)
+        made.later = lambda: mirror.devices.kinds[plural].view
+        made.on_trouble = partial(self._without, made, NO_DEVICES)
+        return made
 
     def _reflector(
         self,
@@ -155,7 +166,7 @@ class Informers:
 
         def everything(items: list[T]) -> None:
             self.mirror.unreadable.discard(path)
-            self.mirror.devices.unreadable.discard(path)
+            self.mirror.unreadable_devices.discard(path)
             replace(items)
             wake()
 
@@ -175,12 +186,12 @@ class Informers:
         self._absent = [kind for kind in KINDS if not await self._add(kind)]
         if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
             self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
-        self.mirror.devices.is_served = bool(await self._served((f"{DEVICES}/resourceclaims",)))
+        self.mirror.serves_devices = bool(await self._served((f"{DEVICES}/resourceclaims",)))
         async with asyncio.TaskGroup() as self._tasks:
             tasks = self._tasks
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
             optionals: list[Reflector[Any]] = [self.budgets, self.namespaces, *self.storage]
-            optionals += self.devices if self.mirror.devices.is_served else ()
+            optionals += self.devices if self.mirror.serves_devices else ()
             for optional in optionals:
                 tasks.create_task(optional.run())
             for optional in optionals:
@@ -198,15 +209,15 @@ class Informers:
     async def _follow_late(self, tasks: asyncio.TaskGroup) -> None:
         """Look periodically for missing kinds, and for Queues whenever requested."""
         loop, looked_at = asyncio.get_running_loop(), asyncio.get_running_loop().time()
-        while self._absent or not self.mirror.devices.is_served:
+        while self._absent or not self.mirror.serves_devices:
             due = looked_at + (OWN_INSTALLED if any(kind in OWN_KINDS for kind in self._absent) else INSTALLED)
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await self._ask.wait()
             self._ask.clear()
             asked, is_due = self._asked, loop.time() >= due
-            if is_due and not self.mirror.devices.is_served and await self._served((f"{DEVICES}/resourceclaims",)):
-                self.mirror.devices.is_served = True
+            if is_due and not self.mirror.serves_devices and await self._served((f"{DEVICES}/resourceclaims",)):
+                self.mirror.serves_devices = True
                 for late in self.devices:
                     tasks.create_task(late.run())
             looked = [kind for kind in self._absent if is_due or kind == QUEUES]
@@ -291,7 +302,7 @@ class Informers:
         elif what == NO_NAMESPACES:
             self.mirror.namespaces.labels = None
         elif what != NO_EVENTS:
-            (self.mirror if storage else self.mirror.devices).unreadable.add(reflector.path)
+            (self.mirror.unreadable if storage else self.mirror.unreadable_devices).add(reflector.path)
         reflector.synced.set()
         self.wake()
 

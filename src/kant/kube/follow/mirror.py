@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kant.kube.follow.csi_mirror import CsiMirror
-from kant.kube.follow.device_mirror import DeviceMirror
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.follow.relevance import relevant_of_claim, relevant_of_node, relevant_of_object, relevant_of_pod
 from kant.kube.follow.scale_ups import ScaleUps
 from kant.kube.follow.store import Store, own_name, space_name
+from kant.kube.objects.names import TAINT_RULES
 from kant.kube.objects.views import (
     Claim,
     DisruptionBudget,
@@ -28,9 +29,11 @@ from kant.kube.objects.views import (
     StorageClass,
     Unstructured,
 )
-from kant.kube.translate.device_taints import TAINT_RULES
 from kant.kube.translate.resizing import as_counted, is_resized
 from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, Storage, claims_of
+
+if TYPE_CHECKING:
+    from kant.kube.follow.device_mirror import DeviceMirror
 
 ENDED = ("Succeeded", "Failed")
 
@@ -53,8 +56,9 @@ class Mirror:
     `touched` has the uids of pods that changed, with the last version of deleted ones, `resized` those of pods that ask
     for other amounts than before; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
     name). `claims_touched` has claims that changed, or whose volume or class did. `namespaces` replace selectors by
-    labels in the affinity of pods. `schedulers` are those whose waiting pods are relevant in every change: repeated
-    reports to pods of other schedulers are ignored; with none, every change counts.
+    labels in the affinity of pods. `serves_devices`: the cluster has the API of dynamic resource allocation;
+    `unreadable_devices` are its paths that Kant may not read. `schedulers` are those whose waiting pods are relevant in
+    every change: repeated reports to pods of other schedulers are ignored; with none, every change counts.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -80,13 +84,14 @@ class Mirror:
     budgets_touched: dict[tuple[str, str], None] = field(default_factory=dict)
     namespaces: Namespaces = field(default_factory=Namespaces)
     claims_touched: dict[ClaimName, None] = field(default_factory=dict)
-    devices: DeviceMirror = field(default_factory=DeviceMirror)
+    serves_devices: bool = False
+    unreadable_devices: set[str] = field(default_factory=set)
     csi: CsiMirror = field(default_factory=CsiMirror)
     scale_ups: ScaleUps = field(default_factory=ScaleUps)
     schedulers: tuple[str, ...] = ()
+    _devices: DeviceMirror | None = None
 
     def __post_init__(self) -> None:
-        self.devices.on_served = self._served_otherwise
         self.nodes = Store(own_name, self._node_changed, relevant_of_node)
         self.all_namespaces = Store(own_name, self._namespace_changed, lambda one: one.metadata.labels)
         self.budgets = Store(space_name, lambda key, *_: self.budgets_touched.setdefault(key))
@@ -101,20 +106,20 @@ class Mirror:
         uid = pod.metadata.uid
         from_watch = uid not in self.bound_here
         pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
-        if self.devices.served or pod.status.extended_resource_claim_status is not None or pod.spec.by_claim:
+        if self._devices is not None or pod.status.extended_resource_claim_status is not None:
             pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
-            self.namespaces.forget(uid)
+            self.namespaces.selecting.pop(uid, None)
         before = self.pods.get(uid)
         if from_watch and kind == "modified" and before is not None and self._is_same(before, pod):
             self.pods[uid] = pod
             return False
         self.version += 1
         self.pods.pop(uid, None)
-        self._count(before, -1)
+        self._count(before, False)
         if kind != "deleted":
             self.pods[uid] = pod
-            self._count(pod, 1)
+            self._count(pod, True)
             if before is not None and is_resized(before.spec, pod.spec):
                 self.resized[uid] = None
         self._note_claims(pod, kind == "deleted")
@@ -165,10 +170,16 @@ class Mirror:
             if pod is not None and not pod.spec.node_name:
                 self.pod("modified", pod)
 
-    def _count(self, pod: Pod | None, by: int) -> None:
+    def _count(self, pod: Pod | None, there: bool) -> None:
+        """Add a pod to the index of its node, or remove it."""
         if pod is None or not pod.spec.node_name or is_over(pod):
             return
-        _keep(self.on_node, pod.spec.node_name, pod.metadata.uid, by > 0)
+        own = self.on_node.setdefault(pod.spec.node_name, {})
+        own.pop(pod.metadata.uid, None)
+        if there:
+            own[pod.metadata.uid] = None
+        elif not own:
+            del self.on_node[pod.spec.node_name]
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """Replace all pods."""
@@ -179,6 +190,22 @@ class Mirror:
             before = self.pods.get(uid)
             if before is None or before.metadata.resource_version != pod.metadata.resource_version:
                 self.pod("modified", pod)
+
+    # --- devices ---------------------------------------------------------------
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether the cluster has had a device, a class or taint of devices, a claim, or a pod with one."""
+        return self._devices is not None
+
+    @property
+    def devices(self) -> DeviceMirror:
+        """Devices, and claims to them; imported with the first."""
+        if self._devices is None:
+            from kant.kube.follow.device_mirror import DeviceMirror
+
+            self._devices = DeviceMirror(self._served_otherwise)
+        return self._devices
 
     def _served_otherwise(self) -> None:
         """Update which pods need a claim for their extended resources."""
@@ -237,13 +264,3 @@ class Mirror:
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
         """Return one object; None where it does not exist."""
         return self.kind(plural).get((namespace, name))
-
-
-def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:
-    """Add a pod to the index of its node, or remove it."""
-    if there:
-        index.setdefault(node, {})[uid] = None
-        return
-    index[node].pop(uid, None)
-    if not index[node]:
-        del index[node]

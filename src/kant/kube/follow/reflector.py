@@ -46,7 +46,8 @@ class Reflector(Generic[T]):
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
-    `once` it lists, and does not watch. `fields` is a field selector.
+    `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the first
+    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -64,7 +65,9 @@ class Reflector(Generic[T]):
     once: bool = False
     rng: random.Random = field(default_factory=random.Random)
     keep: Callable[[T], T] | None = None
+    skips: Callable[[bytes], bool] | None = None
     fields: str = ""
+    later: Callable[[], type[T]] | None = None
     lists: int = 0
 
     def __post_init__(self) -> None:
@@ -107,12 +110,18 @@ class Reflector(Generic[T]):
         version = ""
         pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed, fields=self.fields)
         async for items, version in pages:  # noqa: B007 - each page names the version of the whole
+            if items and self.later is not None:
+                self._import_view(self.later)
+                return await self._list()
             objects += items if self.keep is None else map(self.keep, items)
             self._received_at = self.clock()
         self.on_replace(objects)
         self._version = version
         self.lists += 1
         self.synced.set()
+
+    def _import_view(self, later: Callable[[], type[T]]) -> None:
+        self.view, self.later = later(), None
 
     async def _read(self) -> None:
         """Read one watch, from the last version on, to its end."""
@@ -138,6 +147,8 @@ class Reflector(Generic[T]):
             await self._pause(None)
 
     def _take(self, line: bytes) -> None:
+        if self.skips is not None and self.skips(line):
+            return  # its version is not needed: whoever watches from an earlier one gets it again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:
@@ -145,6 +156,9 @@ class Reflector(Generic[T]):
             return
         self._wait = FIRST_WAIT if event.type != "ERROR" else self._wait
         change = CHANGES.get(event.type)
+        if change is not None and self.later is not None:
+            self._import_view(self.later)
+            return self._take(line)
         version = event.object.metadata.resource_version
         if change is None:
             if event.type == "BOOKMARK":
@@ -162,7 +176,10 @@ class Reflector(Generic[T]):
         except msgspec.DecodeError as broken:
             raise ApiError(0, "Malformed", f"{self.path}: a line of the watch does not decode: {broken}") from broken
         if event.type == "ERROR":
-            status = _status(event.object)
+            try:
+                status = decoder(Status).decode(event.object)
+            except msgspec.DecodeError:
+                status = Status(0, "Malformed", "an error of the watch that does not decode")
             kind = ExpiredError if status.code == 410 else ApiError
             raise kind(status.code, status.reason or "Unknown", status.message)
         metadata = who(event.object)
@@ -180,10 +197,3 @@ class Reflector(Generic[T]):
             return False
         self._version = version or self._version
         return True
-
-
-def _status(raw: msgspec.Raw) -> Status:
-    try:
-        return decoder(Status).decode(raw)
-    except msgspec.DecodeError:
-        return Status(0, "Malformed", "an error of the watch that does not decode")

@@ -20,7 +20,7 @@ from kant.kube.act.effects import Effects
 from kant.kube.act.gates import asks
 from kant.kube.act.steps import Steps
 from kant.kube.connect.client import ApiClient
-from kant.kube.follow.informers import Informers
+from kant.kube.follow.informers import OWN_KINDS, Informers
 from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.answers import LeadershipLostError
 from kant.kube.lead.calibration_store import CalibrationStore
@@ -32,7 +32,6 @@ from kant.kube.lead.reports import Reports
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.notify.status import Statuses
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.fleet import cluster_of
 from kant.kube.reconcile.translation import Translation
@@ -45,6 +44,7 @@ from kant.scheduler.profile import Profile
 
 if TYPE_CHECKING:
     from kant.kube.lead.trials import Trials
+    from kant.kube.notify.status import Statuses
 
 PACE = 0.005  # minimum seconds between two cycles; and no less than the last one took,
 BREATH = 0.25  # but no more than this: after a slow build bindings are due
@@ -89,7 +89,6 @@ class KubeDriver:
         self.rebuilding = Rebuilding(self.translation)
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
         self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
-        self.statuses = Statuses(effects, self.translation, lambda: self.state, self.proposals.statuses)
         self._asked = asyncio.Event()  # set with the first pod that only asks when it would start
         self.reports = Reports(settings, self.translation, recorder, self.telemetry)
         self._early: list[bytes] | None = None  # lines of the journal while not leading yet
@@ -100,6 +99,18 @@ class KubeDriver:
         from kant.kube.lead.trials import Trials
 
         return Trials(self.translation, self.notifier, self.settings.forecaster, lambda: self.core)
+
+    @cached_property
+    def statuses(self) -> Statuses:
+        """Writes the statuses of Kant's own objects; imported with the first of them."""
+        from kant.kube.notify.status import Statuses
+
+        return Statuses(self.effects, self.translation, lambda: self.state, self.proposals.statuses)
+
+    async def _write_statuses(self) -> None:
+        while not any(self.mirror.objects.get(kind) for kind in OWN_KINDS):
+            await asyncio.sleep(IDLE)
+        await self.statuses.run()
 
     def _look_for_trials(self, pods: Mapping[str, Pod]) -> None:
         if any(map(asks, pods.values())):
@@ -148,7 +159,7 @@ class KubeDriver:
                 tasks.create_task(self.notifier.recorder.run())
                 tasks.create_task(self.effects.run())
                 if not self.settings.shadow:
-                    tasks.create_task(self.statuses.run())
+                    tasks.create_task(self._write_statuses())
                     tasks.create_task(self._answer_trials())
                 await self._lead()
         finally:

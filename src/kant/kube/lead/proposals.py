@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.live_state import LiveState
-from kant.kube.notify.status import Status
 
 if TYPE_CHECKING:
-    from kant.kube.lead.defragmentations import Defragmentations
+    from kant.kube.lead.defragmentations import Defragmentations, Status
     from kant.live.rounds import LiveRounds
     from kant.live.solver import Solver
 

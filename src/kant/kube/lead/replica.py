@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kant import __version__
 from kant.cluster.state import ClusterState
@@ -28,11 +28,9 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.standby import Ready, Standby
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import PROFILE, QUEUES_KNOWN, SCHEDULER, TICKET, VERSION
-from kant.kube.serve import asked
+from kant.kube.serve.led_run import LedRun, NotLeadingError
 from kant.kube.serve.metrics import KubeTelemetry
-from kant.kube.serve.page import PageContent, routes
-from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
-from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness
+from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness, later
 from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
@@ -42,6 +40,12 @@ from kant.live.warm import warm
 from kant.model.errors import InputError
 from kant.scheduler.profile import parse_profile
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from kant.kube.serve.asked import Question
+    from kant.kube.serve.questions import LeaderQuestions
+
 OLDEST = (1, 29)
 """The oldest supported API server: the policies that fence bindings are generally available since 1.30."""
 
@@ -49,8 +53,11 @@ REREAD = 5.0  # seconds between two reads of the profile file
 
 log = logging.getLogger("kant.kube")
 
-LeaderAnswer = Callable[[KubeDriver, StartForecasts, asked.Question], Awaitable[bytes]]
+LeaderAnswer = Callable[[KubeDriver, StartForecasts, "Question"], Awaitable[bytes]]
 """Answers a question from the state of a leading driver, with the forecasts made of it."""
+
+Page = Callable[["LeaderQuestions", Config, str], "list[web.RouteDef]"]
+"""Returns the routes of the page, for an API server and the secret with which questions are signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class ReplicaOptions(DriverSettings):
     log_level: str = "info"
     profile_file: Path | None = None
     """Reread when it changes."""
-    page: PageContent | None = None
+    page: Page | None = None
     """The page, where it is served."""
     solver: Solver = no_solver
     answer: LeaderAnswer | None = None
@@ -105,14 +112,8 @@ class Replica:
         self.profile = options.profile
         self.telemetry = KubeTelemetry()
         self.telemetry.stand = self._stands
-        self.questions = LeaderQuestions(
-            StartForecasts(options.forecaster),
-            lambda job: self.driver.reason(job) if self.driver is not None else "",
-            self._journal,
-            options.solver,
-            lambda: self.driver.workloads.outside() if self.driver is not None else {},
-        )
-        self.telemetry.optimality = self.questions.optimality.latest
+        self.led = LedRun(StartForecasts(options.forecaster), options.solver)
+        self.telemetry.optimality = self.led.optimality.latest
         self._said: dict[str, None] = {}
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
@@ -126,16 +127,14 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
-                content = self.options.page
-                page = routes(self.questions, content, self.config, self._ticket) if content is not None else []
-                page += asked.routes(self._ticket, self._answer) if self._ticket else []
+                more = [later(self._routes)] if self.options.page is not None or self._ticket else []
                 await stack.enter_async_context(
-                    ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
+                    ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), more)
                 )
             client = await stack.enter_async_context(ApiClient(self.config, on_trouble=self.trouble))
             reading = asyncio.create_task(self._reread())
-            forecasting = asyncio.create_task(self.questions.forecasts.keep_up(self.questions.settled_core))
-            looking = asyncio.create_task(self.questions.optimality.keep_up(self._settled_core))
+            forecasting = asyncio.create_task(self.led.forecasts.keep_up(self.led.settled_core))
+            looking = asyncio.create_task(self.led.optimality.keep_up(self._settled_core))
             await self._until_stopped(self._greet(client))
             self._greeted = True
             while not self.stopped.is_set():
@@ -156,11 +155,30 @@ class Replica:
         core = self.driver.core if self.driver is not None else None
         return core if core is not None and core.is_settled else None
 
-    async def _answer(self, question: asked.Question) -> bytes:
+    def _routes(self) -> list[web.RouteDef]:
+        """Return the routes of the page, and of questions; their modules are imported with the first request."""
+        page, found = self.options.page, list["web.RouteDef"]()
+        if page is not None:
+            from kant.kube.serve.questions import LeaderQuestions
+
+            questions = LeaderQuestions(
+                self.led,
+                lambda job: self.driver.reason(job) if self.driver is not None else "",
+                self._journal,
+                lambda: self.driver.workloads.outside() if self.driver is not None else {},
+            )
+            found += page(questions, self.config, self._ticket)
+        if self._ticket:
+            from kant.kube.serve import asked
+
+            found += asked.routes(self._ticket, self._answer)
+        return found
+
+    async def _answer(self, question: Question) -> bytes:
         """Return the leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
         if self.driver is None or self._settled_core() is None or self.options.answer is None:
             raise NotLeadingError
-        return await self.options.answer(self.driver, self.questions.forecasts, question)
+        return await self.options.answer(self.driver, self.led.forecasts, question)
 
     def _journal(self) -> str:
         """Return the journal file that is being written."""
@@ -333,7 +351,7 @@ class Replica:
         )
         driver.translation.queues.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
         if options.page is not None:
-            driver.on_core = self.questions.follow
+            driver.on_core = self.led.follow
         if options.leader_election:
             driver.effects.timeout = self._in_flight()
         return driver
@@ -359,7 +377,7 @@ class Replica:
         finally:
             await ready.drop()
             self.driver = None
-            self.questions.leave()
+            self.led.leave()
             self.telemetry.flag("kant_leader", False)
             self.telemetry.staleness = {}
 

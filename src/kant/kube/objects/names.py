@@ -33,6 +33,9 @@ PRIORITY = f"{OWN}/priority"
 ALLOCATED = f"{OWN}/allocated"
 """The annotation of a device claim that Kant has allocated, and takes back when it is unused."""
 
+TAINT_RULES = "devicetaintrules"
+"""The plural of the kind DeviceTaintRule."""
+
 SCHEDULER = f"{OWN}/scheduler-name"
 """The annotation of the Lease with the schedulerName of the pods that its holder schedules."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kant.cluster.booking_events import overlap
 from kant.kube.reconcile.translation import Translation
-from kant.kube.translate.crds import BookedGpus
+from kant.kube.translate.reservations import BookedGpus
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked

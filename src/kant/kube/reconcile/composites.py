@@ -13,7 +13,7 @@ from kant.kube.objects.refusals import MalformedError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.tasks import Tasks
 from kant.kube.reconcile.translation import Translation
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import GroupRef, composite_of, group_of
 
 DEEPEST = 8  # levels of groups; deeper nesting is taken to be circular

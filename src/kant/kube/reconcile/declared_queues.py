@@ -7,7 +7,6 @@ from kant.kube.objects.refusals import MalformedError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.complaints import Complaints
 from kant.kube.reconcile.queue_presence import NONE_LEFT, QueuePresence
-from kant.kube.translate.crds import queue_config_of
 from kant.kube.translate.queue_namespaces import QueueNamespaces
 from kant.live.core import Core
 from kant.model.event import QueuesChanged
@@ -30,7 +29,11 @@ class DeclaredQueues:
         """Tell the core the queues that the objects define, if they have changed."""
         objects = self.mirror.kind("queues")
         self.presence.see(bool(objects))
-        self.config, wrong = queue_config_of(objects.values())
+        self.config, wrong = QueueConfig(), dict[str, str]()
+        if objects:
+            from kant.kube.translate.queues import queue_config_of  # with the first Queue
+
+            self.config, wrong = queue_config_of(objects.values())
         if self.presence.gone:
             self.config = NONE_LEFT
         labels = self.mirror.namespaces.labels

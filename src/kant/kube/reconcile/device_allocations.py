@@ -15,6 +15,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.refusals import NotYetError, SelectorError
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.device_limits import DeviceLimits
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NO_PODS, Placed
 from kant.kube.reconcile.workload import Phase, Workload
@@ -54,6 +55,7 @@ class DeviceAllocations:
         self.mirror = mirror
         self.devices = mirror.devices
         self.requests = requests or DeviceRequests(mirror, scheduler)
+        self.limits = DeviceLimits(mirror, self.requests)
         self.plans: dict[ClaimName, ClaimPlan] = {}
         self.coming: dict[str, Workload] = {}
         self._claims_of: dict[DeviceId, dict[ClaimName, None]] = {}  # claims that a device was planned for
@@ -67,12 +69,14 @@ class DeviceAllocations:
         self.plans.clear()
         self._claims_of.clear()
         self.requests.begin()
+        self.limits.begin()
 
     def seek_elsewhere(self) -> None:
         """Let shared claims whose devices are not planned try their next home."""
         homes = self.requests.homes
         planned = {key: homes.pop(key) for key, plan in self.plans.items() if key in homes and self._is_valid(plan)}
         self.requests.begin()
+        self.limits.begin()
         for key, home in planned.items():
             self.requests.seek_at(key, home)
 

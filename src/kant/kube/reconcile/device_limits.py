@@ -22,7 +22,7 @@ PATIENCE = 10.0
 
 
 class DeviceLimits:
-    """Lives as long as the filters; `begin` is called with each state."""
+    """Lives as long as the filters; `begin` is called with each state, and when the filters are looked at again."""
 
     def __init__(self, mirror: Mirror, requests: DeviceRequests) -> None:
         self.mirror, self.requests = mirror, requests
@@ -30,7 +30,7 @@ class DeviceLimits:
         self._most: dict[str, int] = {}
 
     def begin(self) -> None:
-        """Begin a new state."""
+        """Forget all limits."""
         self.since.clear()
         self._most.clear()
 
@@ -48,6 +48,11 @@ class DeviceLimits:
         users = (list(self.mirror.devices.users.get((pod.metadata.namespace, name), ())) for name in known_names(pod))
         rank = max([own.index(pod.metadata.uid) for own in users if pod.metadata.uid in own], default=0)
         return PodAntiAffinity(f"{CLAIMED}{kind} {rank}", most=self._most[kind] - 1)
+
+    @property
+    def are_old(self) -> bool:
+        """Whether some pod has waited so long that its limit may be too low by now."""
+        return bool(self.since) and self.waited() > PATIENCE
 
     def waited(self) -> float:
         """Return for how many seconds the first pod that still waits has had its limit."""

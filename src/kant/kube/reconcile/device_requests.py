@@ -14,6 +14,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.refusals import NotYetError, SelectorError
 from kant.kube.objects.views import Node, Pod
+from kant.kube.reconcile.dynamic_resources import NO_GPUS
 from kant.kube.translate.device_capacity import part_of, taken_of, times_in
 from kant.kube.translate.device_claims import (
     MOST_CONSUMERS,
@@ -32,16 +33,14 @@ from kant.kube.translate.device_claims import (
     reach_terms,
 )
 from kant.kube.translate.devices import Candidate, DeviceId, Reach
-from kant.kube.translate.resources import GPU_RESOURCES, Claimed, used_of
+from kant.kube.translate.resources import Claimed, used_of
 from kant.kube.translate.selectors import Term
-from kant.kube.translate.sharing import SHARED
+from kant.kube.translate.sharing import has_plugin
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.kube.translate.device_selectors import DeviceSelectors
-
-NO_GPUS = Claimed()
 
 
 class DeviceRequests:
@@ -118,12 +117,10 @@ class DeviceRequests:
 
     def check(self, pod: Pod) -> None:
         """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
-        if not pod.spec.resource_claims:
-            return
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaims"
-        if not self.devices.is_served:
+        if not self.mirror.serves_devices:
             raise InputError(where, "a cluster that has the API resource.k8s.io/v1 (Kubernetes 1.34 or newer)")
-        if self.devices.unreadable:
+        if self.mirror.unreadable_devices:
             raise InputError(where, "the right to list resourceclaims, resourceslices and deviceclasses")
         for name in claim_names(pod):
             claim = self.devices.claims.get((pod.metadata.namespace, name))
@@ -276,8 +273,6 @@ class DeviceRequests:
 
     def gpus(self, pod: Pod) -> Claimed:
         """Return the GPUs of its node that a pod has or requests by claims. A shared claim counts once."""
-        if not pod.spec.resource_claims or not self.devices.is_served:
-            return NO_GPUS
         counted = [self._gpus_of(claim) or NO_GPUS for claim in self.claims(pod) if self._is_first(pod, claim)]
         found = sum(one.gpus for one in counted)
         gpus = max(found - used_of(pod.spec).gpus, 0) if found and pod.spec.by_claim else found
@@ -405,12 +400,6 @@ class DeviceRequests:
             except InputError:
                 continue
         return blake2s("\n".join(asked).encode(), digest_size=6).hexdigest() if asked else ""
-
-
-def has_plugin(node: Node) -> bool:
-    """Whether a device plugin serves GPUs of a node."""
-    there = node.status.capacity or {}
-    return any(str(there.get(name, 0)) != "0" for name in (*GPU_RESOURCES, SHARED))
 
 
 def _rank(pod: Pod) -> tuple[bool, str, str]:

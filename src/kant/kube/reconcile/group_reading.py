@@ -6,7 +6,7 @@ from kant.kube.objects.refusals import MalformedError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import ORDERED, GroupRef
 from kant.model.errors import InputError
 

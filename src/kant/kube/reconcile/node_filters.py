@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import OWN
 from kant.kube.objects.views import Pod, Requirement
-from kant.kube.reconcile.device_allocations import DeviceAllocations
-from kant.kube.reconcile.device_limits import DeviceLimits
-from kant.kube.reconcile.device_requests import has_plugin
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.promises import NO_PODS, Placed, Promises
 from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used_of, with_gpus
+from kant.kube.translate.sharing import has_plugin
 from kant.kube.translate.volumes import ONE_POD, chosen_claims, claims_of, key_of, unbound_claims
 from kant.model.job import Demand
 from kant.model.rules import PodAntiAffinity
@@ -44,11 +43,10 @@ class NodeFilters:
     `apart` are the keys of gangs whose pods conflict on one node: each gets a node of its own.
     """
 
-    def __init__(self, mirror: Mirror, scheduler: str, devices: DeviceAllocations | None = None) -> None:
+    def __init__(self, mirror: Mirror, scheduler: str, devices: DynamicResources | None = None) -> None:
         self.mirror = mirror
-        self.devices = devices or DeviceAllocations(mirror, scheduler)
+        self.devices = devices or DynamicResources(mirror, scheduler)
         self.promises = Promises(mirror)
-        self.limits = DeviceLimits(mirror, self.devices.requests)
         self.failing: dict[str, frozenset[str]] = {}
         self.pods: dict[str, dict[str, Pod]] = {}  # that need each filter, by uid, in order of request
         self.apart: set[str] = set()
@@ -98,7 +96,6 @@ class NodeFilters:
     def _look_at_all(self, waiting: Collection[Pod]) -> None:
         """Find out which nodes fail the filters of these pods now."""
         self._taken.clear()
-        self.limits.begin()
         self.pods, self._clean, self.failing, self.outdated = {}, set(), {}, False
         for pod in waiting:
             for name in self._names(pod):
@@ -138,8 +135,10 @@ class NodeFilters:
 
     def limit(self, pod: Pod) -> PodAntiAffinity | None:
         """Return the class of a waiting pod that limits such pods per node; None for no limit (`DeviceLimits`)."""
-        is_short = bool(self._short_devices and pod.spec.resource_claims)
-        return self.limits.of(pod) if is_short and self.devices.requests.digest(pod) in self._short_devices else None
+        if not (self._short_devices and pod.spec.resource_claims):
+            return None
+        is_short = self.devices.requests.digest(pod) in self._short_devices
+        return self.devices.allocations.limits.of(pod) if is_short else None
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Return which filters keep a pod from these nodes, which would otherwise do, in one sentence."""
@@ -168,9 +167,14 @@ class NodeFilters:
         names = list[str]()
         if pod.spec.resource_claims and (digest := self.devices.requests.digest(pod)):
             names.append(f"{DEVICES}{digest}")
-            is_short = digest in self._short_devices and not self.devices.are_awaited([("", pod)])
+            is_short = digest in self._short_devices and not self.devices.allocations.are_awaited([("", pod)])
             names += [f"{FREE_DEVICES}{digest}"] if is_short else []
-        if self.mirror.devices.slices and used_of(pod.spec).gpus and not gives_gpus(pod.spec.by_claim):
+        if (
+            self.mirror.has_devices
+            and self.mirror.devices.slices
+            and used_of(pod.spec).gpus
+            and not gives_gpus(pod.spec.by_claim)
+        ):
             names.append(PLUGIN)
         if not pod.spec.volumes:
             return names
@@ -191,24 +195,24 @@ class NodeFilters:
             return any(driver == what.split(" ")[0] for driver, _, _ in self.csi_volumes.room(node, [pod]))
         if kind == "plugin":
             view = self.mirror.nodes[node]
-            return not has_plugin(view) and self.devices.requests.gpus_at(view) > 0
+            return not has_plugin(view) and self.devices.gpus_at(view) > 0
         if kind == "devices":
-            return self.devices.fails(pod, node, empty=True)
+            return self.devices.allocations.fails(pod, node, empty=True)
         free = self._free(node)
         has_room = any(_fits(demand, free) for demand in self._short_devices.get(what, ()))
-        return has_room and self.devices.fails(pod, node)
+        return has_room and self.devices.allocations.fails(pod, node)
 
     def holds(self, node: str, pod: Pod) -> bool:
         """Whether an empty node would have the GPUs, CPU and memory for a pod."""
         return _fits(self._used(pod), self._capacity(node))
 
     def _used(self, pod: Pod) -> Demand:
-        return with_gpus(used_of(pod.spec), self.devices.requests.gpus(pod))
+        return with_gpus(used_of(pod.spec), self.devices.gpus(pod))
 
     def _capacity(self, node: str) -> Demand:
         view = self.mirror.nodes.get(node)
         there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        return with_gpus(there, Claimed(self.devices.requests.gpus_at(view) if view is not None else 0))
+        return with_gpus(there, Claimed(self.devices.gpus_at(view) if view is not None else 0))
 
     def _free(self, node: str) -> Demand:
         """Return what the core sees as free on a node."""
@@ -304,11 +308,12 @@ class NodeFilters:
         claiming = [(node, pod) for node, pod in placed if pod.spec.resource_claims]
         if not claiming:
             return ""
-        asked = [(self.devices.requests.digest(pod), node) for node, pod in claiming]
-        if self.devices.are_awaited(claiming):  # what holds for other claims does not for these, nor the reverse
-            return self.devices.why_not(claiming, going)
+        allocations = self.devices.allocations
+        asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
+        if allocations.are_awaited(claiming):  # what holds for other claims does not for these, nor the reverse
+            return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
-        why = known or self.devices.why_not(claiming, going)
+        why = known or allocations.why_not(claiming, going)
         for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
             if digest:
                 self._short_devices.setdefault(digest, set()).add(self._used(pod))

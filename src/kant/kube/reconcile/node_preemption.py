@@ -7,9 +7,9 @@ without them. The pod gets its place in the same transaction as its victims are 
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection
-from time import monotonic
 
 import numpy as np
 
@@ -48,7 +48,7 @@ class NodePreemption:
         nowhere = self.transitions.nowhere
         if self.core.scheduler.profile.preemption is None:
             nowhere.clear()
-        now, began = self.core.clock(), monotonic()
+        now, began = self.core.clock(), time.monotonic()
         if not nowhere or began < self._rest:
             return None
         found = list[tuple[int, str, str]]()
@@ -56,7 +56,9 @@ class NodePreemption:
             pod = self.mirror.pods.get(uid)
             if workload.phase in (Phase.PLACED, Phase.LEAVING) or pod is None or not waits(pod):
                 del nowhere[workload]
-            elif self._next.get(uid, now) <= now and _may_stop_others(pod) and self.translation.is_free(pod):
+            elif self._next.get(uid, now) > now or pod.spec.preemption_policy == "Never":
+                continue
+            elif self.translation.is_free(pod):
                 found.append((-(pod.spec.priority or 0), pod.metadata.creation_timestamp, uid))
         if not found:
             return None
@@ -65,7 +67,7 @@ class NodePreemption:
         self._next[uid] = now + AGAIN
         workload = next(one for one, own in nowhere.items() if own == uid)
         plan = self._plan(workload, self.mirror.pods[uid])
-        self._rest = monotonic() + SHARE * (monotonic() - began)
+        self._rest = time.monotonic() + SHARE * (time.monotonic() - began)
         return (workload, plan) if plan is not None else None
 
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
@@ -122,7 +124,3 @@ class NodePreemption:
         may_stop |= (state.jobs[rows, J_QUEUE] != state.queues.get(job.queue, -1)) & (policy.reclaim != "off")
         names = (state.ids[row] for row in rows[may_stop & (state.jobs[rows, J_PREEMPTIBLE] > 0)].tolist())
         return {name: self.transitions.by_job[name] for name in names if name in self.transitions.by_job}
-
-
-def _may_stop_others(pod: Pod) -> bool:
-    return pod.spec.preemption_policy != "Never"

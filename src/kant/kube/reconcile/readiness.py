@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.refusals import MalformedError, NotYetError
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.translate.crds import BookedGpus
 from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
 from kant.kube.translate.volumes import check_claims
 from kant.live.core import Core
 from kant.model.job import Job
 
+if TYPE_CHECKING:
+    from kant.kube.translate.reservations import BookedGpus
 
-def check_claims_of(pods: Iterable[Pod], devices: DeviceAllocations, filters: NodeFilters) -> None:
+
+def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: NodeFilters) -> None:
     """Raise NotYetError or InputError where volumes or devices of these pods cannot be used."""
     for pod in pods:
         devices.check(pod)

@@ -9,9 +9,8 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Workload
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec, Part
 from kant.kube.translate.groups import COMPOSITE, GroupRef, composite_of, part_of
-from kant.kube.translate.parts import Part, stand_ins
 from kant.model.errors import InputError
 
 
@@ -77,6 +76,8 @@ class Regrouping:
 
     def expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
         """Return stand-ins for pods that are made once others of the gang are ready. Raises InputError."""
+        from kant.kube.translate.parts import stand_ins  # few groups are made in parts
+
         assert workload.group is not None
         counted = [
             pod for pod in self.members.pods(workload.key) if not is_over(pod) or pod.status.phase == "Succeeded"

@@ -19,7 +19,7 @@ from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
-from kant.kube.translate.parts import stands_in
+from kant.kube.translate.group_spec import stands_in
 from kant.kube.translate.pods import GangJob
 from kant.live.core import Core
 from kant.live.sentences import public_id
@@ -195,9 +195,9 @@ class Transitions:
         """Reserve the devices for the pods of a workload; `check` has found that there are some."""
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
-            self.translation.devices.expect(workload)
-            leaving = self.filters.promises.leaving
-            self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
+            allocations, leaving = self.translation.devices.allocations, self.filters.promises.leaving
+            allocations.expect(workload)
+            allocations.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
 
     def slots_of(self, workload: Workload, allocation: Allocation) -> list[Slot]:
         """Return slots for the first waiting pods of a workload, on the nodes of an allocation of its job."""
@@ -237,6 +237,11 @@ class Transitions:
             if filters.among_themselves(placed):
                 filters.apart.add(workload.key)
         return why
+
+    def may_stand(self, node: str, pod: Pod) -> bool:
+        """Whether a node is valid for a pod, by all rules of a first placement."""
+        admits = node not in self.closed and self.translation.eligible.admits(pod, node)
+        return admits and not self.filters.check([(node, pod)])
 
     def _to_bind(self, slots: list[Slot]) -> list[tuple[str, Pod]]:
         pods = self.mirror.pods

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.complaints import Complaints
-from kant.kube.reconcile.device_requests import DeviceRequests
-from kant.kube.translate.crds import ReservedNodes, levels_of
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.nodes import about, contradictions, node_of
 from kant.kube.translate.pod_rules import NO_LIMIT, amounts_at
@@ -20,6 +20,9 @@ from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS, Node
 from kant.model.status import NodeStatus
 
+if TYPE_CHECKING:
+    from kant.kube.translate.reservations import ReservedNodes
+
 
 class TranslatedNodes:
     """`levels` are those of the fabric, `reserved` the reservations of whole nodes.
@@ -27,9 +30,9 @@ class TranslatedNodes:
     `shares_anew`: a node shares its GPUs in a way that no node did when the state was built.
     """
 
-    def __init__(self, mirror: Mirror, requests: DeviceRequests, shares: GpuShares, complaints: Complaints) -> None:
+    def __init__(self, mirror: Mirror, devices: DynamicResources, shares: GpuShares, complaints: Complaints) -> None:
         self.mirror = mirror
-        self.requests = requests
+        self.devices = devices
         self.shares = shares
         self.shares_anew = False
         self.complaints = complaints
@@ -41,18 +44,22 @@ class TranslatedNodes:
 
     def begin(self) -> None:
         """Begin a state: learn the levels of the fabric."""
-        found, wrong = levels_of(
-            item
-            for kind, items in self.mirror.objects.items()
-            if kind.startswith("topologies")
-            for item in items.values()
-        )
+        found, wrong = self._levels()
         self._labels = None if found else _labels_of(self.mirror.nodes.values())
         self.levels = found or levels_seen((self._labels,))
         self.complaints.found("Topology", wrong)
         self._look_for_contradictions()
         self.left_out, self.shares_anew = set(), False
         self.reserved = []
+
+    def _levels(self) -> tuple[Levels | None, dict[str, str]]:
+        """Return the levels that Topology objects name, None without one that can be used; and the errors."""
+        kinds = [items for kind, items in self.mirror.objects.items() if kind.startswith("topologies") and items]
+        if not kinds:
+            return None, {}
+        from kant.kube.translate.topology_objects import levels_of  # with the first Topology
+
+        return levels_of(item for items in kinds for item in items.values())
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
         """Return a node, its status, until when (-1 unless it is drained), and how many of its GPUs it lacks.
@@ -62,7 +69,7 @@ class TranslatedNodes:
         if view.metadata.name in self.left_out:
             return None
         try:
-            seen = node_of(view, self.levels, self.requests.gpus_at(view))
+            seen = node_of(view, self.levels, self.devices.gpus_at(view))
         except InputError as wrong:
             self.complaints[about(view)] = str(wrong)
             return None
@@ -104,7 +111,8 @@ class TranslatedNodes:
     def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
         """Return the exact amounts of a node. Resources served by claims have no limit: devices are a filter."""
         amounts = dict(amounts_at(view))
-        amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
+        if self.mirror.has_devices:
+            amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
         return tuple(sorted(amounts.items()))
 
 

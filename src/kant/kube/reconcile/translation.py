@@ -6,9 +6,10 @@ sentence about it (`InputError`), and affects no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,15 +20,14 @@ from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Pod, Unstructured
 from kant.kube.reconcile.complaints import Complaints
 from kant.kube.reconcile.declared_queues import DeclaredQueues
-from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.eligible_nodes import EligibleNodes
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
 from kant.kube.reconcile.topologies import Topologies
 from kant.kube.reconcile.translated_nodes import TranslatedNodes
-from kant.kube.translate.crds import BookedGpus, reservation_of
-from kant.kube.translate.group_specs import GroupSpec, group_spec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
 from kant.kube.translate.levels import level_asked
 from kant.kube.translate.orders import is_held
@@ -43,6 +43,9 @@ from kant.model.job import Demand, Job, Role
 from kant.model.preference import Preferences
 from kant.model.rules import PodAntiAffinity, PodRules
 from kant.model.units import FOREVER, SECOND
+
+if TYPE_CHECKING:
+    from kant.kube.translate.reservations import BookedGpus
 
 REFILLED = 10 * SECOND
 """Microseconds until the device selectors of a namespace that has used up its time are tried again."""
@@ -60,10 +63,10 @@ class Translation:
         self.shadow = shadow
         self.complaints = Complaints()
         self.rule_book = RuleBook()
-        self.devices = DeviceAllocations(mirror, scheduler)
+        self.devices = DynamicResources(mirror, scheduler)
         self.filters = NodeFilters(mirror, scheduler, self.devices)
         self.shares = GpuShares()
-        self.nodes = TranslatedNodes(mirror, self.devices.requests, self.shares, self.complaints)
+        self.nodes = TranslatedNodes(mirror, self.devices, self.shares, self.complaints)
         self.eligible = EligibleNodes(mirror, self.filters, self.shares, Topologies(self.rule_book, mirror))
         self.queues = DeclaredQueues(mirror, self.complaints)
         self.groups: dict[str, Unstructured | None] = {}
@@ -91,7 +94,13 @@ class Translation:
         self.filters.begin(waiting)
         self.nodes.begin()
         self.booked = []
-        for item in mirror.objects.get("reservations", {}).values():
+        if reservations := mirror.objects.get("reservations"):
+            self._read_reservations(reservations.values(), zero)
+
+    def _read_reservations(self, objects: Iterable[Unstructured], zero: int) -> None:
+        from kant.kube.translate.reservations import BookedGpus, reservation_of  # few clusters have one
+
+        for item in objects:
             try:
                 reserved = reservation_of(item, zero)
             except InputError as wrong_one:
@@ -127,7 +136,7 @@ class Translation:
     def next_change(self, now: int) -> int:
         """Return when a reservation begins or ends, or device selectors are tried again; FOREVER for never."""
         times = [time for reserved in self.nodes.reserved for time in (reserved.start, reserved.end) if time > now]
-        times += [now + REFILLED] if self.devices.requests.turned_away else []
+        times += [now + REFILLED] if self.devices.has_turned_away else []
         return min(times, default=FOREVER)
 
     # --- pods ---------------------------------------------------------------
@@ -157,6 +166,8 @@ class Translation:
             if ref.least:
                 return GroupSpec(ref.least)
             raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
+        from kant.kube.translate.group_objects import group_spec  # with the first object of a group
+
         spec = group_spec(ref.source, found, ref.part)
         if ref.source == COMPOSITE and ref.tasks:
             spec = spec._replace(tasks=ref.tasks)
@@ -165,16 +176,16 @@ class Translation:
     def demand(self, pod: Pod, where: str = "") -> Demand:
         """Return what a pod asks for. Raises InputError."""
         where = where or f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
-        return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
+        return with_gpus(self.shares.demand(pod, where), self.devices.gpus(pod))
 
     def used(self, pod: Pod) -> Demand:
         """Return what a pod takes of the node that it is bound to, even if its spec is invalid."""
-        return with_gpus(self.shares.used(pod), self.devices.requests.gpus(pod))
+        return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
         """Return what a pod holds of the node that it is bound to, and which GPUs of it."""
         (demand, devices), *more = self.shares.holdings(pod)
-        return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
+        return [(with_gpus(demand, self.devices.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
         """Return what a pod counts as and demands of the pods around it. Raises InputError.
@@ -210,10 +221,10 @@ class Translation:
         for pod in pods:
             counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
             check_parts(pod.spec, job.queue, self.queues.config, counted)
-        claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
+        claimed = next((name for pod in pods if (name := self.devices.uncounted(pod))), "")
         if claimed:
             check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queues.config, UNCOUNTED_CLAIM)
-        if self.devices.requests.are_one(pods) and job.within != "node":
+        if self.devices.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
             check_reservation(job, self.booked, core)
@@ -296,11 +307,8 @@ class Translation:
 
     def bound_at(self, pods: list[Pod]) -> int:
         """Return when the last of these pods was bound; its creation time where the binding time is unknown."""
-        times = []
-        for pod in pods:
-            text = (pod.scheduled and pod.scheduled.last_transition_time) or pod.metadata.creation_timestamp
-            times.append(microseconds(text, pod.metadata.name) - self.epoch)
-        return max(times)
+        known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
+        return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 
 
 def _anywhere(pod: Pod) -> Pod:

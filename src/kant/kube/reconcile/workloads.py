@@ -36,10 +36,9 @@ from kant.kube.reconcile.tasks import lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, waits
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec, stands_in
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.orders import is_held, ordered
-from kant.kube.translate.parts import stands_in
 from kant.kube.translate.pods import ranked
 from kant.live.core import Core
 from kant.model.errors import InputError, StateError
@@ -102,7 +101,7 @@ class Workloads:
         for _, key in sorted(waiting, key=itemgetter(0)):
             self.settle(key)
         if not self.core.is_settled:
-            self.existing_pods.built()
+            self.existing_pods.free = None
             for job, why in self.core.settled().items():
                 workload = self.by_job.get(job)
                 if workload is not None:  # else it is held

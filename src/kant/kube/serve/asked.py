@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from kant.kube.connect.ticket import NOT_YET, PATH, is_signed
-from kant.kube.serve.questions import NotLeadingError
+from kant.kube.serve.led_run import NotLeadingError
 from kant.kube.serve.server import failure
 from kant.model.errors import InputError
 

@@ -20,7 +20,8 @@ from aiohttp import web
 
 from kant.kube.connect.config import Config
 from kant.kube.connect.ticket import NOT_YET, UNASKABLE, is_signed
-from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
+from kant.kube.serve.led_run import NotLeadingError
+from kant.kube.serve.questions import LeaderQuestions
 from kant.kube.serve.server import failure, is_loopback
 from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
@@ -232,12 +233,12 @@ def _events(questions: LeaderQuestions) -> Handler:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         await response.write(b": kant\n\n")
-        seen, quiet = questions.mark, 0.0
+        seen, quiet = questions.led.mark, 0.0
         while True:
             await asyncio.sleep(LOOK)
             quiet += LOOK
-            if questions.mark != seen:
-                seen, quiet = questions.mark, 0.0
+            if questions.led.mark != seen:
+                seen, quiet = questions.led.mark, 0.0
                 await response.write(b"event: job\ndata: {}\n\n")
             elif quiet >= BEAT:
                 quiet = 0.0

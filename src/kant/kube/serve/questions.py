@@ -6,24 +6,20 @@ record of its own: after a change of the nodes, or of the leader, the page start
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from kant import __version__
 from kant.cluster.columns import J_LIMIT, J_PRIORITY
-from kant.kube.connect.ticket import NOT_LEADING
+from kant.kube.serve.led_run import LedRun
 from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
 from kant.live.sentences import public_id, size_sentence
-from kant.live.solver import Solver, no_solver
-from kant.live.start_forecasts import StartForecasts
-from kant.model.errors import InputError
 from kant.model.placement import MASK, NODE
 from kant.model.status import JobStatus
-from kant.model.units import GPU, count_from
+from kant.model.units import GPU
 
 PHASES = {
     JobStatus.PENDING: "waiting",
@@ -38,17 +34,8 @@ Outside = Mapping[str, tuple[str, str]]
 """Waiting jobs that are unknown to the core: by name the phase of each, and why it waits."""
 
 
-class NotLeadingError(InputError):
-    """This replica does not lead."""
-
-    reason = NOT_LEADING
-
-    def __init__(self) -> None:
-        super().__init__("this replica", "one that leads and has seen the cluster: ask another, or again")
-
-
 class LeaderQuestions(Questions):
-    """Follows the core of a leader, from one build to the next.
+    """Answers questions about the run of a leader.
 
     `reason` returns why a job waits, "" if unknown. `journal` is the file being written, "" for none. `outside` has the
     waiting jobs that have left the core: held ones.
@@ -58,46 +45,19 @@ class LeaderQuestions(Questions):
 
     def __init__(
         self,
-        forecasts: StartForecasts,
+        led: LedRun,
         reason: Callable[[str], str] = lambda job: "",
         journal: Callable[[], str] = lambda: "",
-        solver: Solver = no_solver,
         outside: Callable[[], Outside] = dict,
     ) -> None:
-        super().__init__(forecasts, solver)
+        super().__init__(led.forecasts, led.optimality)
+        self.led = led
         self.reason = reason
-        self.outside = outside
         self.journal = journal
-        self._core: Core | None = None
-        self._run: RunRecord | None = None
-
-    def follow(self, core: Core) -> None:
-        """Follow a new core, whose build begins."""
-        self._core = core
-        self._run = RunRecord(
-            core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits
-        )
-        core.observers.append(self._run)
-
-    def leave(self) -> None:
-        """Drop the core, since another replica leads."""
-        self._core = self._run = None
-
-    @property
-    def mark(self) -> tuple[object, ...]:
-        """A value that differs once something has changed."""
-        run = self._run
-        return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
+        self.outside = outside
 
     def present(self) -> tuple[Core, RunRecord]:
-        if self._core is None or self._run is None or not self._core.is_settled:
-            raise NotLeadingError
-        count_from(self._core.zero)
-        return self._core, self._run
-
-    def settled_core(self) -> Core | None:
-        """Return the core that decides, if there is one with a complete state."""
-        return self._core if self._core is not None and self._core.is_settled else None
+        return self.led.present()
 
     def present_journal(self) -> tuple[str, int]:
         """Return the journal of the state ("": none), and the present time in microseconds since the Unix epoch."""

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -82,6 +83,23 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
     }
     app.add_routes([web.get(path, handler) for path, handler in paths.items()])
     return app
+
+
+def later(make: Callable[[], Iterable[web.RouteDef]]) -> web.RouteDef:
+    """Return a route for all paths without one. `make` is called with the first request, and its routes serve all."""
+
+    @cache
+    def router() -> web.UrlDispatcher:
+        made = web.UrlDispatcher()
+        made.add_routes(make())
+        return made
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        found = await router().resolve(request)
+        request.match_info.update(found)
+        return await found.handler(request)
+
+    return web.route("*", "/{path:.*}", handler)
 
 
 def failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from kant.kube.objects import views as k
 from kant.kube.objects.names import HOLD, MOVABLE, OWN
 from kant.kube.objects.validation import MAX_TEXT, name_of, whole
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.levels import Levels, level_asked
 from kant.model.errors import InputError
 from kant.model.job import LEVELS, Level

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from kant.kube.objects.names import TAINT_RULES
 from kant.kube.objects.views import Taint, Unstructured, View
-
-TAINT_RULES = "devicetaintrules"
-"""Their name in the mirror."""
-
-TAINT_RULES_PATHS = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in ("v1beta2", "v1alpha3"))
 
 
 class DeviceTaintSelector(View, frozen=True):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from kant.kube.objects import views as k
 from kant.kube.objects.validation import whole
 from kant.model.errors import InputError
 from kant.model.mig import PROFILES, usual_milli
@@ -56,10 +55,3 @@ def _number(labels: dict[str, str], key: str, least: int = 0) -> int:
     with suppress(InputError):
         return max(whole("label", labels.get(key, str(least)), 0, 1 << 40), least)
     return least
-
-
-def worths_of(view: k.Node) -> dict[str, int]:
-    """Return the thousandths of a GPU that a device of each kind of MIG device of a node is worth."""
-    amounts = view.status.capacity or view.status.allocatable or {}
-    worths = {name: milli_of(name, view.metadata.labels) for name, amount in amounts.items() if str(amount) != "0"}
-    return {name: milli for name, milli in worths.items() if milli}

@@ -7,31 +7,15 @@ a gang of its own, since the earlier part ends without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Meta, Pod, PodSpec, PodStatus, Toleration
+from kant.kube.translate.group_spec import STANDS_IN, Part
 from kant.model.errors import InputError
-
-_STANDS_IN = "to be made: "  # no uid of a real pod has this prefix
-
-
-class Part(NamedTuple):
-    """Pods of a group that are made from one template. `after` are the parts that have to be ready before, or complete
-    (True); `scheduler` is the one that the template names."""
-
-    name: str
-    pods: int
-    template: Mapping[str, Any]
-    after: tuple[tuple[str, bool], ...] = ()
-
-    @property
-    def scheduler(self) -> str:
-        return str((self.template.get("spec") or {}).get("schedulerName") or "")
 
 
 def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
@@ -83,11 +67,6 @@ def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
 # --- stand-ins for pods that are yet to be made ----------------------------------------------------------------------
 
 
-def stands_in(pod: Pod) -> bool:
-    """Whether the pod is a stand-in for one that is yet to be made, and unknown to the API server."""
-    return pod.metadata.uid.startswith(_STANDS_IN)
-
-
 def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
     """Return pods like those that a part will have: copies of `same`, a pod of the part, else as its template says.
 
@@ -117,7 +96,7 @@ def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None
         owner_references=sibling.metadata.owner_references,
     )
     named = (f"{group}-{part.name}-{number}" for number in range(count))
-    return [Pod(replace(meta, name=name, uid=f"{_STANDS_IN}{name}"), spec, PodStatus()) for name in named]
+    return [Pod(replace(meta, name=name, uid=f"{STANDS_IN}{name}"), spec, PodStatus()) for name in named]
 
 
 def _tolerations(spec: PodSpec, sibling: Pod) -> tuple[Toleration, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
 from kant.kube.translate.annotations import Annotations, annotations_of
-from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.group_spec import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.neighbours import wanted_beside

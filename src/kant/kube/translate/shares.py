@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kant.kube.objects import views as k
 from kant.kube.translate.hami_devices import NVIDIA, REGISTER
-from kant.kube.translate.mig_devices import milli_of, worths_of
 from kant.kube.translate.node_facts import admits
 from kant.kube.translate.resources import SHARES, PodRequests, key_of, others_of, requests_of, used_of
 from kant.kube.translate.selectors import Selection, selection_of
@@ -35,6 +34,9 @@ from kant.kube.translate.sharing import (
 from kant.model.errors import InputError
 from kant.model.job import Demand
 from kant.model.units import GPU
+
+MIG = "nvidia.com/mig-"
+"""Prefix of the resources that are MIG devices."""
 
 REPLICATED = tuple(f"{word} {name}" for word in (MANY, ONE) for name in (NVIDIA, SHARED))
 NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
@@ -72,7 +74,7 @@ class GpuShares:
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
         self._kinds = {view.metadata.name: kind for view in nodes if (kind := kind_of(view))}
         self._all_kinds = set(self._kinds.values())
-        self._migs = {view.metadata.name: (view, worths) for view in nodes if (worths := worths_of(view))}
+        self._migs = {view.metadata.name: (view, worths) for view in nodes if (worths := _worths(view))}
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
@@ -82,7 +84,7 @@ class GpuShares:
         if name not in self._names:
             return self._joins(view)
         known = self._sharing.get(name, WHOLE), self._kinds.get(name, ""), self._migs.get(name, (view, {}))[1]
-        if (_sharing(view), kind_of(view), worths_of(view)) != known:
+        if (_sharing(view), kind_of(view), _worths(view)) != known:
             return True
         before = self._views.get(name) or self._migs.get(name, (view, {}))[0]
         if name in self._views:
@@ -96,7 +98,7 @@ class GpuShares:
     def _joins(self, view: k.Node) -> bool:
         """Learn of a joining node. Returns whether its kind of GPUs is new, or pods ask for something else now."""
         name, kind = view.metadata.name, kind_of(view)
-        if _sharing(view) != WHOLE or worths_of(view) or (kind and kind not in self._all_kinds):
+        if _sharing(view) != WHOLE or _worths(view) or (kind and kind not in self._all_kinds):
             return True
         self._names.add(name)
         if kind:
@@ -147,7 +149,7 @@ class GpuShares:
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
         """Return what the pod asks for if it may go to the nodes of all vendors."""
-        parts = [one for one in asked.others if milli_of(one[0], None) and one[0] not in spec.by_claim]
+        parts = [one for one in asked.others if _mig_milli(one[0]) and one[0] not in spec.by_claim]
         if parts:
             return self._find_mig(asked.demand, parts, spec, where)
         shares = _asks_for_shares(spec)
@@ -210,7 +212,7 @@ class GpuShares:
         if key not in self._known:
             able = [worths for view, worths in self._migs.values() if admits(select, view)]
             worths = {name: max((one[name] for one in able if name in one), default=0) for name, _ in parts}
-            worths = {name: milli or milli_of(name, None) for name, milli in worths.items()}
+            worths = {name: milli or _mig_milli(name) for name, milli in worths.items()}
             self._known[key] = spec, Asked(_with_parts(whole, parts, worths))
         return self._known[key][1]
 
@@ -283,6 +285,22 @@ def _sharing(view: k.Node) -> Sharing:
         return sharing_of(view)
     except InputError:
         return WHOLE
+
+
+def _mig_milli(resource: str, labels: dict[str, str] | None = None) -> int:
+    """Return the thousandths of a GPU of one MIG device; 0 for any other resource."""
+    if not resource.startswith(MIG):
+        return 0
+    from kant.kube.translate.mig_devices import milli_of  # with the first of them
+
+    return milli_of(resource, labels)
+
+
+def _worths(view: k.Node) -> dict[str, int]:
+    """Return the thousandths of a GPU that a device of each kind of MIG device of a node is worth."""
+    amounts = view.status.capacity or view.status.allocatable or {}
+    worths = {name: _mig_milli(name, view.metadata.labels) for name, amount in amounts.items() if str(amount) != "0"}
+    return {name: milli for name, milli in worths.items() if milli}
 
 
 def _has_gpus(view: k.Node) -> bool:

@@ -91,6 +91,12 @@ def sharing_of(view: k.Node) -> Sharing:
     return Sharing(replicas, key == CLIENTS or labels.get(STRATEGY) == "mps", resource)
 
 
+def has_plugin(view: k.Node) -> bool:
+    """Whether a device plugin serves GPUs of a node."""
+    there = view.status.capacity or {}
+    return any(str(there.get(name, 0)) != "0" for name in (*GPU_RESOURCES, SHARED))
+
+
 def kind_of(view: k.Node) -> str:
     """Return the resource of the GPUs of a node that a device plugin offers, lost ones included; "" for none."""
     amounts = view.status.capacity or view.status.allocatable or {}

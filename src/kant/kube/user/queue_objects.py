@@ -8,7 +8,7 @@ from msgspec import to_builtins
 
 from kant.kube.objects.names import OWN
 from kant.kube.objects.quantity import text_of
-from kant.kube.translate.crds import BudgetSpec, QueueSpec, QuotaSpec
+from kant.kube.translate.queues import BudgetSpec, QueueSpec, QuotaSpec
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 
 API = f"{OWN}/v1alpha1"

@@ -51,7 +51,7 @@ FIRST_S = 30.0
 API = "kant.sock"
 
 
-class Lease:
+class MachineLease:
     """The lease of this machine's runs: files `lease.N` in its home, of which the last one applies."""
 
     def __init__(self, home: Path) -> None:
@@ -77,7 +77,7 @@ class Lease:
         return self.until > since_boot() / 1e6
 
     def begin(self, until: float) -> None:
-        """Hold on until then: by the same file where that has never run out, else by a new one. Raises OSError."""
+        """Hold the lease until then: in the same file if it has not expired, else in a new one. Raises OSError."""
         if not self.holds:  # another number also where the home is a new one
             self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
@@ -99,7 +99,7 @@ class Lease:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldRun:
     """A run of this machine. `output_sent` is the number of output bytes that Kant has."""
 
     name: str
@@ -128,7 +128,7 @@ class AgentOptions:
     gpu_watts: int = 0
 
 
-class RefusedError(SentenceError):
+class JoinRefusedError(SentenceError):
     """Kant refuses this machine; the message is Kant's."""
 
 
@@ -143,10 +143,10 @@ class Agent:
     def __init__(self, options: AgentOptions) -> None:
         self.options = options
         self.home = options.home
-        self.lease = Lease(self.home)
+        self.lease = MachineLease(self.home)
         self.server = ForkServer()
         self.cgroups = cgroups.prepare()
-        self.runs: dict[str, Held] = {}
+        self.runs: dict[str, HeldRun] = {}
         self.line: asyncio.StreamWriter | None = None
         self.on_join: Callable[[], None] = lambda: None
         self._tls = context(options.keys, is_leader=False)
@@ -160,7 +160,7 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
-        """What tells these runs from others, also from a copy of the home on another machine: it goes with them."""
+        """Return the id of these runs, which no other home has, not even a copy of this one on another machine."""
         path = self.home / "runs" / "id"
         path.parent.mkdir(exist_ok=True)
         if not path.exists():
@@ -170,7 +170,7 @@ class Agent:
         return path.read_text(encoding="ascii")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join, and rejoin whenever the connection is lost. Raises RefusedError if Kant refuses."""
+        """Join, and rejoin whenever the connection is lost. Raises JoinRefusedError if Kant refuses."""
         write_shims(self.shims, sys.executable)
         self.server.watch(asyncio.get_running_loop())
         self._find()
@@ -196,7 +196,7 @@ class Agent:
         base = self.home / "runs"
         for path in sorted(base.rglob("spec.json")):
             folder = path.parent
-            held = Held(str(folder.relative_to(base)), folder, 0)
+            held = HeldRun(str(folder.relative_to(base)), folder, 0)
             self.runs[held.name] = held
             found = find(folder)
             if isinstance(found, SupervisedRun):
@@ -245,7 +245,7 @@ class Agent:
             wire.say(writer, hello)
             welcome = await asyncio.wait_for(wire.receive(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
-                raise RefusedError(welcome.why)
+                raise JoinRefusedError(welcome.why)
             if isinstance(welcome, wire.Left):
                 raise LeftError
             if not isinstance(welcome, wire.Welcome):
@@ -334,7 +334,7 @@ class Agent:
                 await asyncio.wait_for(self._some.wait(), LOOK if self.runs else None)
             self._some.clear()
 
-    async def _tell_of(self, held: Held) -> None:
+    async def _tell_of(self, held: HeldRun) -> None:
         assert self.line is not None
         ended = held.exit
         if not held.start_sent and held.run is not None and held.run.claim.pid:
@@ -353,7 +353,7 @@ class Agent:
         if order.run in self.runs:
             return
         folder = self.home / "runs" / order.run
-        held = Held(order.run, folder, order.milli)
+        held = HeldRun(order.run, folder, order.milli)
         others = [(each.cores, each.milli) for each in self.runs.values() if each.cores]
         held.cores = share(self.options.cores, order.milli, others)
         self.runs[order.run] = held
@@ -367,7 +367,7 @@ class Agent:
             self._watch(held, run)
         self._some.set()
 
-    def _own(self, order: wire.Begin, held: Held) -> Spec:
+    def _own(self, order: wire.Begin, held: HeldRun) -> Spec:
         """Return the spec of a run, completed for this machine."""
         spec, env = order.spec, order.spec.env | {MARK: str(held.folder), "KANT_HOME": str(self.home)}
         if held.cores:
@@ -379,7 +379,7 @@ class Agent:
         spec = msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
         return contained(spec, order.image, order.mounts, order.gpus, order.slurm)
 
-    def _watch(self, held: Held, run: SupervisedRun) -> None:
+    def _watch(self, held: HeldRun, run: SupervisedRun) -> None:
         def over(run: SupervisedRun) -> None:
             held.exit, held.run, held.cores = run.exit(), None, ()
             self._some.set()
@@ -387,7 +387,7 @@ class Agent:
         held.run, run.over = run, over
         run.watch(asyncio.get_running_loop())
 
-    async def _drop(self, held: Held) -> None:
+    async def _drop(self, held: HeldRun) -> None:
         """Let a run be as if it had never been here: Kant knows how it ended, or wants nothing of it."""
         if held.run is not None:
             held.run.stop()  # those that hide their mark

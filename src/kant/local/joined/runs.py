@@ -27,7 +27,7 @@ BEGUN = "begun"
 """A file that exists once the machine has confirmed the run's supervisor."""
 
 
-class Part(Protocol):
+class RunPart(Protocol):
     """The part of a run on one machine."""
 
     folder: Path
@@ -39,7 +39,7 @@ class Part(Protocol):
     def exit(self) -> Exit: ...
 
 
-class Mirror(Log):
+class OutputCopy(Log):
     """The local copy of a remote run's output; it continues what the folder has."""
 
     def __init__(self, folder: Path, cap: int) -> None:
@@ -86,7 +86,7 @@ class RemotePart:
         self.is_stopped = False
         self._exit = read_exit(folder)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._mirror: Mirror | None = None
+        self._mirror: OutputCopy | None = None
         self._listener: asyncio.Server | None = None
 
     @property
@@ -95,10 +95,10 @@ class RemotePart:
         return (self.folder / BEGUN).exists()
 
     @property
-    def log(self) -> Mirror:
+    def log(self) -> OutputCopy:
         """Its output so far. Raises OSError."""
         if self._mirror is None:
-            self._mirror = Mirror(self.folder, self.order.spec.log_bytes)
+            self._mirror = OutputCopy(self.folder, self.order.spec.log_bytes)
         return self._mirror
 
     def begin(self) -> None:
@@ -192,18 +192,18 @@ class JoinedRun:
     all.
     """
 
-    def __init__(self, first: Callable[[], Part], others: Sequence[Part], names: Sequence[str]) -> None:
+    def __init__(self, first: Callable[[], RunPart], others: Sequence[RunPart], names: Sequence[str]) -> None:
         self._begin_first, self.others, self.names = first, list(others), list(names)
-        self.first: Part | None = None
+        self.first: RunPart | None = None
         self.over: Callable[[JoinedRun], None] = lambda run: None
         self.is_stopped = False
         self._exit: Exit | None = None
-        self._left: set[Part] = set(others)
+        self._left: set[RunPart] = set(others)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._limit: tuple[float | None] | None = None
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RunPart]:
         return [*([self.first] if self.first is not None else []), *self.others]
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -213,7 +213,7 @@ class JoinedRun:
             self._follow(part)
         self._go_on()
 
-    def _follow(self, part: Part) -> None:
+    def _follow(self, part: RunPart) -> None:
         assert self._loop is not None
         part.over = self._ended  # type: ignore[attr-defined]
         if isinstance(part, RemotePart):
@@ -235,7 +235,7 @@ class JoinedRun:
                 self.first.limit(*self._limit)
             self._follow(self.first)
 
-    def _ended(self, part: Part) -> None:
+    def _ended(self, part: RunPart) -> None:
         exit = part.exit()
         self._left.discard(part)
         if part is not self.first and not (exit.lost or exit.unborn):

@@ -25,7 +25,7 @@ class Sample(NamedTuple):
     beside: bool = False
 
 
-class Line(NamedTuple):
+class FittedCost(NamedTuple):
     """A fitted cost, from `samples` samples; `r2` is the share of their variance that it explains."""
 
     operation: str
@@ -39,7 +39,7 @@ class Fit(NamedTuple):
     """The lines in order, and the contention; `beside` counts the samples it was fitted to (0: none, and it is the one
     fitted to FSMoE's table 5)."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[FittedCost, ...]
     contention: float
     beside: int
 
@@ -68,7 +68,7 @@ def fit(samples: Iterable[Sample]) -> Fit:
     return Fit(lines, min(max(contention, 0.01), 1.0), len(pairs))
 
 
-def _line(operation: str, place: str, samples: Sequence[Sample]) -> Line:
+def _line(operation: str, place: str, samples: Sequence[Sample]) -> FittedCost:
     size: Floats = np.array([sample.size for sample in samples])
     seconds: Floats = np.array([sample.seconds for sample in samples])
     wide = float(((size - size.mean()) ** 2).sum())
@@ -80,4 +80,4 @@ def _line(operation: str, place: str, samples: Sequence[Sample]) -> Line:
         alpha, beta = 0.0, float((size * seconds).sum() / (size * size).sum())
     off = float(((seconds - alpha - beta * size) ** 2).sum())
     spread = float(((seconds - seconds.mean()) ** 2).sum())
-    return Line(operation, place, Cost(alpha, beta), len(samples), 1.0 - off / spread if spread > 0 else 1.0)
+    return FittedCost(operation, place, Cost(alpha, beta), len(samples), 1.0 - off / spread if spread > 0 else 1.0)

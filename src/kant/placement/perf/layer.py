@@ -15,7 +15,7 @@ import numpy as np
 
 from kant.cluster.columns import Table
 from kant.compiled import compiled_at_once, inlined
-from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Floats, Run, Task, play, run
+from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Floats, StreamTask, StreamTimes, play, run
 
 DEGREES = (1, 2, 4, 8)
 """Numbers of chunks into which the experts' half may be cut, as in FSMoE."""
@@ -35,7 +35,7 @@ class Cost(NamedTuple):
         return calls * self.alpha + units * self.beta if units > 0 else 0.0
 
 
-class Operations(NamedTuple):
+class OperationCosts(NamedTuple):
     """The costs of a job's operations at its place. `contention` as in `streams`."""
 
     all_to_all: Cost
@@ -82,7 +82,7 @@ def _of(cost: Cost, units: float, calls: int = 1) -> Cost:
     return Cost(calls * cost.alpha, units * cost.beta) if units > 0 else Cost(0.0, 0.0)
 
 
-def experts_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
+def experts_half(volumes: Volumes, costs: OperationCosts, backward: bool) -> Half:
     """Return the costs of a layer's experts. Backward each GEMM becomes two (Shoeybi et al., arXiv 1909.08053)."""
     compute = _of(costs.gemm, volumes.expert_macs, volumes.expert_gemms)
     return Half(
@@ -93,7 +93,7 @@ def experts_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
     )
 
 
-def attention_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
+def attention_half(volumes: Volumes, costs: OperationCosts, backward: bool) -> Half:
     """Return the costs of a layer's attention: nothing is exchanged."""
     compute = _of(costs.gemm, volumes.attention_macs, volumes.attention_gemms)
     return Half(
@@ -178,10 +178,10 @@ def half_seconds(
     return found
 
 
-def half_run(half: Half, degree: int, gradient: float, contention: float, apart: bool = True) -> Run:
+def half_run(half: Half, degree: int, gradient: float, contention: float, apart: bool = True) -> StreamTimes:
     """Run the streams for a half of a layer."""
     work = np.zeros(MOST_TASKS)
     stream, after, kind = (np.zeros(MOST_TASKS, np.int64) for _ in range(3))
     count = _write_half(_table(half), degree, gradient, apart, work, stream, after, kind)
     rows = zip(work[:count].tolist(), stream.tolist(), after.tolist(), kind.tolist(), strict=False)
-    return run(tuple(Task(NAMES[which], on, much, before) for much, on, before, which in rows), contention)
+    return run(tuple(StreamTask(NAMES[which], on, much, before) for much, on, before, which in rows), contention)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kant.model.fabric import Fabric
 from kant.model.training import Training
 from kant.placement.cost.communication import FLOPS, Paths, Spans, all_reduce, paths
-from kant.placement.perf.layer import CONTENTION, Cost, Operations, Volumes
+from kant.placement.perf.layer import CONTENTION, Cost, OperationCosts, Volumes
 from kant.placement.perf.plan import Stack
 
 OPERATIONS = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce", "gemm")
@@ -85,7 +85,9 @@ def _near(stage: Spans, tensor: int) -> int:
     return min(stage.level, 1 if stage.per_hbd >= tensor else 2)
 
 
-def operations(training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED) -> Operations:
+def operations(
+    training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED
+) -> OperationCosts:
     """Return the costs of a job's operations at its place; units are bytes, and multiply-adds."""
     groups = layout(training, spans)
     cost, stage = paths(fabric, groups.stage), groups.stage
@@ -103,7 +105,7 @@ def operations(training: Training, fabric: Fabric, spans: Spans, measured: Measu
     if inside == between and groups.tensor > 1 and groups.expert > 1:
         contention = min(contention, SHARED)
     exchange, gather, scatter, reduce, gemm = (found[name] for name in OPERATIONS)
-    return Operations(exchange, gather, scatter, reduce, gemm, contention)
+    return OperationCosts(exchange, gather, scatter, reduce, gemm, contention)
 
 
 def _rails(groups: Layout, apart: int) -> tuple[float, float]:

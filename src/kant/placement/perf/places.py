@@ -11,7 +11,7 @@ from kant.model.node import ClusterSpec
 from kant.placement.cost.communication import Spans
 
 
-class Place(NamedTuple):
+class PlacementShape(NamedTuple):
     """`nodes` nodes with `gpus` GPUs of the job each, spread evenly over the given number of domains of each level."""
 
     nodes: int
@@ -35,12 +35,12 @@ class Place(NamedTuple):
         return Spans(self.nodes * self.gpus, self.nodes, domains[1], (node, island, leaf, spine, superspine))
 
 
-def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
+def places_in(cluster: ClusterSpec, gpus: int) -> list[PlacementShape]:
     """Return placements that a job of `gpus` GPUs could get in the empty cluster, the closest first.
 
-    On the fewest nodes, with as many of its GPUs on each: in as few domains as possible, over twice and four times as
-    many leaves, over one more spine and superspine than necessary; and on half nodes. Raises InputError where the
-    cluster is too small.
+    They are: the fewest nodes, with equal numbers of GPUs, in as few domains as possible; the same in twice and four
+    times as many leaves; the same with one more spine, and one more superspine, than necessary; and half nodes. Raises
+    InputError where the cluster is too small.
     """
     size = _usual(node.gpus for node in cluster.nodes)
     each = next((count for count in range(min(size, gpus), 0, -1) if gpus % count == 0), 0)
@@ -56,7 +56,7 @@ def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
     wanted = [best, *(best._replace(leaves=best.leaves * times) for times in (2, 4))]
     wanted.append(best._replace(leaves=max(best.leaves, best.spines + 1), spines=best.spines + 1))
     above = best.superspines + 1
-    wanted.append(Place(nodes, each, max(best.leaves, above), max(best.spines, above), above))
+    wanted.append(PlacementShape(nodes, each, max(best.leaves, above), max(best.spines, above), above))
     if each % 2 == 0 and len(whole) >= 2 * nodes:
         wanted.append(_closest(2 * nodes, each // 2, domains))
     return list(dict.fromkeys(place for place in wanted if _is_there(place, domains)))
@@ -74,7 +74,7 @@ def _usual(sizes: Iterable[int]) -> int:
     return max(counts, key=lambda size: (counts[size], size))
 
 
-def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> Place:
+def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> PlacementShape:
     """Return the place on the fewest domains of each level that have `nodes` nodes between them."""
     fewest = []
     for sizes in domains:
@@ -83,10 +83,10 @@ def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> Place:
             held += sizes[count]
             count += 1
         fewest.append(count)
-    return Place(nodes, gpus, *fewest)
+    return PlacementShape(nodes, gpus, *fewest)
 
 
-def _is_there(place: Place, domains: Sequence[Sequence[int]]) -> bool:
+def _is_there(place: PlacementShape, domains: Sequence[Sequence[int]]) -> bool:
     """Return whether the cluster has this many domains, and the job a node in each."""
     asked = (place.leaves, place.spines, place.superspines)
     return place.nodes >= place.leaves and all(count <= len(sizes) for count, sizes in zip(asked, domains, strict=True))

@@ -17,7 +17,7 @@ from kant.placement.perf.gaps import split_halves, spread, whole_buckets
 from kant.placement.perf.layer import (
     DEGREES,
     Half,
-    Operations,
+    OperationCosts,
     Volumes,
     attention_half,
     experts_half,
@@ -25,7 +25,7 @@ from kant.placement.perf.layer import (
     half_seconds,
 )
 from kant.placement.perf.published import best_degree, fill_gaps
-from kant.placement.perf.streams import Floats, Run
+from kant.placement.perf.streams import Floats, StreamTimes
 
 BUCKETS = 256
 """Maximum number of gradient buckets in a backward pass."""
@@ -59,7 +59,7 @@ class Stack(NamedTuple):
     """
 
     layers: tuple[Volumes, ...]
-    costs: Operations
+    costs: OperationCosts
     steady: bool = False
 
     @property
@@ -79,7 +79,7 @@ class Stack(NamedTuple):
         )
 
 
-class Plan(NamedTuple):
+class StepPlan(NamedTuple):
     """A plan, and the seconds of its forward and backward pass; `tail` units are summed at the end of the latter."""
 
     layers: tuple[LayerPlan, ...]
@@ -95,7 +95,7 @@ class Plan(NamedTuple):
         return self.forward + self.backward
 
 
-def best_plan(stack: Stack) -> Plan:
+def best_plan(stack: Stack) -> StepPlan:
     """Return the fastest known plan: ours, or FSMoE's where that is faster on the same streams."""
     ours, theirs = our_plan(stack), published_plan(stack)
     return theirs if theirs.seconds < ours.seconds else ours
@@ -111,7 +111,7 @@ class _Kind(NamedTuple):
     degrees: tuple[int, ...]
 
 
-def our_plan(stack: Stack, apart: bool = True) -> Plan:
+def our_plan(stack: Stack, apart: bool = True) -> StepPlan:
     """Try all degrees on the streams, and assign gradients to the gaps in whole buckets.
 
     With `apart` False messages inside nodes take turns with those between nodes: FSMoE without its second idea.
@@ -143,7 +143,7 @@ def _kind(halves: Halves, sums: Floats, contention: float, apart: bool) -> _Kind
     return _Kind(DEGREES[int(np.argmin(ahead))], both, first, degrees)
 
 
-def published_plan(stack: Stack) -> Plan:
+def published_plan(stack: Stack) -> StepPlan:
     """Return FSMoE's plan, timed on our streams."""
     costs = stack.costs
     halves = [stack.halves(layer) for layer in stack.layers]
@@ -163,8 +163,8 @@ def published_plan(stack: Stack) -> Plan:
     return timed(stack, tuple(reversed(plans)))
 
 
-def timed(stack: Stack, plans: Sequence[LayerPlan], apart: bool = True) -> Plan:
-    """Run a plan on the streams. What no layer sums is summed at the end."""
+def timed(stack: Stack, plans: Sequence[LayerPlan], apart: bool = True) -> StepPlan:
+    """Run a plan on the streams. Gradients that no layer has reduced are reduced at the end."""
     costs = stack.costs
     forward = backward = 0.0
     known: dict[tuple[Volumes, LayerPlan], tuple[float, float]] = {}
@@ -177,10 +177,12 @@ def timed(stack: Stack, plans: Sequence[LayerPlan], apart: bool = True) -> Plan:
     tail = max(sum(stack.arrivals) - sum(plan.in_experts + plan.in_attention for plan in plans), 0.0)
     tail = 0.0 if tail < 1e-9 * sum(stack.arrivals) else tail
     exposed = costs.all_reduce.of(tail)
-    return Plan(tuple(plans), tail, forward, backward + exposed, exposed)
+    return StepPlan(tuple(plans), tail, forward, backward + exposed, exposed)
 
 
-def runs(stack: Stack, layer: int, plan: LayerPlan, apart: bool = True) -> tuple[Run, Run, Run, Run]:
+def runs(
+    stack: Stack, layer: int, plan: LayerPlan, apart: bool = True
+) -> tuple[StreamTimes, StreamTimes, StreamTimes, StreamTimes]:
     """Run the streams of one layer: attention and experts forward, experts and attention backward."""
     ahead, back = _parts(stack.halves(stack.layers[layer]), plan, stack.costs)
     found = [half_run(half, degree, sums, stack.costs.contention, apart) for half, degree, sums in (*ahead, *back)]
@@ -190,7 +192,7 @@ def runs(stack: Stack, layer: int, plan: LayerPlan, apart: bool = True) -> tuple
 Part = tuple[Half, int, float]
 
 
-def _parts(halves: Halves, plan: LayerPlan, costs: Operations) -> tuple[tuple[Part, Part], tuple[Part, Part]]:
+def _parts(halves: Halves, plan: LayerPlan, costs: OperationCosts) -> tuple[tuple[Part, Part], tuple[Part, Part]]:
     """Return (half, degree, seconds of gradients) of the forward and of the backward pass, in order."""
     ahead = (halves.attention, 1, 0.0), (halves.experts, plan.forward_degree, 0.0)
     back = (
@@ -200,7 +202,7 @@ def _parts(halves: Halves, plan: LayerPlan, costs: Operations) -> tuple[tuple[Pa
     return ahead, back
 
 
-def _seconds(parts: tuple[Part, Part], costs: Operations, apart: bool) -> float:
+def _seconds(parts: tuple[Part, Part], costs: OperationCosts, apart: bool) -> float:
     return sum(
         float(half_seconds(half, (degree,), np.array([sums]), costs.contention, apart)[0, 0])
         for half, degree, sums in parts

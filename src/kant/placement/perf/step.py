@@ -10,16 +10,16 @@ from kant.model.training import Training
 from kant.placement.cost.communication import FULL, Spans, paths
 from kant.placement.perf.layer import NAMES, Volumes
 from kant.placement.perf.on_fabric import BYTES, NOTHING_MEASURED, Layout, Measured, layout, stack_of
-from kant.placement.perf.plan import LayerPlan, Plan, Stack, best_plan, runs
-from kant.placement.perf.streams import Run
+from kant.placement.perf.plan import LayerPlan, Stack, StepPlan, best_plan, runs
+from kant.placement.perf.streams import StreamTimes
 
 
-class Step(NamedTuple):
+class TrainingStep(NamedTuple):
     """A step. `bubble` are the seconds in which a stage waits before its first or after its last micro-batch; `passing`
     those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`."""
 
     seconds: float
-    plan: Plan
+    plan: StepPlan
     stack: Stack
     groups: Layout
     micro_batches: int
@@ -32,7 +32,7 @@ class Step(NamedTuple):
         They overlap, so they do not add up to the time of the micro-batch.
         """
         found = dict.fromkeys(NAMES, 0.0)
-        known: dict[tuple[Volumes, LayerPlan], tuple[Run, ...]] = {}
+        known: dict[tuple[Volumes, LayerPlan], tuple[StreamTimes, ...]] = {}
         for i, layer in enumerate(zip(self.stack.layers, self.plan.layers, strict=True)):
             if layer not in known:
                 known[layer] = runs(self.stack, i, layer[1])
@@ -43,7 +43,7 @@ class Step(NamedTuple):
         return found
 
 
-def step(training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED) -> Step:
+def step(training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED) -> TrainingStep:
     """Return the step of a job with these spans, under the best known plan.
 
     Stages work in the 1F1B order: with m micro-batches and p stages each waits for p - 1 passes of one micro-batch
@@ -65,10 +65,10 @@ def step(training: Training, fabric: Fabric, spans: Spans, measured: Measured = 
             * (cost.step[spans.level] + sent * cost.byte[spans.level])
         )
     seconds = plan.seconds + more * alone + passing
-    return Step(seconds, plan, stack, groups, training.micro_batches, (groups.pipeline - 1) * alone, passing)
+    return TrainingStep(seconds, plan, stack, groups, training.micro_batches, (groups.pipeline - 1) * alone, passing)
 
 
-def _backward_alone(stack: Stack, plan: Plan) -> float:
+def _backward_alone(stack: Stack, plan: StepPlan) -> float:
     """Return the seconds of a backward pass that sums no gradients."""
     quiet = stack._replace(layers=tuple(layer._replace(gradient=0.0) for layer in stack.layers))
     return best_plan(quiet).backward

@@ -23,7 +23,7 @@ INTER, INTRA, COMPUTE = 0, 1, 2
 STREAMS = ("between nodes", "inside nodes", "arithmetic")
 
 
-class Task(NamedTuple):
+class StreamTask(NamedTuple):
     """`work` seconds at full speed on a stream, starting once task `after` (its index; -1: none) has ended."""
 
     name: str
@@ -32,10 +32,10 @@ class Task(NamedTuple):
     after: int = -1
 
 
-class Run(NamedTuple):
+class StreamTimes(NamedTuple):
     """When each task starts and ends, in seconds."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[StreamTask, ...]
     starts: tuple[float, ...]
     ends: tuple[float, ...]
     contention: float
@@ -45,7 +45,7 @@ class Run(NamedTuple):
         """Return when the last task ends."""
         return max(self.ends, default=0.0)
 
-    def later(self, seconds: float) -> Run:
+    def later(self, seconds: float) -> StreamTimes:
         """Return the same run shifted by `seconds`."""
         starts, ends = (tuple(time + seconds for time in times) for times in (self.starts, self.ends))
         return self._replace(starts=starts, ends=ends)
@@ -107,7 +107,7 @@ def _play(work: Floats, stream: Table, after: Table, contention: float, start: F
     return play(work, stream, after, len(work), contention, start, end)
 
 
-def run(tasks: tuple[Task, ...], contention: float) -> Run:
+def run(tasks: tuple[StreamTask, ...], contention: float) -> StreamTimes:
     """Run these tasks on the streams."""
     work = np.array([task.work for task in tasks], dtype=np.float64)
     stream = np.array([task.stream for task in tasks], dtype=np.int64)
@@ -115,4 +115,4 @@ def run(tasks: tuple[Task, ...], contention: float) -> Run:
     start, end = np.zeros(len(tasks)), np.zeros(len(tasks))
     if tasks:
         _play(work, stream, after, contention, start, end)
-    return Run(tasks, tuple(start.tolist()), tuple(end.tolist()), contention)
+    return StreamTimes(tasks, tuple(start.tolist()), tuple(end.tolist()), contention)

@@ -1,51 +1,20 @@
-"""What the object of a group says: how many pods have to run together, in which queue, where and for how long."""
+"""Objects of groups as what is known of a group: PodGroups, and workloads of many controllers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from kant.kube.objects.validation import whole
 from kant.kube.objects.views import Unstructured
 from kant.kube.translate import groups as g
-from kant.kube.translate.parts import Part, gangs_of, later_parts
+from kant.kube.translate.group_spec import GroupSpec, Part
+from kant.kube.translate.parts import gangs_of, later_parts
 from kant.model.errors import InputError
 
 Spec = Mapping[str, Any]
-
-
-class GroupSpec(NamedTuple):
-    """`least` pods run together (0: each pod runs alone). "" and None: unspecified.
-
-    `required` and `preferred` are levels of the fabric, by name or by node label; one domain of that level must, or
-    should, hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each
-    task among `least`. `node_pool` is the pool that its pods have to name, in the words of KAI. `together`: its pods
-    are only evicted all at once. `preempts`: False where they must not preempt others. Pods of the `later` parts are
-    made only once others exist. `gangs` has the names of the parts of each gang where there are several: then the other
-    fields mean nothing. `alone`: each pod runs alone, even where a label gives a number of pods. `parent` names the
-    composite group that it is in; for a composite group itself, `least` are the groups that start together. `node_wait`
-    is how long they wait for a node before they preempt others.
-    """
-
-    least: int
-    queue: str = ""
-    priority: int | None = None
-    priority_class: str = ""
-    required: str = ""
-    preferred: str = ""
-    preemptible: bool | None = None
-    created: str = ""
-    tasks: tuple[tuple[str, int], ...] = ()
-    node_pool: str = ""
-    together: bool = False
-    preempts: bool = True
-    later: tuple[Part, ...] = ()
-    gangs: tuple[tuple[str, ...], ...] = ()
-    alone: bool = False
-    parent: str = ""
-    node_wait: str = ""
 
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:

@@ -1,0 +1,100 @@
+"""Dynamic resource allocation as the rest of Kant sees it; its modules are imported with the first device or claim.
+
+The term is that of kube-scheduler's plugin DynamicResources. Pods without claims, and clusters without devices, are
+answered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.views import Node, Pod
+from kant.kube.translate.resources import Claimed
+from kant.kube.translate.selectors import Term
+
+if TYPE_CHECKING:
+    from kant.kube.reconcile.device_allocations import DeviceAllocations
+    from kant.kube.reconcile.device_requests import DeviceRequests
+
+NO_GPUS = Claimed()
+
+
+class DynamicResources:
+    """`allocations` and `requests` are for clusters with devices, and for pods with claims."""
+
+    def __init__(self, mirror: Mirror, scheduler: str = "kant") -> None:
+        self.mirror = mirror
+        self.scheduler = scheduler
+
+    @cached_property
+    def allocations(self) -> DeviceAllocations:
+        """Which devices the claims of pods get; imported with the first device or claim."""
+        from kant.kube.reconcile.device_allocations import DeviceAllocations
+
+        return DeviceAllocations(self.mirror, self.scheduler)
+
+    @property
+    def requests(self) -> DeviceRequests:
+        """What the claims of pods ask for."""
+        return self.allocations.requests
+
+    # --- states ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a new state, in which only bound pods have places."""
+        if self.mirror.has_devices:
+            self.allocations.begin()
+
+    def seek_elsewhere(self) -> None:
+        """Let shared claims whose devices are not planned try their next home."""
+        if self.mirror.has_devices:
+            self.allocations.seek_elsewhere()
+
+    @property
+    def has_other_homes(self) -> bool:
+        """Whether nodes other than those on which shared devices are sought may have a place for their gang."""
+        return self.mirror.has_devices and self.requests.has_other_homes
+
+    @property
+    def has_turned_away(self) -> bool:
+        """Whether the expressions of some namespace have used up their time."""
+        return self.mirror.has_devices and self.requests.turned_away
+
+    @property
+    def may_have_more(self) -> bool:
+        """Whether a pod has waited so long that its limit of devices per node may be too low by now."""
+        return self.mirror.has_devices and self.allocations.limits.are_old
+
+    # --- nodes and pods -------------------------------------------------------------------------------------------
+
+    def gpus_at(self, node: Node) -> int:
+        """Return the number of GPUs of a node that claims can allocate."""
+        return self.requests.gpus_at(node) if self.mirror.has_devices else 0
+
+    def gpus(self, pod: Pod) -> Claimed:
+        """Return the GPUs of its node that a pod has or requests by claims. A shared claim counts once."""
+        return self.requests.gpus(pod) if pod.spec.resource_claims else NO_GPUS
+
+    def uncounted(self, pod: Pod) -> str:
+        """Return a claim of the pod whose GPUs cannot be counted; "" where there is none."""
+        return self.requests.uncounted(pod) if pod.spec.resource_claims else ""
+
+    def check(self, pod: Pod) -> None:
+        """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        if pod.spec.resource_claims:
+            self.allocations.check(pod)
+
+    def are_made(self, pod: Pod) -> bool:
+        """Whether all claims of the pod exist, so that it is known what it asks for."""
+        return not pod.spec.resource_claims or self.requests.are_made(pod)
+
+    def are_one(self, pods: Sequence[Pod]) -> bool:
+        """Whether several of these pods share a claim that is to get devices of one node."""
+        return any(pod.spec.resource_claims for pod in pods) and self.requests.are_one(pods)
+
+    def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
+        """Return, for each claim with devices or one home for them, the terms of which a node has to meet one."""
+        return self.requests.demands(pod) if pod.spec.resource_claims else []

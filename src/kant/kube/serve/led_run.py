@@ -1,0 +1,65 @@
+"""The run of a leader, from one build of its state to the next: its core, its record, and what is computed of it.
+
+What answers questions about it is imported with the first request (`serve/questions`).
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from kant.kube.connect.ticket import NOT_LEADING
+from kant.live.core import Core
+from kant.live.optimality import OptimalityLooks
+from kant.live.record import RunRecord
+from kant.live.solver import Solver, no_solver
+from kant.live.start_forecasts import StartForecasts
+from kant.model.errors import InputError
+from kant.model.units import count_from
+
+
+class NotLeadingError(InputError):
+    """This replica does not lead."""
+
+    reason = NOT_LEADING
+
+    def __init__(self) -> None:
+        super().__init__("this replica", "one that leads and has seen the cluster: ask another, or again")
+
+
+class LedRun:
+    """Has no core while another replica leads. `optimality` are looks of the solver at it."""
+
+    def __init__(self, forecasts: StartForecasts, solver: Solver = no_solver) -> None:
+        self.forecasts = forecasts
+        self.optimality = OptimalityLooks(solver)
+        self._core: Core | None = None
+        self._run: RunRecord | None = None
+
+    def follow(self, core: Core) -> None:
+        """Follow a new core, whose build begins."""
+        self._core = core
+        self._run = RunRecord(
+            core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits
+        )
+        core.observers.append(self._run)
+
+    def leave(self) -> None:
+        """Drop the core, since another replica leads."""
+        self._core = self._run = None
+
+    @property
+    def mark(self) -> tuple[object, ...]:
+        """A value that differs once something has changed."""
+        run = self._run
+        return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
+
+    def present(self) -> tuple[Core, RunRecord]:
+        """Return the core and its record. Raises NotLeadingError where there is none with a complete state."""
+        if self._run is None or (core := self.settled_core()) is None:
+            raise NotLeadingError
+        count_from(core.zero)
+        return core, self._run
+
+    def settled_core(self) -> Core | None:
+        """Return the core that decides, if there is one with a complete state."""
+        return self._core if self._core is not None and self._core.is_settled else None

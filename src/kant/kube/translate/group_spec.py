@@ -1,0 +1,65 @@
+"""What is known of a group: how many pods have to run together, in which queue, where and for how long.
+
+Objects of groups are read by `group_objects`, which is imported with the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kant.kube.objects.views import Pod
+
+STANDS_IN = "to be made: "
+"""Prefix of the uids of stand-ins, which no real pod has."""
+
+
+class Part(NamedTuple):
+    """Pods of a group that are made from one template. `after` are the parts that have to be ready before, or complete
+    (True); `scheduler` is the one that the template names."""
+
+    name: str
+    pods: int
+    template: Mapping[str, Any]
+    after: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def scheduler(self) -> str:
+        return str((self.template.get("spec") or {}).get("schedulerName") or "")
+
+
+class GroupSpec(NamedTuple):
+    """`least` pods run together (0: each pod runs alone). "" and None: unspecified.
+
+    `required` and `preferred` are levels of the fabric, by name or by node label; one domain of that level must, or
+    should, hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each
+    task among `least`. `node_pool` is the pool that its pods have to name, in the words of KAI. `together`: its pods
+    are only evicted all at once. `preempts`: False where they must not preempt others. Pods of the `later` parts are
+    made only once others exist. `gangs` has the names of the parts of each gang where there are several: then the other
+    fields mean nothing. `alone`: each pod runs alone, even where a label gives a number of pods. `parent` names the
+    composite group that it is in; for a composite group itself, `least` are the groups that start together. `node_wait`
+    is how long they wait for a node before they preempt others.
+    """
+
+    least: int
+    queue: str = ""
+    priority: int | None = None
+    priority_class: str = ""
+    required: str = ""
+    preferred: str = ""
+    preemptible: bool | None = None
+    created: str = ""
+    tasks: tuple[tuple[str, int], ...] = ()
+    node_pool: str = ""
+    together: bool = False
+    preempts: bool = True
+    later: tuple[Part, ...] = ()
+    gangs: tuple[tuple[str, ...], ...] = ()
+    alone: bool = False
+    parent: str = ""
+    node_wait: str = ""
+
+
+def stands_in(pod: Pod) -> bool:
+    """Whether the pod is a stand-in for one that is yet to be made, and unknown to the API server."""
+    return pod.metadata.uid.startswith(STANDS_IN)

@@ -1,0 +1,85 @@
+"""Reservation objects: of the nodes with some labels, or of a number of GPUs."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from kant.kube.objects.times import microseconds
+from kant.kube.objects.views import Unstructured, View
+from kant.kube.translate.crds import about, decoded
+from kant.model.errors import InputError
+from kant.model.units import FOREVER
+
+WITHIN = ("", "hbd", "leaf", "spine", "superspine")
+"""The levels within one domain of which a reservation may be required."""
+
+
+class ReservationSpec(View, frozen=True):
+    node_selector: dict[str, str] | None = None
+    gpus: int = 0
+    within: str = ""
+    model: str = ""
+    queues: tuple[str, ...] = ()
+    start: str = ""
+    end: str = ""
+    reason: str = ""
+
+
+class ReservedNodes(Struct, frozen=True):
+    """Nodes with all of these labels, reserved for some queues (none: closed to all) from `start` to `end`.
+
+    Times are microseconds after time zero, negative before it; `end` is FOREVER where none is given.
+    """
+
+    name: str
+    selector: dict[str, str]
+    queues: tuple[str, ...]
+    start: int
+    end: int
+    reason: str
+
+
+class BookedGpus(Struct, frozen=True):
+    """At least `gpus` GPUs in whole adjacent nodes, for pods that name the reservation.
+
+    They are in one domain of the level `within` (""; anywhere), and of `model` (""; all of any one). Pods of these
+    `queues` may name it (none: of all). Times are as in `ReservedNodes`; `created` is when the object was made. `nodes`
+    are those that its status names: its previous nodes.
+    """
+
+    name: str
+    gpus: int
+    within: str
+    model: str
+    queues: tuple[str, ...]
+    start: int
+    end: int
+    created: str
+    nodes: tuple[str, ...]
+
+
+class ReservationStatus(View, frozen=True):
+    node_names: tuple[str, ...] = ()
+
+
+def reservation_of(found: Unstructured, epoch: int = 0) -> ReservedNodes | BookedGpus:
+    """Return the reservation, on the clock whose zero is `epoch` (microseconds since 1970). Raises InputError."""
+    place, name = f"{about(found)}, spec", found.metadata.name
+    spec: ReservationSpec = decoded(found, ReservationSpec)
+    if bool(spec.node_selector) == bool(spec.gpus):
+        raise InputError(f"{place}.nodeSelector", "one or more labels of nodes, or gpus in its place")
+    if spec.gpus < 0 or spec.within not in WITHIN:
+        raise InputError(f"{place}.gpus", f"GPUs, and within one of {', '.join(WITHIN[1:])}", spec.within)
+    start = microseconds(spec.start, f"{place}.start") - epoch
+    end = microseconds(spec.end, f"{place}.end") - epoch if spec.end else FOREVER
+    if end <= start:
+        raise InputError(f"{place}.end", "a time after start", spec.end)
+    if spec.node_selector:
+        return ReservedNodes(name, spec.node_selector, spec.queues, start, end, spec.reason)
+    try:
+        nodes = msgspec.json.decode(found.status, type=ReservationStatus).node_names
+    except msgspec.MsgspecError:
+        nodes = ()
+    created = found.metadata.creation_timestamp
+    return BookedGpus(name, spec.gpus, spec.within, spec.model, spec.queues, start, end, created, nodes)
