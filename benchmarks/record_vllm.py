@@ -5,9 +5,11 @@ batches under a virtual clock without a model, and notes what came out: the file
 measures how many steps a CPU-second they do. With `--sync` scheduling is not asynchronous; with `--drafts` it is
 speculative, and of drafts as many are accepted as `accepted` says, which the engine knows too; with `--hybrid` models
 have several KV groups, with full attention and sliding windows; with `--remote` the KV of some prompts comes from
-another engine, and with `--failing` as well some of it fails to; with `--offload` KV is offloaded to host memory.
+another engine, and with `--failing` as well some of it fails to, with `--fatal` for good; with `--sending` KV goes to
+another engine, and with `--offload` to host memory.
 `--venv DIR` says where vLLM is. With `--sglang` it is SGLang's scheduler instead, whose package is installed there
-without what it asks for: PyTorch is enough to schedule.
+without what it asks for: PyTorch is enough to schedule. There `--sync` turns its overlap off, and `--odd` leaves hardly
+any KV.
 
 With `--odd` cells have settings that are seldom: other sizes of blocks, one sequence, prompts that are not chunked or
 are cut at a threshold, a watermark, admission by a step's tokens; and requests that come at once, with prompts that
@@ -33,7 +35,7 @@ VLLM = "0.32.0"
 TORCH = "2.13.0"
 NEEDED_GB = 8
 SGLANG = "0.5.23"
-FLAGS = ("--odd", "--sync", "--drafts", "--hybrid", "--remote", "--failing", "--offload")
+FLAGS = ("--odd", "--sync", "--drafts", "--hybrid", "--remote", "--failing", "--fatal", "--sending", "--offload")
 WRONG_BUILD = ("torchvision", "torchaudio", "torchcodec")  # built against another PyTorch; vLLM imports them if there
 METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}+cpu\n"
 

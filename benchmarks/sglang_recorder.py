@@ -1,8 +1,9 @@
 """Drive SGLang's scheduler through drawn cells: run by `record_vllm.py --sglang`, beside the PyTorch that it installs.
 
-Nothing of Kant is imported here. What runs is SGLang's own `Scheduler.get_next_batch_to_run` and its processing of
-results, with its radix cache and memory pools on the CPU; packages that only compute are replaced by empty modules. A
-prompt is made token by token as `kant.serving.recording.prompt_tokens` says.
+Nothing of Kant is imported here. What runs is SGLang's own loop of events, its overlap of scheduling and computing
+unless `--sync` is given, its scheduler and its processing of results, with its radix cache and memory pools on the CPU;
+packages that only compute are replaced by empty modules. A prompt is made token by token as
+`kant.serving.recording.prompt_tokens` says.
 """
 
 # ruff: noqa: E402  modules that are missing are replaced before they are imported
@@ -20,7 +21,6 @@ import tempfile
 import time
 import types
 from array import array
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,11 +113,12 @@ class Alone:
         return Empty()
 
 
-def scheduler(folder: str, policy: str, seqs: int, chunk: int, tokens: int) -> Any:
+def scheduler(folder: str, policy: str, seqs: int, chunk: int, tokens: int, overlap: bool) -> Any:
     """SGLang's scheduler with these settings, without a model, processes and sockets."""
     given = ServerArgs(
-        model_path=folder, device="cpu", skip_tokenizer_init=True, disable_overlap_schedule=True, page_size=1,
-        chunked_prefill_size=chunk, schedule_policy=policy, max_running_requests=seqs, pp_max_micro_batch_size=seqs,
+        model_path=folder, device="cpu", skip_tokenizer_init=True, disable_overlap_schedule=not overlap,
+        page_size=1, chunked_prefill_size=chunk, schedule_policy=policy, max_running_requests=seqs,
+        pp_max_micro_batch_size=seqs,
     )  # fmt: skip
     runtime_context.publish(given, role="scheduler")
     made = object.__new__(sglang.Scheduler)
@@ -132,10 +133,11 @@ def scheduler(folder: str, policy: str, seqs: int, chunk: int, tokens: int) -> A
         "_pending_chunked_abort_req", "truncation_align_size", "last_batch", "max_queued_requests",
     )  # fmt: skip
     no = (
-        "enable_priority_scheduling", "enable_lora", "enable_overlap", "enable_overlap_mlx",
+        "enable_priority_scheduling", "enable_lora", "enable_overlap_mlx", "gracefully_exit", "_engine_paused",
         "enable_hierarchical_cache", "enable_hicache_storage", "enable_lmcache", "enable_unified_cache_external_linker",
         "enable_hisparse", "attn_dp_enabled", "require_mlp_sync", "is_hybrid_swa", "is_mixed_chunk",
         "enable_skip_finishing_decode", "schedule_low_priority_values_first", "abort_on_priority_when_disabled",
+        "_war_barrier_enabled",
     )  # fmt: skip
     zero = (
         "prefill_decode_interval", "_prefill_decode_interval_remaining", "prefill_decode_interval_min_bs",
@@ -152,12 +154,12 @@ def scheduler(folder: str, policy: str, seqs: int, chunk: int, tokens: int) -> A
         ),
         schedule_policy=policy, max_prefill_tokens=given.max_prefill_tokens, chunked_prefill_size=chunk,
         max_running_requests=seqs, waiting_queue=[], running_batch=ScheduleBatch(reqs=[], batch_is_full=False),
-        result_queue=deque(), disaggregation_mode=sglang.DisaggregationMode.NULL,
+        enable_overlap=overlap, is_generation=True, disaggregation_mode=sglang.DisaggregationMode.NULL,
         tp_worker=SimpleNamespace(model_runner=SimpleNamespace(attn_backend=object(), prefill_aware_swa=False)),
     )  # fmt: skip
     made.init_schedule_policy()
     made.batch_result_processor = SchedulerBatchResultProcessor(
-        is_generation=True, enable_overlap=False, enable_overlap_mlx=False, decode_offload_manager=None,
+        is_generation=True, enable_overlap=overlap, enable_overlap_mlx=False, decode_offload_manager=None,
         hisparse_coordinator=None, metrics_collector=None, draft_worker=None, model_worker=None,
         logprob_result_processor=Empty(), output_streamer=Empty(), abort_request=None,
         **{name: getattr(made, name) for name in (
@@ -175,97 +177,119 @@ def asked(row: dict[str, Any]) -> Any:
     return Req(str(row["id"]), "", array("q", prompt_tokens(row)), params, vocab_size=1024, eos_token_ids={2})
 
 
+class Machine:
+    """What SGLang's loop of events asks for: requests that come, and a model that takes `step_s` for a batch.
+
+    A request outputs OUTPUT_TOKEN, and STOP_TOKEN as the last of the tokens that it is drawn to have.
+    """
+
+    def __init__(self, made: Any, rows: list[dict[str, Any]]) -> None:
+        self.made, self.now, self.free, self.steps, self.vain = made, 0.0, 0.0, 0, 0
+        self.coming = sorted(rows, key=lambda row: (-row["arrival"], -row["id"]))
+        self.rows = {str(row["id"]): row for row in rows}
+        for name in ("ingest_requests", "run_batch", "process_batch_result", "on_idle"):
+            setattr(made, name, getattr(self, name))
+
+    def ingest_requests(self) -> None:
+        while self.coming and self.coming[-1]["arrival"] <= self.now:
+            self.made.waiting_queue.append(asked(self.coming.pop()))
+
+    def on_idle(self) -> None:
+        if self.made.waiting_queue or self.made.running_batch.reqs or self.made.chunked_req:
+            self.vain += 1
+            if self.vain > 3:
+                raise RuntimeError("requests wait for an engine that runs nothing")
+            return
+        self.made.new_token_ratio_tracker.reset()
+        if self.coming:
+            self.now = max(self.now, self.coming[-1]["arrival"])
+        self.made.gracefully_exit = not self.coming
+
+    def run_batch(self, batch: Any) -> Any:
+        """Start a batch when the one before it has ended; who asks for its result waits for its end."""
+        tokens, decode, chunks = len(batch.reqs), 0, 0.0
+        if batch.forward_mode.is_decode():
+            decode = int(batch.seq_lens_cpu.sum())
+        else:
+            tokens = 0
+            for request in batch.reqs:
+                count = request.extend_end - request.prefix_len
+                chunks += count * (request.prefix_len + count / 2)
+                tokens += count
+                if self.rows[request.rid]["cached"] is None:
+                    self.rows[request.rid]["cached"] = request.prefix_len
+        end = self.free = max(self.now, self.free) + step_s(tokens, decode, chunks)
+        self.steps, self.vain = self.steps + 1, 0
+        reqs, result = list(batch.reqs), GenerationBatchResult(logits_output=None, next_token_ids=None)
+
+        def synchronize() -> None:
+            self.now = max(self.now, end)
+            last = [len(request.output_ids) + 1 == self.rows[request.rid]["output"] for request in reqs]
+            result.next_token_ids = torch.tensor([STOP_TOKEN if ends else OUTPUT_TOKEN for ends in last])
+
+        result.copy_done = SimpleNamespace(synchronize=synchronize)
+        return result
+
+    def process_batch_result(self, batch: Any, result: Any) -> None:
+        processor = self.made.batch_result_processor
+        decodes = batch.forward_mode.is_decode()
+        (processor.process_batch_result_decode if decodes else processor.process_batch_result_prefill)(batch, result)
+        for request in batch.reqs:
+            row = self.rows[request.rid]
+            row["preempted"] = request.retraction_count
+            if request.output_ids and row["first"] is None:
+                row["first"] = self.now
+            if request.finished() and row["finish"] is None:
+                row["finish"] = self.now
+
+
 def drive(made: Any, rows: list[dict[str, Any]]) -> tuple[int, int]:
     """Serve the requests, and write into their rows what came out; returns steps and retractions."""
-    coming = sorted(rows, key=lambda row: (row["arrival"], row["id"]))
-    found = {str(row["id"]): row for row in rows}
-    requests: dict[str, Any] = {}
     for row in rows:
         row.update(first=None, finish=None, preempted=0, cached=None)
     ticks = itertools.count()
-    radix_cache.time = SimpleNamespace(
-        monotonic=lambda: float(next(ticks)), perf_counter=lambda: 0.0
-    )  # no two are equal
-    now, at, steps, idle = 0.0, 0, 0, 0
-    while at < len(coming) or any(row["finish"] is None for row in rows):
-        while at < len(coming) and coming[at]["arrival"] <= now:
-            name = str(coming[at]["id"])
-            requests[name] = asked(coming[at])
-            made.waiting_queue.append(requests[name])
-            at += 1
-        plan = made.get_next_batch_to_run(running_batch=made.running_batch, last_batch=made.last_batch)
-        made.running_batch, batch = plan.running_batch, plan.batch_to_run
-        made.last_batch = batch
-        for name, request in requests.items():
-            found[name]["preempted"] = request.retraction_count
-        if not batch:
-            idle += 1
-            if not (made.waiting_queue or made.running_batch.reqs or made.chunked_req):
-                made.new_token_ratio_tracker.reset()  # as `on_idle` does
-                now = max(now, coming[at]["arrival"])
-                idle = 0
-            if idle > 3:
-                raise RuntimeError("requests wait for an engine that runs nothing")
-            continue
-        idle, decode, chunks, tokens = 0, 0, 0.0, 0
-        for request in batch.reqs:
-            if batch.forward_mode.is_decode():
-                decode += len(request.origin_input_ids) + len(request.output_ids)
-                tokens += 1
-                continue
-            count = request.extend_end - request.prefix_len
-            chunks += count * (request.prefix_len + count / 2)
-            tokens += count
-            if found[request.rid]["cached"] is None:
-                found[request.rid]["cached"] = request.prefix_len
-        now += step_s(tokens, decode, chunks)
-        steps += 1
-        last = [len(request.output_ids) + 1 == found[request.rid]["output"] for request in batch.reqs]
-        out = torch.tensor([STOP_TOKEN if ends else OUTPUT_TOKEN for ends in last], dtype=torch.int64)
-        result = GenerationBatchResult(logits_output=None, next_token_ids=out)
-        had = [len(request.output_ids) for request in batch.reqs]
-        reqs = list(batch.reqs)
-        if batch.forward_mode.is_decode():
-            made.batch_result_processor.process_batch_result_decode(batch, result)
-        else:
-            made.batch_result_processor.process_batch_result_prefill(batch, result)
-        for request, before in zip(reqs, had, strict=True):
-            row = found[request.rid]
-            if len(request.output_ids) > before:
-                row["first"] = now if row["first"] is None else row["first"]
-            if request.finished():
-                row["finish"] = now
-    return steps, sum(row["preempted"] for row in rows)
+    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), perf_counter=lambda: 0.0)  # no two are equal
+    radix_cache.time = clock
+    machine = Machine(made, rows)
+    (made.event_loop_overlap if made.enable_overlap else made.event_loop_normal)()
+    return machine.steps, sum(row["preempted"] for row in rows)
 
 
 def cell(seed: int, folder: str) -> dict[str, Any]:
-    """One cell: settings and requests drawn from its number, every second with little memory."""
-    draw = random.Random(f"sglang {seed}")
+    """One cell: settings and requests drawn from its number, every second with little memory; `--odd`: hardly any."""
+    odd = "--odd" in sys.argv
+    draw = random.Random(f"sglang odd {seed}" if odd else f"sglang {seed}")
     policy, seqs, chunk = draw.choice(["lpm", "fcfs"]), draw.choice([1, 4, 16, 64]), draw.choice([64, 256, 512, 2048])
     tokens = draw.choice([1500, 3000, 5000] if seed % 2 == 0 else [8000, 40000])
     rate, count = draw.choice([3, 8, 20]), draw.choice([80, 160])
-    mean = draw.choice([4, 5.5])
+    mean, long = draw.choice([4, 5.5]), 5.0
+    if odd:
+        tokens, seqs, chunk = draw.choice([400, 800, 1500]), draw.choice([16, 64]), draw.choice([16, chunk])
+        mean, long, rate = draw.choice([4, 5]), draw.choice([2.0, 3.0]), 40
     prefixes = [draw.randint(2, 500) for _ in range(draw.randint(2, 8))]
     now, rows = 0.0, []
     for i in range(count):
         now += draw.choice([0.0, draw.expovariate(rate)])
-        prompt = min(1500, tokens // 3, max(2, int(draw.lognormvariate(5, 1))))
+        prompt = min(1500, tokens // 3, max(2, int(draw.lognormvariate(long, 1))))
         output = min(tokens // 3 - 2, max(1, int(draw.lognormvariate(mean, 0.9))))
         group = draw.randrange(len(prefixes)) if draw.random() < 0.7 else -1
         rows.append(
             {
                 "id": i, "arrival": now, "prompt": prompt, "output": output, "priority": 0, "group": group,
                 "prefix": min(prefixes[group], prompt - 1) if group >= 0 else 0,
-                **({"most": min(output + draw.randint(1, 400), tokens - prompt - 2)} if draw.random() < 0.6 else {}),
             }
         )  # fmt: skip
-    made = scheduler(folder, policy, seqs, chunk, tokens)
+        if draw.random() < 0.6:
+            rows[-1]["most"] = min(output + draw.randint(1, 10 if odd else 400), tokens - prompt - 2)
+    overlap = "--sync" not in sys.argv
+    made = scheduler(folder, policy, seqs, chunk, tokens, overlap)
     began = time.process_time()
     steps, retractions = drive(made, rows)
     took = time.process_time() - began
     print(f"{seed}: {policy}, {count} requests, {steps} steps, {retractions} retractions, {steps / took:,.0f} steps/s")
     return {
-        "cell": seed, "engine": "sglang", "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": chunk,
+        "cell": seed, "engine": "sglang", "async_scheduling": overlap, "policy": policy, "max_num_seqs": seqs,
+        "max_num_batched_tokens": chunk,
         "num_blocks": tokens + 1, "block_size": 1, "prefix_cache": True, "steps": steps, "preemptions": retractions,
         "max_model_len": LONGEST, "requests": rows,
     }  # fmt: skip

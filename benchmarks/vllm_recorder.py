@@ -46,20 +46,22 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 BLOCK = 16
 HOST_BYTES_PER_MS = 25e6
+FOREVER = float("inf")
 
 
 def scheduler(
     folder: str, policy: str, seqs: int, budget: int, blocks: int, caching: bool, size: int = BLOCK,
     ahead: bool = False, drafts: dict[str, Any] | None = None, windows: Sequence[int] = (0,),
-    remote: dict[str, tuple[float, int]] | None = None, chunks: int = 0, prompt_only: bool = True, **more: Any,
+    remote: dict[str, tuple[float, int]] | None = None, chunks: int = 0, prompt_only: bool = True,
+    role: str = "", failure: str = "recompute", **more: Any,
 ) -> Any:  # fmt: skip
     """vLLM's scheduler with these settings, further ones by vLLM's names.
 
     `ahead` makes it asynchronous, `drafts` speculative: `speculative_method` and `num_speculative_tokens`. The model
-    has a KV group for each of `windows`: the tokens of its sliding window, 0 for full attention. `remote`
-    makes it fetch the KV of these requests' prompts, which takes so many seconds, and fails beyond so many tokens.
-    `chunks` is the number of blocks
-    that are offloaded to host memory at most, of prompts alone or of outputs too.
+    has a KV group for each of `windows`: the tokens of its sliding window, 0 for full attention. `remote` makes it
+    fetch the KV of these requests' prompts, which takes so many seconds, and fails beyond so many tokens; in the `role`
+    of a producer it sends the KV once they have ended. `chunks` is the number of blocks that are offloaded to host
+    memory at most, of prompts alone or of outputs too.
     """
     model = ModelConfig(
         model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=LONGEST, seed=0
@@ -78,7 +80,7 @@ def scheduler(
         config.speculative_config = speculation(drafts["speculative_method"], drafts["num_speculative_tokens"])
     if remote is not None:
         config.kv_transfer_config = KVTransferConfig(
-            kv_connector="Remote", kv_role="kv_consumer", kv_load_failure_policy="recompute"
+            kv_connector="Remote", kv_role=role, kv_load_failure_policy=failure
         )
         KVConnectorFactory.create_connector = lambda config, role, kv_cache_config: Remote(
             config, role, kv_cache_config, remote
@@ -140,18 +142,25 @@ def asked(row: dict[str, Any], hasher: Any) -> Any:
 
 
 class Remote(KVConnectorBase_V1):
-    """A connector through which the KV of whole prompts comes, as from engines that compute prompts alone."""
+    """A connector through which the KV of whole prompts comes, as from engines that compute prompts alone, or goes."""
 
     start_load_kv = wait_for_layer_load = save_kv_layer = wait_for_save = lambda self, *_: None
 
     def __init__(self, config: Any, role: Any, kv: Any, takes: dict[str, tuple[float, int]]) -> None:
         super().__init__(config, role, kv)
         self.takes, self.ends, self.lost, self.now = dict(takes), {}, {}, 0.0
-        self.size = config.cache_config.block_size
+        self.size, self.sends = config.cache_config.block_size, config.kv_transfer_config.kv_role == "kv_producer"
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        count = request.num_prompt_tokens - num_computed_tokens if request.request_id in self.takes else 0
+        comes = request.request_id in self.takes and not self.sends
+        count = request.num_prompt_tokens - num_computed_tokens if comes else 0
         return count, count > 0
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        if not self.sends or request.request_id not in self.takes:
+            return False, None
+        self.ends[request.request_id] = self.now + self.takes.pop(request.request_id)[0]
+        return True, None
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens:
@@ -164,11 +173,15 @@ class Remote(KVConnectorBase_V1):
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         return KVConnectorMetadata()
 
-    def ended(self, now: float) -> Any:
-        """What the worker reports at the end of a batch: which loads have ended, and which blocks they lack."""
-        found = {name for name, end in self.ends.items() if end <= now}
-        for name in found:
-            del self.ends[name]
+    def ended(self, now: float, order: list[str]) -> Any:
+        """What the worker reports at the end of a batch: which transfers have ended, and which blocks they lack."""
+        self.now, found = now, InOrder()
+        for name in [*order, *self.ends]:
+            if self.ends.get(name, FOREVER) <= now:
+                found.add(name)
+                del self.ends[name]
+        if self.sends:
+            return KVConnectorOutput(finished_sending=found) if found else None
         lost = {block for name in found for block in self.lost.pop(name)}
         return KVConnectorOutput(finished_recving=found, invalid_block_ids=lost) if found else None
 
@@ -213,7 +226,7 @@ class Host:
             if number not in meta.jobs_to_flush:
                 self.stored = self.ends[number] = max(self.stored, end) + self.took(job.src_spec, size)
 
-    def ended(self, now: float) -> Any:
+    def ended(self, now: float, order: list[str]) -> Any:
         found = [number for number, end in self.ends.items() if end <= now]
         for number in found:
             del self.ends[number]
@@ -290,7 +303,8 @@ class Machine:
     def reported(self, output: Any) -> Any:
         """The output, with the loads that have ended by now."""
         if self.remote:
-            output.kv_connector_output = self.remote.ended(self.now)
+            order = [request.request_id for request in self.made.kv_holding_waiting]  # vLLM has a set
+            output.kv_connector_output = self.remote.ended(self.now, order)
         return output
 
     def output(self, request: Any, samples: bool, drafts: int) -> list[int]:
@@ -401,7 +415,8 @@ def drive(
         for output in (outputs or {}).values():
             for told in output.outputs:
                 row = found[told.request_id]
-                row["first"] = machine.now if row["first"] is None else row["first"]
+                if told.new_token_ids and row["first"] is None:
+                    row["first"] = machine.now
                 if told.finish_reason is not None:
                     row["finish"] = machine.now
     return machine.steps, preemptions
@@ -499,21 +514,28 @@ def recorded(
     for row in rows:
         if draw.random() < 0.6:
             row["most"] = row["output"] + draw.randint(1, 400)
-    if "--remote" in sys.argv:
+    role = ""
+    if "--remote" in sys.argv or "--sending" in sys.argv:
+        role = "kv_producer" if "--sending" in sys.argv else "kv_consumer"
         for row in rows:
             row["remote_s"] = draw.choice([None, draw.lognormvariate(-3.5, 1)])
         draw = random.Random(f"failing {seed}")
         for row in rows:
             if "--failing" in sys.argv and row["remote_s"] and draw.random() < 0.5:
                 row["remote_tokens"] = draw.choice([0, draw.randint(0, row["prompt"])])
+    if "--sending" in sys.argv:  # as engines for prompts alone are asked
+        for row in rows:
+            if draw.random() < 0.7:
+                row["output"] = 1
+                row.pop("most", None)
     remote = None
-    if "--remote" in sys.argv:
+    if role:
         remote = {
             str(row["id"]): (row["remote_s"], row.get("remote_tokens", row["prompt"]))
             for row in rows
             if row["remote_s"]
         }
-    host, token_ms = {}, None
+    host, token_ms, failure = {}, None, "fail" if "--fatal" in sys.argv else "recompute"
     if "--offload" in sys.argv:
         draw, caching = random.Random(f"offload {seed}"), True
         host = {
@@ -524,7 +546,7 @@ def recorded(
         token_ms = host["kv_bytes"] / HOST_BYTES_PER_MS
     made = scheduler(
         folder, policy, seqs, budget, blocks, caching, size, ahead, drafts, windows, remote,
-        host.get("host_blocks", 0), host.get("offload_prompt_only", True), **more,
+        host.get("host_blocks", 0), host.get("offload_prompt_only", True), role, failure, **more,
     )  # fmt: skip
     began = time.process_time()
     steps, preemptions = drive(made, rows, caching, rate=drafts["acceptance"] if drafts else 0.0, token_ms=token_ms)
@@ -536,8 +558,7 @@ def recorded(
         "cell": seed, "policy": policy, "max_num_seqs": seqs, "max_num_batched_tokens": budget, "num_blocks": blocks,
         "block_size": size, "prefix_cache": caching, "steps": steps, "preemptions": preemptions,
         "cpu_s": took, "async_scheduling": ahead, "sliding_windows": windows, "max_model_len": LONGEST,
-        "kv_connector": remote is not None,
-        **host, **(drafts or {}), **more, "requests": rows,
+        "kv_role": role, "kv_load_failure_policy": failure, **host, **(drafts or {}), **more, "requests": rows,
     }  # fmt: skip
 
 

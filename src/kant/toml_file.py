@@ -55,8 +55,8 @@ def read_text(path: Path) -> str:
 def parse_toml(where: str, text: str, kind: type[T], expected: Mapping[str, str] = NOTHING) -> T:
     """The TOML `text` as `kind`. `where` is its path, as sentences name it.
 
-    `expected` says in words what a field takes, where its type does not say it well; for the values of a table of free
-    keys under `NAME.*`. Raises InputError.
+    `expected` describes the values of fields whose type does not say it well; those of a table with free keys under
+    `NAME.*`. Raises InputError.
     """
     tree = parse_tree(where, text)
     try:
@@ -74,7 +74,7 @@ def parse_tree(where: str, text: str) -> dict[str, Any]:
 
 
 def _refusal(where: str, tree: Any, kind: type[Struct], expected: Mapping[str, str], complaint: str) -> InputError:
-    """Our sentence for what msgspec found: msgspec says where it is, `expected` what would have been right."""
+    """Return Kant's sentence for an error of msgspec, which says where it is; `expected` says what is valid."""
     message, _, steps = complaint.partition(" - at `$")
     value, within, place, table = tree, Annotated[kind, ""], where, where
     path: list[str] = []  # the arrays of tables on the way
@@ -108,7 +108,7 @@ def _refusal(where: str, tree: Any, kind: type[Struct], expected: Mapping[str, s
 
 
 def _in_words(kind: Any, name: str) -> str:
-    """What a field of this type takes, where nobody has said it better."""
+    """Describe the values of a type, for fields without a description of their own."""
     inner = _inner(kind)
     if inner is not Any and get_origin(kind) is not dict:
         return f"[[{name}]] tables" if _struct(inner) is not None else f"a list, each {_in_words(inner, name)}"
@@ -161,7 +161,7 @@ def _struct(kind: Any) -> type[Struct] | None:
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """What a type may be: the members of a union, without what is said about them beside."""
+    """Return the members of a union, without their annotations; of another type, the type itself."""
     if get_origin(kind) is Annotated:
         return _alternatives(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

@@ -23,7 +23,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whatif")
     (folder / "queues.toml").write_text(QUEUES)
     (folder / "cluster.toml").write_text(CLUSTER)
-    rows = ["id,submit_s,runtime_s,gpus,queue", "a1,0,3600,8,a", "b1,0,3600,8,b", "a2,60,3600,8,a", "b2,120,600,4,b"]
+    rows = ["id,submit_s,runtime_s,gpus,queue", "a1,0,3600,8,a", "b1,0,3600,8,b", "a2,60,3600,8,a", "b2~2,120,600,4,b"]
     (folder / "jobs.csv").write_text("\n".join([*rows, "late,7000,60,8,b"]) + "\n")
     flags = ("--cluster", folder / "cluster.toml", "--queues", folder / "queues.toml", "--profile", "fifo-best-effort")
     kant("simulate", folder / "jobs.csv", *flags, "--out", folder / "run", "--json").json()
@@ -58,6 +58,10 @@ def test_a_submitted_job_is_told_of_first(shared: Path) -> None:
     )
     (own,) = ask(shared, "--submit", "gpus=8,time=10m,queue=b,id=mine")["submitted"]
     assert (own["job"], own["start_us"], own["why"]) == ("mine", 4_200_000_000, "over-quota")
+
+
+def test_a_job_that_was_submitted_again_has_the_id_that_users_know(shared: Path) -> None:
+    assert [row["job"] for row in ask(shared, "--cancel", "b1")["helped"]] == ["b2"]
 
 
 def test_every_kind_of_change_is_made(shared: Path) -> None:

@@ -349,6 +349,16 @@ def test_shares_are_those_of_jobs_whose_estimates_were_as_long(
     assert abs(left - said * SECOND * share // 100) <= said
 
 
+@pytest.mark.parametrize("first", [100, 400])
+def test_of_two_octaves_that_are_as_near_the_one_of_shorter_estimates_stands(first: int) -> None:
+    """Jobs that said 100 s used 20 % of it, those that said 400 s 80 %; nobody else has said 200 s."""
+    past = PastJobs()
+    for number in range(20):
+        said = first if number < 10 else 500 - first
+        past.remember(make_job(f"j{number}", estimate=said * SECOND), said * SECOND * (20 if said == 100 else 80) // 100)
+    assert abs(past.whole(make_job("own", estimate=200 * SECOND), 500) - 40 * SECOND) <= 200
+
+
 def test_who_comes_is_drawn_from_whole_days_that_were_seen() -> None:
     harness, past = Harness(make_cluster(8), make_profile()), PastJobs()
     past.observe(harness.state)

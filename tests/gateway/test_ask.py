@@ -70,6 +70,24 @@ def test_prompts_are_counted_in_all_their_forms() -> None:
     assert count(prompt="x" * 40) == 10
     assert count(messages=[{"content": "x" * 20}, {"content": [{"type": "text", "text": "x" * 19}]}]) == 10
     assert count(messages=3) == count() == 1
+    tool = {"role": "user", "content": [{"type": "tool_result", "content": [{"type": "text", "text": "x" * 20}]}]}
+    assert count(messages=[{"content": "x" * 19}, tool]) == 10
+
+
+def test_a_response_is_counted_and_told_apart_by_all_of_its_input() -> None:
+    """Forms of input as OpenAI's documentation of responses has them."""
+
+    def ask(**fields: object) -> Ask:
+        return read_ask("/v1/responses", json.dumps({"max_output_tokens": 9, **fields}).encode())
+
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "x" * 700}]}
+    done = {"type": "function_call_output", "call_id": "a", "output": "y" * 99}
+    assert ask(input=[said, done]).prompt(4.0) == ask(input="x" * 700 + "\n" + "y" * 99).prompt(4.0) == 200
+    assert ask(input=[said], instructions="z" * 99).prompt(4.0) == 200 and ask(input=[said]).most == 9
+    alike, other = ask(input=[said, done]).blocks("", 4.0)[0], ask(input=[said], instructions="z").blocks("", 4.0)[0]
+    assert alike[:2] == ask(input=[said]).blocks("", 4.0)[0] and not set(alike) & set(other)
+    Tenant("lab", priority=3).rank(urgent := ask(input=[said]))
+    assert json.loads(urgent.body)["priority"] == 3
 
 
 @given(
@@ -131,6 +149,37 @@ def test_a_message_has_its_system_prompt_and_errors_are_in_its_form() -> None:
     }  # fmt: skip
     assert count_for("/v1/messages").error(b"{}") == b"event: error\ndata: {}\n\n"
     assert usage_of(b'{"usage":{"input_tokens":3,"output_tokens":4}}') == (3, 4)
+    cached = b'{"usage":{"input_tokens":3,"cache_read_input_tokens":64,"cache_creation_input_tokens":null}}'
+    assert usage_of(cached) == (67, 0)  # vLLM and Anthropic count what was cached apart
+
+
+@given(
+    st.lists(st.text(max_size=12), max_size=20),
+    st.lists(st.integers(0, 3000), max_size=8),
+    st.sampled_from(["", "completed", "incomplete", "failed"]),
+)
+def test_tokens_of_responses_are_counted_in_whatever_pieces_they_come(
+    tokens: list[str], cuts: list[int], last: str
+) -> None:
+    """The events are those of vLLM 0.32 (entrypoints/openai/responses)."""
+
+    def event(kind: str, **fields: object) -> str:
+        said = json.dumps({"type": kind, **fields}, separators=(",", ":"))
+        return f"event: {kind}\ndata: {said}\n\n"
+
+    events = [event(f"response.{kind}", response={"usage": None}) for kind in ("created", "in_progress")]
+    events += [event("response.output_item.added"), event("response.content_part.added")]
+    events += [event("response.output_text.delta", delta=token) for token in tokens]
+    if last:
+        events.append(event("response.output_text.done", text="".join(tokens)))
+        usage = {"input_tokens": 25, "input_tokens_details": {"cached_tokens": 16}, "output_tokens": len(tokens) + 2}
+        events.append(event(f"response.{last}", response={"output": [], "usage": usage}))
+    whole, count = "".join(events).encode(), count_for("/v1/responses")
+    places = sorted({min(cut, len(whole)) for cut in cuts})
+    for a, b in zip([0, *places], [*places, len(whole)], strict=True):
+        count.feed(whole[a:b])
+    assert (count.events, count.finished) == (len(tokens) + 2 * bool(last), bool(last))
+    assert count.usage == ((25, len(tokens) + 2) if last else None)
 
 
 @given(st.lists(st.binary(max_size=60), max_size=10))

@@ -288,13 +288,13 @@ def test_what_cannot_be_placed_is_refused() -> None:
 
 
 def test_programs_that_strangers_name_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kant.gateway.dispatch.PROGRAMS", 10)
+    monkeypatch.setattr("kant.gateway.programs.PROGRAMS", 10)
     chosen = dispatcher(["http://a"], "plas", "program-affinity")
     for i in range(100):
         placed = come(chosen, 5, vllm_xargs={"program_id": f"p{i}"})
         chosen.offer(placed)
         chosen.end(placed, 5)
-    assert len(chosen.programs) == 10
+    assert len(chosen.programs.known) == 10
     assert len(chosen.policy.service) <= 11  # type: ignore[attr-defined]
 
 

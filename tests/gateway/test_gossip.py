@@ -86,12 +86,12 @@ def test_the_port_is_taken_until_the_backends_close() -> None:
             there = Backends(chosen, session, 1.0, None, gossip=Gossip(chosen, ("127.0.0.1", first.port), []))
             with pytest.raises(InputError, match=r"--gossip: expected an address of this machine that is free"):
                 await there.open()
-            there.close()
-            backends.close()
+            await there.close()
+            await backends.close()
             await until(lambda: first.transport.is_closing() and first.telling is not None and first.telling.done())
             await asyncio.sleep(0)
             await there.open()
-            there.close()
+            await there.close()
 
     asyncio.run(run())
 

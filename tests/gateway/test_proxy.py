@@ -13,8 +13,10 @@ import aiohttp
 import numpy as np
 import pytest
 from tests.gateway.rig import FLAGS, SETTINGS, Client, Conductor, Mock, dispatcher, routing, start, start_mocks, stream
+from tests.gateway.test_aside import Here
 from tests.patience import PATIENCE_S
 
+from kant.gateway.aside import Aside
 from kant.gateway.gossip import Gossip
 from kant.gateway.server import RouterServer
 from kant.gateway.tenants import Tenant, Tenants
@@ -50,12 +52,59 @@ def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
 
     async def played() -> list[int]:
         urls = [mock.url for mock in mocks]
-        async with routing(dispatcher(urls, router=name)) as (_, url), aiohttp.ClientSession() as session:
+        chosen, may = dispatcher(urls, router=name), asyncio.Event()
+        may.set()
+        if chosen.router.costly:
+            chosen.aside = Aside(Here(may))
+        async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
             return await Conductor(session, url, urls).play(requests)
 
     simulated = simulate(requests, SETTINGS, 2, router=router_named(name), observed=True)
     assert asyncio.run(played()) == simulated.engine.tolist()
     assert name != "least-tokens" or simulated.preempted.sum() > 0  # the engines are full enough to matter
+
+
+BODIES: dict[str, dict[str, object]] = {
+    "/v1/completions": {"prompt": "x" * 40, "max_tokens": 5},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x" * 40}], "max_completion_tokens": 5},
+    "/v1/responses": {"input": [{"role": "user", "content": "x" * 40}], "max_output_tokens": 5},
+    "/v1/messages": {"messages": [{"role": "user", "content": "x" * 40}], "max_tokens": 5},
+}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_tokens_are_counted_by_tenant_and_model_whatever_the_form(streams: bool, mocks: list[Mock]) -> None:
+    urls, key = [mock.url for mock in mocks], hashlib.sha256(b"k").hexdigest()
+
+    async def run() -> str:
+        async with (
+            routing(dispatcher(urls), Tenants({key: Tenant("lab")}, None)) as (server, url),
+            aiohttp.ClientSession(headers={"Authorization": "Bearer k"}) as session,
+        ):
+            server.dispatcher.backends[0].models = server.dispatcher.backends[1].models = frozenset({"llama-3-8b"})
+            conductor = Conductor(session, url, urls)
+            await conductor.reset()
+
+            async def ask(path: str, body: dict[str, object]) -> bytes:
+                said = {"model": "llama-3-8b", "stream": streams, **body}
+                async with session.post(url + path, json=said) as answer:
+                    assert answer.status == 200
+                    return await answer.read()
+
+            tasks = [asyncio.create_task(ask(path, body)) for path, body in BODIES.items()]
+            async with asyncio.timeout(PATIENCE_S):
+                while sum([(await conductor.clock(mock))["live"] for mock in urls]) < len(tasks):
+                    await asyncio.sleep(0.002)
+                for mock in urls:
+                    await conductor.clock(mock, until=1000.0)
+                assert all(answer.count(b" tok") >= 5 for answer in await asyncio.gather(*tasks))
+            assert server.dispatcher.shares.of("lab") == 4 * (10 + 2 * 5)
+            async with session.get(url + "/metrics") as answer:
+                return await answer.text()
+
+    said = asyncio.run(run())
+    for kind, count in (("prompt", 40.0), ("output", 20.0)):
+        assert f'kant_router_tenant_tokens_total{{kind="{kind}",model="llama-3-8b",tenant="lab"}} {count}' in said
 
 
 def test_a_killed_backend_loses_what_it_had_and_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import subprocess
@@ -83,7 +84,9 @@ async def envoy_before(
         admin = folder / "admin"
         admin.unlink(missing_ok=True)
         flags = ("--concurrency", "1", "--disable-hot-restart", "--log-level", "error", "--admin-address-path")
-        process = subprocess.Popen([envoy, "-c", str(folder / "envoy.yaml"), *flags, str(admin)])
+        command = [envoy, "-c", str(folder / "envoy.yaml"), "--file-flush-interval-msec", "50", *flags, str(admin)]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not (address := await listening(session, admin)):
@@ -213,11 +216,13 @@ def test_what_the_picker_refuses_the_client_hears_and_who_leaves_is_forgotten(
             await conductor.reset()
             await conductor.send(10, 50)
             await conductor.send(10, 50)
-            third = Client()
-            await stream(session, url, 10, 5, third)
-            assert third.status == 429  # no endpoint has had room
-            async with session.post(url + "/v1/completions", data=b"[]") as answer:
-                assert answer.status == 400
+            async with session.post(url + "/v1/messages", json={"max_tokens": 5}) as answer:
+                assert answer.status == 429 and int(answer.headers["retry-after"]) >= 1  # no endpoint has had room
+                assert (await answer.json())["type"] == "error"  # in Anthropic's form
+            async with session.post(
+                url + "/v1/completions?a=b", data=b"[]", headers={"x-request-id": "mine"}
+            ) as answer:
+                assert answer.status == 400 and answer.headers["x-request-id"] == "mine"
                 assert "expected a JSON object" in (await answer.json())["error"]["message"]
             assert [len(backend.rows) for backend in chosen.backends] == [1, 1]
             conductor.tasks[0].cancel()
@@ -227,6 +232,11 @@ def test_what_the_picker_refuses_the_client_hears_and_who_leaves_is_forgotten(
             await conductor.clock(urls[1], until=1000.0)
             await asyncio.gather(*conductor.tasks, return_exceptions=True)
             assert conductor.clients[1].finished
+            async with asyncio.timeout(PATIENCE_S):
+                while '"mine"' not in (said := (tmp_path / "log").read_text(encoding="utf-8")):
+                    await asyncio.sleep(0.01)
+        (line,) = [row for row in map(json.loads, said.splitlines()) if row["id"] == "mine"]
+        assert (line["path"], line["status"], line["why"], line["backend"]) == ("/v1/completions", 400, "kant", None)
 
     RUNNER.run(run())
 

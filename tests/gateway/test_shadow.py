@@ -134,6 +134,7 @@ def test_metrics_and_the_record_say_how_often_it_agrees(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb, more, said", [
     ("route", "psychic", "--shadow: expected one of"), ("pick", "prefix", "--shadow: expected --otlp as well"),
+    ("route", "block", "--shadow: expected a router that decides at once"),
 ])  # fmt: skip
 def test_a_shadow_that_nobody_knows_or_hears_is_refused(verb: str, more: str, said: str) -> None:
     assert said in kant("serve", verb, "--backends", "http://a:1", "--shadow", more).refusal()

@@ -38,7 +38,8 @@ def change(leader: Leader, node: k.Node | None, name: str = "") -> None:
         name = node.metadata.name
         leader.mirror.nodes.change("modified", node)
     leader.fleet.follow([name])
-    keys = leader.workloads.affected.come_to(leader.fleet.take_others()) | leader.workloads.follow_sets()
+    others, leader.fleet.others = leader.fleet.others, {}
+    keys = leader.workloads.affected.come_to(others) | leader.workloads.follow_sets()
     leader.workloads.settle_all(keys)
     leader.core.state.check()
 

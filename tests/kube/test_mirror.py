@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kant.kube.follow.mirror import Mirror
+from kant.kube.follow.relevance import waits_elsewhere
 from kant.kube.objects import views as k
 
 READY = k.Condition("Ready", "True", "KubeletReady", "beat 1", "2026-01-01T00:00:00Z")
@@ -110,3 +114,23 @@ def test_what_another_scheduler_tells_its_waiting_pods_is_no_news_and_what_chang
         again = replace(told, message="0 of 10 nodes")
         assert mirror.pod("modified", replace(pod, status=replace(pod.status, conditions=(again,)))) is news
         assert mirror.pod("modified", replace(pod, spec=replace(spec, node_name="n")))
+
+
+WORDS: list[dict[str, str]] = [
+    {}, {"schedulerName": "other"}, {"schedulerName": "kant"}, {"nodeName": "n"}, {"x": '"schedulerName":"other"'},
+    {"x": '"schedulerName":"kant","nodeName":"n"'},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WORDS, ids=str)
+def test_only_what_changes_of_pods_that_wait_for_others_is_not_even_decoded(words: dict[str, str]) -> None:
+    skips, kinds = waits_elsewhere(("kant",)), ("MODIFIED", "ADDED", "DELETED", "ERROR")
+    for kind, scheduler, node, claims in product(kinds, ("kant", "kant-2", "other"), (None, "n"), (None, ["c"])):
+        said = {"schedulerName": scheduler, "nodeName": node, "resourceClaims": claims}
+        spec = {key: value for key, value in said.items() if value is not None}
+        thing = {"metadata": {"name": "p", "labels": words, "annotations": words}, "spec": spec}
+        line = msgspec.json.encode({"type": kind, "object": thing})
+        waits = kind == "MODIFIED" and scheduler != "kant" and not (node or claims)
+        assert skips(line) == waits or (words and not skips(line))
+        wide = b'{"type":"MODIFIED","object":' + json.dumps(thing).encode() + b"}"
+        assert not skips(wide) or words, "it is not written as the API server writes"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from collections.abc import Mapping
+
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -37,8 +39,12 @@ selections = st.builds(
     st.one_of(st.none(), st.lists(terms, min_size=1, max_size=2).map(tuple)),
     st.lists(tolerations, max_size=3).map(tuple),
 )
-changes = st.tuples(st.sampled_from(NAMES), st.one_of(st.none(), st.tuples(labels, taints, st.sampled_from("0248"))))
-Change = tuple[str, tuple[dict[str, str], Taints, str] | None]
+changes = st.tuples(
+    st.sampled_from(NAMES), st.one_of(st.none(), st.tuples(labels, taints, st.sampled_from("0248"))),
+    st.sampled_from(((), (), KEYS[:1])), st.booleans(), st.booleans(),
+)  # fmt: skip
+Change = tuple[str, tuple[dict[str, str], Taints, str] | None, tuple[str, ...], bool, bool]
+"""A node, what becomes of it, which filters it fails, and whether changes are taken and unused sets forgotten then."""
 
 
 def node(name: str, taints: Taints = (), devices: str = "0", **labels: str) -> k.Node:
@@ -66,7 +72,7 @@ class Told:
         return self.nodes[name]
 
 
-def expected(views: dict[str, k.Node], asked: Selection) -> set[str]:
+def expected(views: dict[str, k.Node], asked: Selection, fails: Mapping[str, tuple[str, ...]] = {}) -> set[str]:
     """The nodes that admit it."""
     admitted = set()
     for name, view in views.items():
@@ -75,6 +81,7 @@ def expected(views: dict[str, k.Node], asked: Selection) -> set[str]:
             "metadata.name": name,
             "resource:rdma/hca": str((view.status.allocatable or {})["rdma/hca"]),
         }
+        facts |= dict.fromkeys(fails.get(name, ()), "yes")
         admitted |= {name} if asked.admits(facts, hard) else set()
     return admitted
 
@@ -84,6 +91,14 @@ def expected(views: dict[str, k.Node], asked: Selection) -> set[str]:
     st.lists(selections, min_size=1, max_size=5),
     st.integers(0, 12),
 )
+@example(  # it is gone and back before anybody asks
+    [("n0", ({"team": "1"}, (), "0"), (), True, False), ("n0", None, (), False, False),
+     ("n0", ({"team": "1"}, (), "0"), (), True, False), ("n0", ({"team": "2"}, (), "0"), (), True, False)],
+    [Selection((k.Requirement("team", "In", ("1",)),), None, ())], 0)  # fmt: skip
+@example(  # what it failed is not what the next one fails
+    [("n0", ({}, (), "0"), (), True, False), ("n0", None, KEYS[:1], True, False),
+     ("n1", ({}, (), "0"), (), True, False)],
+    [Selection((k.Requirement("team", "DoesNotExist"),), None, ())], 0)  # fmt: skip
 @settings(max_examples=examples(300))
 def test_sets_follow_every_change_as_if_they_were_made_of_the_nodes_as_they_are(
     changes: list[Change], asked: list[Selection], late: int
@@ -91,21 +106,30 @@ def test_sets_follow_every_change_as_if_they_were_made_of_the_nodes_as_they_are(
     """Some selections come before the nodes, the others later."""
     sets, views = NodeSets(), dict[str, k.Node]()
     told = Told(sets)
-    for number, (name, how) in enumerate([*changes, *changes[:3]]):
+    fails = dict[str, tuple[str, ...]]()
+    for number, (name, how, failing, takes, forgets) in enumerate([*changes, *changes[:3]]):
         for own in asked[:2] if number < late else asked:
             sets.name_of(own)
         if how is None:
             views.pop(name, None)
         else:
             views[name] = node(name, how[1], how[2], **how[0])
-        sets.follow(name, views.get(name))
-        told.take()
+        fails[name] = failing
+        sets.follow(name, views.get(name), failing)
+        if takes:
+            told.take()
+        if forgets:
+            sets.keep({sets.name_of(asked[0])})
+    assert len(sets._names) <= len(NAMES)
+    for own in [view.metadata.labels for view in views.values() if view.metadata.labels]:
+        there = [(view.metadata.labels or {}) | dict.fromkeys(fails[name], "yes") for name, view in views.items()]
+        assert sets.count(own) == sum(own.items() <= one.items() for one in there)
     fresh = NodeSets()
     for name, view in views.items():
-        fresh.follow(name, view)
+        fresh.follow(name, view, fails[name])
     told_fresh = Told(fresh)
     for own in asked:
-        right = expected(views, own)
+        right = expected(views, own, fails)
         for there, which in ((told, sets), (told_fresh, fresh)):
             name = which.name_of(own)
             there.take()
@@ -202,6 +226,21 @@ def test_sets_that_nobody_uses_are_forgotten_and_their_names_are_given_again() -
     assert told.of(sets, pinned("a")) == {"a"}
     for name in ("a", "b"):
         assert told.of(sets, selection_of(k.PodSpec(node_selector={"team": name}))) == {name}
+
+
+def test_nodes_with_ever_new_names_take_no_more_room_than_those_that_are_there() -> None:
+    """Each label has the bits of its nodes, so those of spot nodes would take a megabyte a name within weeks."""
+    sets = NodeSets()
+    told = Told(sets)
+    sets.follow("kept", host("kept", team="a"))
+    for i in range(100):
+        sets.follow(f"spot-{i}", host(f"spot-{i}", team="b"))
+        assert told.of(sets, selection_of(k.PodSpec(node_selector={"team": "b"}))) == {f"spot-{i}"}
+        sets.follow(f"spot-{i}", None)
+        sets.follow(f"spot-{i}", None)
+    told.take()
+    assert len(sets._names) <= 3 and len(sets._read) == len(sets._bit) == 1
+    assert max(mask.bit_length() for masks in sets._having.values() for mask in masks.values()) <= 3
 
 
 def test_devices_besides_gpus_are_asked_for_like_labels() -> None:

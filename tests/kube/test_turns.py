@@ -27,7 +27,7 @@ from kant.kube.translate.groups import GROUP, MIN_AVAILABLE
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ROOT = Path(__file__).parents[2]
-MOST = {"pod": 1269, "taint": 455, "label": 559, "join": 562, "leave": 1623, "report": 9}
+MOST = {"pod": 1257, "taint": 453, "label": 558, "join": 560, "leave": 1614, "report": 9}
 
 
 def test_what_a_change_costs_may_only_fall_and_does_not_grow_with_the_cluster() -> None:
@@ -148,7 +148,7 @@ async def test_what_pods_of_gangs_count_as_follows_who_gives_a_place_up_and_who_
     carrying_out.cancel()
 
 
-@pytest.mark.parametrize(("few", "many"), [(10, 60)])
+@pytest.mark.parametrize(("few", "many"), [(10, 60), (260, 310)], ids=["that has room", "of which 128 fit"])
 def test_a_pod_that_goes_costs_the_same_however_many_are_on_its_node(few: int, many: int) -> None:
     async def calls(held: int) -> list[int]:
         rig, costs = Rig(1, held, counting=True), [Cost() for _ in range(4)]
@@ -159,9 +159,22 @@ def test_a_pod_that_goes_costs_the_same_however_many_are_on_its_node(few: int, m
         return [cost.calls.total() for cost in costs]  # what is done once is in the first
 
     with standing_clock():
-        *_, last = asyncio.run(calls(few))
+        _, second, *_, last = asyncio.run(calls(few))
         *_, of_many = asyncio.run(calls(many))
-    assert 0 < of_many < last + 50, "it was 14 more for each other pod"
+    assert 0 < of_many < last + 50, "it was 14 more for each other pod, 625 for each that lacks something"
+    assert last < second + 50, "who has got what it lacked does not ask again"
+
+
+async def test_what_another_scheduler_tells_a_pod_that_waits_costs_next_to_nothing() -> None:
+    """It tells all of them something at most changes of the nodes."""
+    with standing_clock():
+        rig, came, told, bound = Rig(1, 1, counting=True), Cost(), Cost(), Cost()
+        rig._made("theirs", pod("theirs", "default-scheduler", 1))
+        await rig._told(came, "ADDED", "theirs")
+        await rig._told(told, "MODIFIED", "theirs", status={"phase": "Pending"})
+        await rig._told(bound, "MODIFIED", "theirs", spec={"nodeName": "node-00000"})
+    assert told.calls.total() <= 3 < bound.calls.total()
+    assert "theirs" in rig.driver.mirror.on_node["node-00000"]
 
 
 def test_pods_that_no_node_takes_cost_one_look_at_the_nodes_together_where_one_leaves() -> None:

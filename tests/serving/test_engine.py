@@ -152,7 +152,7 @@ def test_speculation_keeps_every_invariant_and_loses_nobody(case: Case, drafts: 
 @given(cases(sliding_windows=(0,)), st.data())
 def test_kv_from_elsewhere_holds_blocks_and_no_seat_and_loses_nobody(case: Case, data: st.DataObject) -> None:
     """Prompts whose KV comes by a connector wait for it, and need a step of their last token alone."""
-    engine = Engine(replace(case.settings, kv_connector=True), 2)
+    engine = Engine(replace(case.settings, kv_role="kv_consumer"), 2)
     took = [data.draw(st.sampled_from([None, 0.0, 0.03, 0.7])) for _ in case.requests]
     comes = [data.draw(st.sampled_from([0, 7, 40, 10_000])) for _ in case.requests]
     for request, remote_s, tokens in zip(case.requests, took, comes, strict=True):
@@ -171,13 +171,13 @@ def test_kv_from_elsewhere_holds_blocks_and_no_seat_and_loses_nobody(case: Case,
             here = tokens // case.settings.block_size * case.settings.block_size if tokens < request.prompt else tokens
             assert min(here, request.prompt - 1) <= engine.requests[r, c.CACHED] < request.prompt
             assert engine.times[r, c.FIRST] > request.arrival + remote_s
-    with pytest.raises(InputError, match="kv_connector: expected no swap"):
-        replace(case.settings, kv_connector=True, swap=True)
+    with pytest.raises(InputError, match="kv_role: expected no swap"):
+        replace(case.settings, kv_role="kv_consumer", swap=True)
 
 
 def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> None:
     """Ten seconds for the KV, meanwhile another decodes; nobody may leave whose KV is on its way."""
-    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_connector=True, async_scheduling=True))
+    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_role="kv_consumer", async_scheduling=True))
     engine.add(0.0, 30, 40)
     r = engine.add(0.0, 100, 2, remote_s=10.0)
     engine.run(5.0)
@@ -190,7 +190,7 @@ def test_a_connector_computes_one_token_of_a_prompt_once_its_kv_is_here() -> Non
 
 def test_of_a_prompt_whose_kv_comes_in_part_the_rest_is_computed_and_what_has_come_is_cached() -> None:
     """Two whole blocks of seven come; nothing of what the cache has; nothing at all; less than the cache has."""
-    engine = Engine(EngineSettings(LATENCY, 40, 16, prefix_cache=True, kv_connector=True))
+    engine = Engine(EngineSettings(LATENCY, 40, 16, prefix_cache=True, kv_role="kv_consumer"))
     for tokens, first, cached in ((47, 0, 32), (0, 0, 96), (0, 90, 0), (40, 90, 96)):
         began = engine.now
         r = engine.add(began, 100, 1, contents=range(first, first + 6), remote_s=1.0, remote_tokens=tokens)
@@ -207,7 +207,9 @@ def test_a_request_of_which_no_kv_has_come_needs_few_blocks_where_others_hold_wh
     Six of them are held by whoever runs, so it is admitted; or by nobody, so it waits for whoever runs.
     """
     for blocks, watermark, output, at_once in ((16, 0.32, 13, True), (17, 0.5, 1, False)):
-        engine = Engine(EngineSettings(LATENCY, blocks, 16, prefix_cache=True, kv_connector=True, watermark=watermark))
+        engine = Engine(
+            EngineSettings(LATENCY, blocks, 16, prefix_cache=True, kv_role="kv_consumer", watermark=watermark)
+        )
         r = engine.add(0.0, 100, 1, contents=range(6), remote_s=0.1, remote_tokens=0)
         runs = engine.add(0.0, 100, output, contents=range(6))
         if not at_once:
@@ -218,16 +220,51 @@ def test_a_request_of_which_no_kv_has_come_needs_few_blocks_where_others_hold_wh
         assert (engine.times[r, c.FIRST] < engine.times[runs, c.FINISH]) == at_once
 
 
+def test_a_request_of_which_kv_does_not_come_fails_where_the_policy_says_so() -> None:
+    """At the end of the load, or of the step that is under way then; its blocks are free."""
+    settings = EngineSettings(LATENCY, 20, 16, kv_role="kv_consumer", kv_load_failure_policy="fail")
+    for others, remote_tokens in ((0, 99), (1, 99), (0, 100)):
+        engine = Engine(settings)
+        for _ in range(others):
+            engine.add(0.0, 30, 100)
+        r = engine.add(0.0, 100, 2, remote_s=0.1, remote_tokens=remote_tokens)
+        engine.run()
+        assert engine.state[c.FREE] == 19 and sorted(engine.take_ended()) == list(range(others + 1))
+        fails = bool(np.isnan(engine.times[r, c.FIRST]))
+        assert fails == (remote_tokens < 100) and (engine.requests[r, c.CACHED] < 0) == fails
+        assert engine.times[r, c.FINISH] == 0.1 or others or not fails
+        assert 0.1 <= engine.times[r, c.FINISH] < 0.1 + 2 * LATENCY.step_ms(1, 130) / 1e3
+    with pytest.raises(InputError, match="kv_load_failure_policy: expected recompute or fail"):
+        replace(settings, kv_load_failure_policy="ignore")
+    with pytest.raises(InputError, match="kv_role: expected kv_consumer or kv_producer"):
+        replace(settings, kv_role="kv_both")
+
+
+def test_blocks_of_an_ended_request_are_held_until_its_kv_is_sent() -> None:
+    """Two have ended and the third, which needs all blocks, waits for both; when the second is sent, one says later."""
+    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_role="kv_producer"))
+    first, second = engine.add(0.0, 100, 1, remote_s=c.FOREVER), engine.add(0.0, 100, 1, remote_s=2.0)
+    third = engine.add(0.0, 300, 1)
+    engine.run(5.0)
+    assert sorted(engine.take_ended()) == [first, second] and engine.state[c.FREE] == 12
+    assert engine.next_event == c.FOREVER
+    engine.sent(first, 6.0)
+    assert engine.next_event == 6.0
+    engine.run()
+    assert engine.times[third, c.FIRST] == pytest.approx(6.0 + LATENCY.step_ms(300, 0, 300 * 150.0) / 1e3)
+    assert engine.state[c.FREE] == 19 and engine.next_event == c.FOREVER
+
+
 def test_a_prompt_of_one_token_is_not_padded_when_nobody_decodes() -> None:
     """Its KV comes from elsewhere, all of it is computed again, and vLLM pads what decodes alone."""
-    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_connector=True, num_speculative_tokens=3))
+    engine = Engine(EngineSettings(LATENCY, 20, 16, kv_role="kv_consumer", num_speculative_tokens=3))
     engine.add(0.0, 1, 1, remote_s=0.1)
     engine.run()
     assert engine.state[c.TOKENS_DONE] == 1
 
 
 def test_a_request_of_which_no_kv_has_come_finds_what_was_cached_meanwhile() -> None:
-    engine = Engine(EngineSettings(LATENCY, 40, 16, prefix_cache=True, kv_connector=True))
+    engine = Engine(EngineSettings(LATENCY, 40, 16, prefix_cache=True, kv_role="kv_consumer"))
     r = engine.add(0.0, 100, 1, contents=range(6), remote_s=1.0, remote_tokens=15)
     engine.add(0.0, 100, 1, contents=range(6))
     engine.run()
@@ -281,8 +318,8 @@ def test_a_prompt_that_the_gpu_has_forgotten_comes_from_host_memory() -> None:
     moves = 144 * LATENCY.kv_bytes / 25e9
     assert engine.times[r, c.FIRST] == pytest.approx(1.0 + moves + LATENCY.step_ms(1, 0, 143.5) / 1e3)
     assert engine.requests[r, c.CACHED] == 143 and engine.state[c.HOST_HITS] == 144
-    for more in ({"prefix_cache": False}, {"swap": True}, {"sliding_windows": (0, 32)}, {"kv_connector": True}):
-        with pytest.raises(InputError, match=r"host_blocks: expected 0, or a prefix cache|kv_connector"):
+    for more in ({"prefix_cache": False}, {"swap": True}, {"sliding_windows": (0, 32)}, {"kv_role": "kv_consumer"}):
+        with pytest.raises(InputError, match=r"host_blocks: expected 0, or a prefix cache|kv_role"):
             replace(settings, **more)
 
 
@@ -300,7 +337,7 @@ def test_the_last_block_of_an_output_is_stored_though_nothing_else_is_to_do() ->
 
 def test_of_kv_that_is_here_the_best_priority_is_served_first() -> None:
     """One seat, and two prompts whose KV is here at once: the better one, which came later, gets it."""
-    engine = Engine(EngineSettings(LATENCY, 60, 16, 1, policy="priority", kv_connector=True))
+    engine = Engine(EngineSettings(LATENCY, 60, 16, 1, policy="priority", kv_role="kv_consumer"))
     worse = engine.add(0.0, 20, 2, 2.0, remote_s=1.0)
     engine.run(0.25)
     better = engine.add(0.25, 20, 2, 1.0, remote_s=0.75)

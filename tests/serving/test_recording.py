@@ -40,8 +40,10 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
     With `--drafts` cell 207, and with `--odd` 2 and 3; with `--sync` 312, and with `--odd` 20. With `--hybrid` cell
     7, and with `--odd` 0, 10, 17 and 7214; with `--sync --odd` 6 and 9; with `--drafts --odd` 12 and 26. With
     `--remote --odd` 9, 7305 and 7307, with `--sync` 10, 7303 and 7315, and with `--drafts` 6; with `--failing` too
-    7708, with `--sync` 7702, and with `--drafts` 0. With `--offload --odd` 0 and 3, with `--sync` 2 and 10, and
-    with `--drafts` 7504. With `--sglang` 2, 8, 9, 10, 7506, 7512 and 7520.
+    7708, with `--sync` 7702, and with `--drafts` 0, and with `--fatal` too 7723, with `--sync` 7725. With `--offload
+    --odd` 0 and 3, with `--sync` 2 and 10, and with `--drafts` 7504. With `--sending --odd` 7800 and 7807, with
+    `--sync` 7807, and with `--drafts` 7803. With `--sglang` 8, 10 and 7520, with `--odd` 6 and 7, and with `--sync`
+    7506 and 7520.
     """
     path = str(Path(__file__).with_name("modes.json.gz"))
     modes = kant("serve", "verify", path, "--json").json()["modes"]
@@ -53,12 +55,15 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
         "synchronous, KV connector": (4, 640, 395), "asynchronous, ngram, KV connector": (1, 160, 12),
         "asynchronous, eagle3, KV connector": (1, 160, 1),
         "asynchronous, host memory": (2, 320, 352), "synchronous, host memory": (2, 320, 94),
-        "asynchronous, eagle3, host memory": (1, 160, 3), "SGLang, lpm": (5, 480, 9), "SGLang, fcfs": (2, 160, 1),
+        "asynchronous, eagle3, host memory": (1, 160, 3), "asynchronous, KV sent": (2, 320, 348),
+        "synchronous, KV sent": (1, 160, 274), "asynchronous, eagle3, KV sent": (1, 160, 6),
+        "asynchronous, loads that fail, KV connector": (1, 160, 22),
+        "synchronous, loads that fail, KV connector": (1, 160, 88), "SGLang, lpm": (1, 160, 0),
+        "SGLang, fcfs": (1, 80, 1), "SGLang, lpm, overlap": (3, 320, 3), "SGLang, fcfs, overlap": (2, 240, 10),
     }  # fmt: skip
     assert all(found["exact"] == found["requests"] for found in modes.values())
-    assert (
-        "│ asynchronous, mtp                  │    2 │     2 │      280 │   280 │" in kant("serve", "verify", path).out
-    )
+    row = "│ asynchronous, mtp                           │    2 │     2 │      280 │   280 │"
+    assert row in kant("serve", "verify", path).out
 
 
 def small_recording() -> dict[str, object]:

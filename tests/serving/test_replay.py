@@ -125,6 +125,48 @@ def test_an_engine_that_only_computes_prompts_computes_nothing_in_vain() -> None
     assert 1e3 * served.first == pytest.approx([step + rest, 2 * step + rest])
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_blocks_of_a_prompt_are_held_until_its_kv_has_been_fetched(ahead: bool) -> None:
+    """Each engine has room for one request of 1,600 tokens; all come at once, and a transfer takes 0.5 s.
+
+    So a prompt is computed once the one before it has moved, and moves once the one before it has its output.
+    """
+    settings, outputs = replace(SETTINGS, num_blocks=120, async_scheduling=ahead), [300, 3, 1]
+    setup = Setup("least-tokens", 2, "fcfs", 1, 1600 * 131072 / 0.5e9)
+    all_at_once = of([0.0] * 3, [1600] * 3, outputs)
+    limited = replace(all_at_once, requests=replace(all_at_once.requests, most=np.array(outputs)))
+    served = replay(limited, setup, settings, 0)
+    model = SETTINGS.latency
+    prompt, first = model.step_ms(1600, 0, 1600 * 800.0) / 1e3, model.step_ms(1, 0, 1599.5) / 1e3
+    computed = free = 0.0
+    for k, output in enumerate(outputs):
+        fetched = max(computed + prompt, free) + 0.5
+        computed = fetched
+        assert served.first[k] == pytest.approx(fetched + first)
+        free = served.first[k] + sum(model.step_ms(1, 1600 + n) / 1e3 for n in range(1, output))
+        assert served.finish[k] == pytest.approx(free)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 1500), st.integers(1, 60)), min_size=1, max_size=12),
+    st.integers(1, 2),
+    st.booleans(),
+)
+def test_no_request_is_lost_where_little_kv_is_held(
+    drawn: list[tuple[float, int, int]], engines: int, ahead: bool
+) -> None:
+    arrival, prompt, output = (list(column) for column in zip(*sorted(drawn), strict=True))
+    settings = replace(SETTINGS, num_blocks=120, async_scheduling=ahead, prefix_cache=True)
+    apart = [
+        replay(of(arrival, prompt, output), Setup("round-robin", 2 * engines, "fcfs", engines, gb_s), settings, 0)
+        for gb_s in (0.5, 1e9)
+    ]
+    for served in apart:
+        assert (served.finish >= served.first).all() and (served.first > served.requests.arrival).all()
+    if len(drawn) == 1:
+        assert apart[0].first[0] - apart[1].first[0] == pytest.approx(prompt[0] * 131072 / 0.5e9)
+
+
 def test_a_day_with_prefill_and_decode_apart(tmp_path: Path) -> None:
     path = day(tmp_path / "day.jsonl", rate=40.0)
     found = kant("serve", "whatif", path, "--split", "1:1", "--json").json()
@@ -156,7 +198,8 @@ def test_prompts_apart_are_found_in_host_memory(tmp_path: Path) -> None:
 
 def test_what_is_no_day_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = day(tmp_path / "day.jsonl", 40)
-    assert "--slices: expected 1 to 2" in kant("serve", "whatif", path).refusal()
+    assert "--slices: expected 1 to 2" in kant("serve", "whatif", path, "--slices", "3").refusal()
+    assert kant("serve", "whatif", path, "--json").json()["slices"] == 2
     assert "--router: expected" in kant("serve", "whatif", path, "--slices", "2", "--router", "psychic").refusal()
     several = tmp_path / "several.jsonl"
     several.write_text(path.read_text() + day(tmp_path / "other.jsonl", 40, model="n").read_text())

@@ -86,6 +86,37 @@ def test_an_admission_counts_one_token_more_than_prompt_and_output() -> None:
         assert (engine.times[0, c.FIRST] == engine.times[1, c.FIRST]) == together
 
 
+@given(st.integers(1, 30), st.integers(1, 9), st.integers(0, 3))
+def test_overlap_costs_a_step_where_an_output_ends_at_a_stop_token(prompt: int, output: int, more: int) -> None:
+    """Alone a request takes a step for its prompt's chunk of 8 tokens, and one for each further token of its output."""
+    steps = -(-prompt // 8) + output - 1
+    for overlap in (False, True):
+        settings = EngineSettings(LATENCY, 100, 1, 8, 8, True, async_scheduling=overlap, engine="sglang")
+        engine = new_engine(settings)
+        engine.add(0.0, prompt, output, most=output + more)
+        engine.run()
+        assert engine.state[c.STEPS] == steps + (overlap and more > 0)
+        assert (engine.times[0, c.FINISH] < engine.now) == (overlap and more > 0)
+        assert engine.next_event == c.FOREVER
+
+
+def test_a_step_in_vain_is_no_idle_time() -> None:
+    """The estimate of outputs has fallen; it is the first again for who comes after a step that nobody needs."""
+    for late, falls in ((0.0, True), (1e-4, True), (1.0, False)):
+        engine = new_engine(EngineSettings(LATENCY, 1000, 1, 8, 512, True, async_scheduling=True, engine="sglang"))
+        engine.add(0.0, 10, 300, most=400)
+        engine.run(stop_at_finish=True)
+        end = engine.now
+        engine.run(end + late)
+        engine.add(end + late, 10, 2, most=400)
+        assert (engine.ratio < 0.5) == falls
+    engine = new_engine(EngineSettings(LATENCY, 1000, 1, 8, 512, True, engine="sglang"))
+    engine.add(0.0, 10, 300, most=400)
+    engine.run()
+    engine.add(engine.now, 10, 2)
+    assert engine.ratio < 0.5
+
+
 def test_the_kv_of_a_prompt_stays_where_that_of_its_output_is_evicted() -> None:
     """Also after both were lost and computed anew at once: the second request is retracted, the third evicts it."""
     engine = new_engine(EngineSettings(LATENCY, 301, 1, 8, 512, True, engine="sglang"))
@@ -102,7 +133,7 @@ def test_the_kv_of_a_prompt_stays_where_that_of_its_output_is_evicted() -> None:
 def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, says in (
         ({"block_size": 16}, "block_size: expected 1 with SGLang"),
-        ({"async_scheduling": True}, "async_scheduling: expected False with SGLang"),
+        ({"kv_role": "kv_consumer"}, "kv_role: expected .* with SGLang"),
         ({"policy": "priority"}, "policy: expected fcfs or lpm"),
         ({"engine": "other"}, "engine: expected vllm or sglang"),
     ):
@@ -112,7 +143,9 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "requests.csv"
     path.write_text("t_ms,in_tok,out_tok\n0,10,2\n500,10,2\n")
     simulate = ("serve", "simulate", str(path), "--engine")
-    assert kant(*simulate, "sglang-lpm", "--json").json()["finished"] == 2
+    for more, overlap in ((), True), (("--no-async-scheduling",), False):
+        answer = kant(*simulate, "sglang-lpm", *more, "--json").json()
+        assert (answer["finished"], answer["async_scheduling"]) == (2, overlap)
     assert "--engine: expected vllm, sglang or sglang-lpm" in kant(*simulate, "tgi").refusal()
     assert "expected fcfs with SGLang" in kant(*simulate, "sglang", "--policy", "mlfq").refusal()
     assert "--swap: expected False with SGLang" in kant(*simulate, "sglang", "--swap").refusal()

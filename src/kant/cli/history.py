@@ -45,11 +45,11 @@ def history(
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print what the jobs used that are over: how many, how they ended, how long they waited and ran, GPU-hours.
+    """Print what ended jobs used: their number, how they ended, how long they waited and ran, and their GPU-hours.
 
-    By job each has a row with how it ended and the most memory that one of its processes had. The time of a job is that
-    of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs
-    that are still there, and those that `kant import` has brought."""
+    With `--by job` each job has a row, with how it ended and the most memory that one of its processes used. The time
+    of a job is that of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs that
+    still exist, and those that `kant import` has imported."""
     now = datetime.now()
     asked: dict[str, Any] = {
         "by": by, "since": moment(since, now, "--since"), "user": user, "queue": queue,

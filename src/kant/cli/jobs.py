@@ -89,7 +89,7 @@ def cancel(
 ) -> int:
     """Withdraw jobs, waiting or running: SIGTERM, and SIGKILL after their grace.
 
-    In place of ids, options say which: what more than one of them says all has to hold."""
+    Without ids, options select the jobs: a job has to match all of them."""
     if not (all or user or queue or state or name):
         return _order("cancel", jobs, home, json, there)
     if jobs:
@@ -124,7 +124,7 @@ def release(
 
 
 def requeue(*jobs: Ids, home: Home = None, json: Json = False) -> int:
-    """Stop running jobs as a preemption does, and let them wait and run anew."""
+    """Stop running jobs as a preemption does, and queue them again."""
     return _order("requeue", jobs, home, json, Kube())
 
 
@@ -206,9 +206,9 @@ def queue(
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print the queues, with their quotas and what they use; or pause and resume starts in some of them, or in all.
+    """Print the queues, with their quotas and their use; or pause or resume some or all of them.
 
-    In a queue that is paused nothing starts, and what runs runs on, also after a restart, until it is resumed."""
+    No job of a paused queue starts until it is resumed, also after a restart; running jobs run on."""
     if order is not None:
         from kant.service.client import ServiceClient, home_of
 

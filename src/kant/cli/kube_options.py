@@ -9,6 +9,11 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 GROUP = Group("On Kubernetes")
+Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
+Kubeconfig = Annotated[Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")]
+Namespace = Annotated[str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")]
+System = Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")]
+SYSTEM = "kant-system"
 
 
 @Parameter(name="*", group=GROUP)
@@ -19,15 +24,9 @@ class Kube:
     kube: Annotated[
         bool, Parameter(env_var="KANT_KUBE", help="Ask the Kant of a Kubernetes cluster, not this machine's.")
     ] = False
-    context: Annotated[
-        str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")
-    ] = None
-    namespace: Annotated[
-        str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
-    ] = ""
-    kubeconfig: Annotated[
-        Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")
-    ] = None
+    context: Context = None
+    namespace: Namespace = ""
+    kubeconfig: Kubeconfig = None
 
     def __bool__(self) -> bool:
         """Whether Kubernetes is meant."""
@@ -37,21 +36,19 @@ class Kube:
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class KubeQuestion(Kube):
-    """With what a question about the whole cluster needs."""
+    """The options of a question about the whole cluster."""
 
     profile: Annotated[
         str,
         Parameter(name="--kube-profile", help="A built-in profile or a TOML file. Default: that of the Kant there."),
     ] = ""
-    system: Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")] = (
-        "kant-system"
-    )
+    system: System = SYSTEM
 
 
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class KubeSubmission(Kube):
-    """With what only a job on Kubernetes needs."""
+    """The options of a job on Kubernetes."""
 
     pods: Annotated[
         int, Parameter(help="Number of pods that start together, each with --gpus, --cpus and --memory.")

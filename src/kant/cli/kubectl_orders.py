@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
-from kant.cli.live import SYSTEM
+from kant.cli.kube_options import SYSTEM, Context, Kubeconfig, Namespace
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -25,12 +24,8 @@ Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or qu
 class Access:
     """Which cluster, and how the answer is printed."""
 
-    kubeconfig: Annotated[
-        Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else ~/.kube/config.")
-    ] = None
-    context: Annotated[
-        str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")
-    ] = None
+    kubeconfig: Kubeconfig = None
+    context: Context = None
     json: Json = False
 
 
@@ -39,9 +34,7 @@ class Access:
 class Inside(Access):
     """Which namespace of which cluster."""
 
-    namespace: Annotated[
-        str, Parameter(name=["--namespace", "-n"], help="The namespace. Default: that of the context.")
-    ] = ""
+    namespace: Namespace = ""
 
 
 @Parameter(name="*")
@@ -69,7 +62,7 @@ def add_orders(app: App) -> None:
         *targets: Annotated[str, Parameter(help="Jobs or pods, queue/NAME, or node/NAME that was drained.")],
         inside: Inside = INSIDE,
     ) -> int:
-        """Let start what is held, open a queue, give a drained node back."""
+        """Release held jobs, open a queue, or return a drained node to service."""
         return _give(targets, lambda orders, one: orders.release(one), inside, inside.namespace)
 
     @app.command(name="priority")
@@ -91,7 +84,7 @@ def add_orders(app: App) -> None:
         reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
         access: Access = ACCESS,
     ) -> int:
-        """Let a queue run empty, or free a node: what runs there is evicted gang by gang, and waits again."""
+        """Let a queue run empty, or free a node: its jobs are evicted gang by gang, and wait again."""
         return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "")
 
 

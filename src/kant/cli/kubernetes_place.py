@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class KubernetesPlace:
-    """Asks the API server: for jobs, the objects of a namespace; for the cluster, the state that these make up."""
+    """Asks the API server: for the objects of a namespace about jobs, for the whole state about the cluster."""
 
     def __init__(self, there: Kube) -> None:
         self.there = there

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from kant.cli.show import console, percent, seconds
+from kant.cli.show import percent, print_table, seconds
 
 if TYPE_CHECKING:
     from kant.metrics.result import RunResult
@@ -30,18 +28,14 @@ def show_causes(results: Sequence[RunResult]) -> None:
 
 def _show(title: str, columns: dict[str, dict[str, float]], parts: set[str]) -> None:
     """Print a row for each cause; in the columns `parts` also its share of the total."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("cause")
+    rows = []
     sums = {name: sum(split.values()) for name, split in columns.items()}
-    for name in columns:
-        table.add_column(name, justify="right")
     for cause in next(iter(columns.values())):
         if any(split[cause] for split in columns.values()):
             cells = []
             for name, split in columns.items():
                 part = f" ({percent(split[cause] / sums[name])})" if name in parts and split[cause] else ""
                 cells.append(f"{seconds(split[cause])}{part}" if split[cause] else "-")
-            table.add_row(cause, *cells)
-    table.add_section()
-    table.add_row("wait, all jobs together", *(seconds(total) for total in sums.values()))
-    console.print(table)
+            rows.append((cause, *cells))
+    rows.append(("wait, all jobs together", *(seconds(total) for total in sums.values())))
+    print_table(("cause", *columns), rows, title, ends=[len(rows) - 2])

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from kant.kube.user.overview import Overview
     from kant.kube.user.rebuilt_state import RebuiltState
 
-SYSTEM = "kant-system"
-
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
@@ -256,13 +254,13 @@ longer to load than to run; and the same for a question about the future, which 
 
 
 def stand(
-    kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM, futures: bool = False
+    kubeconfig: Path | None, context: str | None, profile: str = "", system: str = "kant-system", futures: bool = False
 ) -> LiveCluster | LeaderWords | OwnPods:
     """Return what answers about a cluster: its leader, if the caller may ask it; else its present state, read from the
     API server; or the caller's own pods, if they may see no others.
 
-    Without a `profile`, that of the leading Kant is used if its Lease tells; else the default one. With `futures`,
-    start forecasts will be needed. If no Kant leads, standard error says so.
+    Without a `profile`, the one on the Lease of the leading Kant is used, else the default one. With `futures`, start
+    forecasts will be needed. If no Kant leads, standard error says so.
     """
     import asyncio
     import sys

@@ -32,7 +32,7 @@ def mcp(
 ) -> int:
     """Let an assistant look at a cluster, rehearse and act, by the Model Context Protocol.
 
-    By standard input it has the rights of whoever starts it, by HTTP those of the token that it shows."""
+    Over standard input it has the rights of the user who starts it, over HTTP those of the token that it presents."""
     with needs("mcp"):
         from kant.ops.mcp_server import make_server
 

@@ -10,7 +10,7 @@ from cyclopts import Group, Parameter
 
 from kant.cli.extras import needs
 from kant.cli.inputs import Home, parse_at
-from kant.cli.kube_options import Kube
+from kant.cli.kube_options import SYSTEM, Kube, System
 
 if TYPE_CHECKING:
     from kant.ops.opening import KubeCluster, Opening
@@ -23,9 +23,7 @@ GROUP = Group("Which cluster")
 class Where(Kube):
     """The Kant of this machine, or the one at KANT_URL, unless another is named."""
 
-    system: Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")] = (
-        "kant-system"
-    )
+    system: System = SYSTEM
     home: Home = None
     journal: Annotated[Path | None, Parameter(help="A journal.jsonl, which is only read.")] = None
     at: Annotated[str | None, Parameter(help="A time of the journal, such as 2h. Default: its end.")] = None

@@ -23,7 +23,7 @@ MOST = 8
 
 
 class OwnPods:
-    """Answers like `Live` for the caller's own namespace; `unread` says what is missing."""
+    """Answers like `LiveCluster` for the caller's own namespace; `unread` says what is missing."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

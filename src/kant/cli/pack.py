@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import At, Json, Limit, Seed, effort, parse_at, whole, write_text
 from kant.cli.output import Reply, printable
-from kant.cli.show import console
+from kant.cli.show import console, print_table
 from kant.cli.show_answers import table
 from kant.model.errors import InputError
 from kant.optimize.instance_file import instance_text
@@ -82,17 +82,12 @@ def _show(answer: PackingAnswer, note: str) -> None:
     columns = {"priority": "priority", "pods": "pods", "before": "placed now", "after": "after", "bound": "at most"}
     table("Pods placed", [msgspec.to_builtins(row) for row in answer.priorities], columns)
     if answer.steps:
+        names = ("step", "do", "pods", "from", "to")
         rows = [
-            {
-                "step": number,
-                "do": step.do,
-                "pods": _some(step.pods),
-                "source": _some(step.source),
-                "target": _some(step.target),
-            }
+            (str(number), step.do, _some(step.pods), _some(step.source), _some(step.target))
             for number, step in enumerate(answer.steps, 1)
         ]
-        table("Steps", rows, {"step": "step", "do": "do", "pods": "pods", "source": "from", "target": "to"})
+        print_table(names, rows, "Steps", left=names[1:])
     console.print(
         f"{answer.started:,} started, {answer.moved:,} moved, {answer.evicted:,} evicted"
         f" ({answer.spent_s:.2f} s of the solver)"

@@ -41,7 +41,7 @@ def page(
     ] = False,
     home: Home = None,
 ) -> int:
-    """Print the address of the page, with a token: that of Kant's owner, or one for another user of this machine.
+    """Print the address of the page, with a token of the caller: Kant's owner, or another user of this machine.
 
     With KANT_URL it has the token that is shown there."""
     place = home_of(home)

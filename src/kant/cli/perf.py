@@ -50,7 +50,7 @@ def step(
     layer: Annotated[int | None, Parameter(help="The layer to draw, from 1 on. Default: one in the middle.")] = None,
     json: Json = False,
 ) -> int:
-    """Predict the step of a training job under each placement: what it goes into, and a picture of the streams."""
+    """Predict the step time of a training job under each placement: its parts, and a picture of the streams."""
     from kant.placement.perf.on_fabric import NOTHING_MEASURED
     from kant.placement.perf.step import step as predict
     from kant.workload.measured_file import read_costs

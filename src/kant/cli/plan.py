@@ -57,7 +57,7 @@ def calendar(
 ) -> int:
     """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which collide.
 
-    Of a journal: whether what is booked at a time, by running jobs, reservations and nodes out of service, collides.
+    For a journal: say whether running jobs, reservations and nodes out of service collide at a time.
     """
     seconds = effort(limit)
     if file.suffix == ".jsonl":

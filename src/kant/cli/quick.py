@@ -61,7 +61,7 @@ line to `verbs`."""
 
 
 def quick(arguments: list[str]) -> Callable[[], int] | None:
-    """Return the action of a plain line of one of these verbs; None for any other line."""
+    """Return the action of a plain command line of these verbs; None for any other line."""
     if not arguments or arguments[0] not in KNOWN or os.environ.get("KANT_KUBE"):
         return None
     found = parsed(arguments)

@@ -68,7 +68,7 @@ def reservations(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """List what is booked and not over; or take reservations back, and list those that are gone."""
+    """List the reservations that have not ended; or cancel some, and list those."""
     client = ServiceClient(home_of(home))
     found = _cancelled(client, cancel) if cancel else client.get("/v1/reservations")
     return Reply(found, lambda: _show(found["reservations"], bool(cancel))).print(json)

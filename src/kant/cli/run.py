@@ -46,7 +46,7 @@ def run(
 ) -> int:
     """Queue a command, wait until it runs, and speak with it: its terminal is this one, its exit code is ours.
 
-    Without a terminal here it reads what comes by standard input. Who leaves (~. after Enter) lets it run on."""
+    Without a terminal it reads standard input. After ~. (typed after Enter) it runs on without this terminal."""
     return begin(command, options, home, escape)
 
 

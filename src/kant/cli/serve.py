@@ -30,15 +30,8 @@ serve_app = App(
     help="Inference engines, request by request: simulate them, or route to real ones.",
     help_format="plaintext",
 )
-serve_app.command(capacity)
-serve_app.command(removal)
-serve_app.command(fit)
-serve_app.command(run)
-serve_app.command(route)
-serve_app.command(pick)
-serve_app.command(mock)
-serve_app.command(whatif)
-serve_app.command(gate)
+for verb in (capacity, removal, fit, run, route, pick, mock, whatif, gate):
+    serve_app.command(verb)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[
@@ -50,7 +43,7 @@ ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the re
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServeSetup(EngineOptions):
-    """The engines, what comes, and what they promise."""
+    """The engines, their requests, and their objectives."""
 
     engines: Annotated[int, Parameter(help="The number of engines.", converter=whole)] = 4
     rate: Annotated[float | None, Parameter(help="Stretch the arrivals to this number of requests a second.")] = None

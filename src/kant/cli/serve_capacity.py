@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ServiceOptions(EngineOptions):
-    """The replicas of a service, what comes, and what it promises."""
+    """The replicas of a service, its requests, and its objectives."""
 
     mix: Annotated[
         str, Parameter(help="The requests: a kind of `kant serve generate`, or a file of requests for its lengths.")

@@ -39,7 +39,7 @@ class EngineOptions:
     prefix_cache: Annotated[bool, Parameter(help="Cache blocks of common prefixes of prompts.")] = True
     async_scheduling: Annotated[
         bool,
-        Parameter(help="Plan a step while the one before it is computed, which is vLLM's default; else after it."),
+        Parameter(help="Plan a step while the one before it is computed, the engines' default; else after it."),
     ] = True
     speculative_tokens: Annotated[
         int, Parameter(help="Tokens drafted for each request and step; 0: no speculation.", converter=whole)
@@ -109,24 +109,19 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
     kind, _, order = options.engine.partition("-")
     if options.engine not in ("vllm", "sglang", "sglang-lpm"):
         raise InputError("--engine", "vllm, sglang or sglang-lpm", options.engine)
-    if kind == "sglang":
-        usable = tokens if options.blocks is None else max(options.blocks - 1, 1) * options.block_size
-        try:
-            return EngineSettings(
-                latency, usable + 1, 1, options.max_seqs, options.max_tokens, options.prefix_cache, order or "fcfs",
-                swap=options.swap, num_speculative_tokens=options.speculative_tokens, sliding_windows=windows,
-                host_blocks=int(options.kv_offloading_size > 0), engine=kind,
-            )  # fmt: skip
-        except InputError as error:
-            raise InputError(OPTIONS.get(error.where, error.where), error.expected, error.got) from None
+    size = 1 if kind == "sglang" else options.block_size
+    blocks = options.blocks if options.blocks is not None else tokens // size * len(windows) + 1
+    if kind == "sglang" and options.blocks is not None:
+        blocks = max(options.blocks - 1, 1) * options.block_size + 1
     try:
         return EngineSettings(
             latency,
-            options.blocks if options.blocks is not None else tokens // options.block_size * len(windows) + 1,
-            options.block_size,
+            blocks,
+            size,
             options.max_seqs,
             options.max_tokens,
             options.prefix_cache,
+            order or "fcfs",
             swap=options.swap,
             async_scheduling=options.async_scheduling,
             speculative_method=method if method is not None else "mtp",
@@ -134,13 +129,14 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
             acceptance=acceptance if acceptance is not None else 0.7,
             sliding_windows=windows,
             host_blocks=int(options.kv_offloading_size * 2**30 / (latency.kv_bytes * options.block_size)),
+            engine=kind,
         )
     except InputError as error:
         raise InputError(OPTIONS[error.where], error.expected, error.got) from None
 
 
 def speculation_of(settings: EngineSettings) -> dict[str, Any] | None:
-    """Return what a summary says of the drafts of an engine: None where there are none."""
+    """Return the speculative decoding of an engine for a summary; None if it drafts no tokens."""
     if not settings.num_speculative_tokens:
         return None
     method, tokens = settings.speculative_method, settings.num_speculative_tokens

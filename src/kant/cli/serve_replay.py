@@ -19,8 +19,8 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.experiments.gate import GateVerdict
 
-FEWEST = 20
-"""The fewest requests of a slice: the P99 of fewer means nothing."""
+SLICES, FEWEST = 12, 20
+"""The slices of a day, and the fewest requests of one: the P99 of fewer means nothing."""
 
 DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record`, plain or gzip.")]
 
@@ -28,7 +28,7 @@ DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record
 @Parameter(name="*")
 @dataclass(frozen=True)
 class ReplayChange(EngineOptions):
-    """What is as it was, what would be, and what is promised."""
+    """The current setup, the changed one, and the objectives."""
 
     router: Annotated[
         str | None, Parameter(help="The new router, which chooses the engine of a request. Default: as now.")
@@ -57,14 +57,21 @@ class ReplayChange(EngineOptions):
     served: Annotated[str | None, Parameter(help="The model, if the record has several.")] = None
     ttft: Annotated[float, Parameter(help="Objective: seconds to the first token.")] = 2.0
     tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
-    slices: Annotated[int, Parameter(help="Parts of the day that are compared one by one.", converter=whole)] = 12
+    slices: Annotated[
+        int | None,
+        Parameter(
+            help=f"Parts of the day that are compared one by one. Default: {SLICES}, or of {FEWEST} requests each.",
+            converter=whole,
+        ),
+    ] = None
 
 
 CHANGE = ReplayChange()
 
 
 def whatif(day: DayFile, /, *, change: ReplayChange = CHANGE, seed: Seed = 0, json: Json = False) -> int:
-    """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
+    """Serve a recorded day with another router, policy or number of engines, and print the differences with
+    intervals."""
     about, judged = _judged(day, change, 0.0, 0.95, seed)
     return Reply({**about, "figures": _rows(judged)}, lambda: _show(about, judged)).print(json)
 
@@ -107,8 +114,10 @@ def _judged(
             raise InputError(name, "a number of seconds above 0", value)
     settings, day = engine_settings(change), read_day(path, change.served)
     count = len(day.requests)
-    if not 1 <= change.slices <= max(count // FEWEST, 1):
-        raise InputError("--slices", f"1 to {max(count // FEWEST, 1)}, for {FEWEST} requests in each", change.slices)
+    most = max(count // FEWEST, 1)
+    slices = min(SLICES, most) if change.slices is None else change.slices
+    if not 1 <= slices <= most:
+        raise InputError("--slices", f"1 to {most}, for {FEWEST} requests in each", slices)
     now = Setup(change.now_router or day.router, change.now_replicas or day.engines, change.now_policy or day.policy)
     prefill, decode = _split(change)
     engines = prefill + decode or change.replicas or now.engines
@@ -117,7 +126,7 @@ def _judged(
     new, old = (replay(day, setup, settings, seed) for setup in (then, now))
     found = []
     for name in FIGURES:
-        a, b = (by_slice(served, name, change.slices, promise) for served in (old, new))
+        a, b = (by_slice(served, name, slices, promise) for served in (old, new))
         one = judge(
             name, a, b, allowed=allowed, confidence=confidence, metrics=len(FIGURES), floor=FLOOR
         )  # slices give the confidence; the whole day, the value
@@ -127,7 +136,7 @@ def _judged(
         "day": str(path),
         "requests": count,
         "left_out": day.left_out,
-        "slices": change.slices,
+        "slices": slices,
         "objectives": {"ttft_s": change.ttft, "tpot_s": change.tpot},
         "now": str(now),
         "then": str(then),
@@ -137,7 +146,7 @@ def _judged(
         },
         "shadow": day.shadow,
     } | engine_about(change)
-    return about, GateVerdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
+    return about, GateVerdict(tuple(found), slices, (), bool((old.engine == new.engine).all()))
 
 
 def _split(change: ReplayChange) -> tuple[int, int]:

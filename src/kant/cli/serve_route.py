@@ -118,25 +118,35 @@ def _dispatching(
     options: RouterOptions, urls: list[str], ranker: LengthRanker | None = None
 ) -> Callable[[], Dispatcher]:
     """Check the options of a dispatcher; return what makes it in its event loop. Raises InputError."""
+    from kant.gateway.aside import Aside
     from kant.gateway.backend import Limits
     from kant.gateway.dispatch import Dispatcher
     from kant.gateway.shadow import ShadowedDispatcher
+    from kant.service.router_process import RouterProcess
     from kant.serving.policies import policy_named
     from kant.serving.routers import router_named
 
+    rule, way = policy_named(options.policy), router_named(options.router)
     limits = Limits(
         _count("--in-flight", options.in_flight, 1, 1 << 20),
-        _count("--held", options.held, 0, 16_384),
+        _count("--held", options.held, int(way.costly), 16_384),
         first_token_s=_seconds("--saturated-s", options.saturated_s, 0.0) or inf,
     )
     base = _seconds("--eject-s", options.eject_s, 0.001)
     ejection = Ejection(_count("--eject-after", options.eject_after, 0, 1 << 20), base, max(base, MOST_EJECTED_S))
-    rule, way = policy_named(options.policy), router_named(options.router)
     given = urls, engine_settings(options), rule, way, limits, options.seed, ranker, ejection
-    if options.shadow is None:
-        return lambda: Dispatcher(*given)
-    other = router_named(options.shadow, "--shadow")
-    return lambda: ShadowedDispatcher(*given, shadow=other)
+    other = None if options.shadow is None else router_named(options.shadow, "--shadow")
+    if other is not None and other.costly:
+        expected = "a router that decides at once (`kant serve whatif` tells of others)"
+        raise InputError("--shadow", expected, options.shadow)
+
+    def make() -> Dispatcher:
+        made = Dispatcher(*given) if other is None else ShadowedDispatcher(*given, shadow=other)
+        if way.costly:
+            made.aside = Aside(RouterProcess())
+        return made
+
+    return make
 
 
 def _events(options: RouterOptions) -> int | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from kant.cli.show import console, percent, plain, print_table, value_at
 
 
@@ -49,15 +47,15 @@ def show_served(summaries: Sequence[dict[str, Any]]) -> None:
     """Print one run, or several side by side."""
     first = summaries[0]
     engines = f"{first['engines']} x {first['model']} on {first['gpu']}"
-    table = Table(title=f"{first['workload']} on {engines}", title_justify="left")
-    table.add_column("metric")
-    for summary in summaries:
-        table.add_column(f"{summary['policy']}, {summary['router']}", justify="right")
+    columns = ("metric", *(f"{summary['policy']}, {summary['router']}" for summary in summaries))
+    rows: list[tuple[str, ...]] = []
+    ends = []
     for label, path, show in ROWS:
         values = [value_at(summary, path) for summary in summaries]
-        last = label.endswith(" p99") or label in ("finished", "evicted requests")
-        table.add_row(label, *("-" if value is None else show(value) for value in values), end_section=last)
-    console.print(table)
+        if label.endswith(" p99") or label in ("finished", "evicted requests"):
+            ends.append(len(rows))
+        rows.append((label, *("-" if value is None else show(value) for value in values)))
+    print_table(columns, rows, f"{first['workload']} on {engines}", ends=ends)
     console.print(f"latency: {first['latency']}", soft_wrap=True, markup=False, style="dim")
     for note in dict.fromkeys(note for summary in summaries for note in summary.get("signals", ())):
         console.print(note, soft_wrap=True, markup=False, style="dim")
@@ -114,11 +112,7 @@ def show_removal(summary: dict[str, Any]) -> None:
 
 def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Print the services of several runs: GPU-hours and kept minutes, a column per profile."""
-    table = Table(title="services", title_justify="left")
-    table.add_column("service", overflow="fold")
-    table.add_column("", overflow="fold")
-    for profile, _ in runs:
-        table.add_column(profile, justify="right")
+    lines, ends = [], []
     by_name = [{row["service"]: row for row in summary["services"]} for _, summary in runs]
     for name in by_name[0]:
         rows = [services.get(name, {"minutes": 0}) for services in by_name]
@@ -129,8 +123,9 @@ def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
             ("objectives kept", _kept),
         ):
             cells = [show(row) if row["minutes"] else "-" for row in rows]
-            table.add_row(name if label == "GPU-hours" else "", label, *cells, end_section=label == "objectives kept")
-    console.print(table)
+            lines.append((name if label == "GPU-hours" else "", label, *cells))
+        ends.append(len(lines) - 1)
+    print_table(("service", "", *(profile for profile, _ in runs)), lines, "services", left=("service", ""), ends=ends)
 
 
 def _kept(row: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ def simulate(
 ) -> int:
     """Run a workload in rounds under one policy: makespan, completion times, finish-time fairness.
 
-    Of a trace of the format `shockwave` jobs change their batch size as published; those of other traces keep their
+    Jobs of a trace in the format `shockwave` change their batch size as published; jobs of other traces keep their
     speed."""
     jobs = _jobs(workload, format, slice)
     found = _outcome(jobs, _policy(policy), gpus, round_length, preemption, weights)

@@ -77,18 +77,20 @@ def print_table(
     left: Container[str] | None = None,
     frame: bool = True,
     most: int | None = None,
+    ends: Container[int] = (),
 ) -> None:
     """Print rows under the names of their columns: those in `left` (None: the first) left-aligned, others right.
 
-    Of more than `most` rows the first are printed, and how many follow.
+    Of more than `most` rows the first are printed, and how many follow. After the rows with the numbers in `ends` comes
+    a line.
     """
     rows = list(rows)
     table = Table(title=title, title_justify="left") if frame else Table(box=None, pad_edge=False)
     for at, name in enumerate(columns):
         is_left = at == 0 if left is None else name in left
         table.add_column(name, justify="left" if is_left else "right")
-    for row in rows[:most]:
-        table.add_row(*row)
+    for number, row in enumerate(rows[:most]):
+        table.add_row(*row, end_section=number in ends)
     console.print(table)
     if most is not None and len(rows) > most:
         console.print(f"and {len(rows) - most:,} more (--json has all)")
@@ -177,26 +179,20 @@ def value_at(summary: dict[str, Any], path: Sequence[str]) -> float | None:
 def show_runs(results: Sequence[RunResult]) -> None:
     """Print the metrics of one run, or of several side by side with the gain over the first."""
     first = results[0].summary
-    table = Table(title=f"{results[0].workload} on {results[0].cluster.name}", title_justify="left")
-    table.add_column("metric")
-    for i, result in enumerate(results):
-        table.add_column(result.profile, justify="right")
-        if i:
-            table.add_column("gain", justify="right")
+    columns = ["metric", results[0].profile, *(name for result in results[1:] for name in (result.profile, "gain"))]
+    rows: list[list[str | Text]] = []
     shared = any(value_at(result.summary, ("fairness", "mean")) is not None for result in results)
     due = any(value_at(result.summary, ("tardiness_s", "count")) for result in results)
     for label, path, show, gain, better in (*ROWS, *(TENANT_ROWS if shared else ()), *(DUE_ROWS if due else ())):
         old = value_at(first, path)
-        cells: list[str | Text] = [label]
-        for i, result in enumerate(results):
+        rows.append([label])
+        for result in results:
             value = value_at(result.summary, path)
-            cells.append("-" if value is None else show(value))
-            if i:
-                cells.append(_gain(value, old, gain, better))
-        table.add_row(
-            *cells, end_section=label in ("GFR median", "JTTED mean", "makespan", ROWS[-1][0], TENANT_ROWS[-1][0])
-        )
-    console.print(table)
+            rows[-1] += ["-" if value is None else show(value), _gain(value, old, gain, better)]
+        del rows[-1][2]  # the first has no gain
+    last = ("GFR median", "JTTED mean", "makespan", ROWS[-1][0], TENANT_ROWS[-1][0])
+    title = f"{results[0].workload} on {results[0].cluster.name}"
+    print_table(columns, rows, title, ends=[number for number, row in enumerate(rows) if row[0] in last])
     if len(results) == 1:
         _show_sizes(first)
     for result in results:

@@ -23,9 +23,8 @@ def show_why(found: dict[str, Any]) -> None:
     say(f"it has waited {show_duration(now - answer['since_us'])}", "dim")
     explained(answer, section)
     early, late = (due(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    if answer["as_of_us"] < 0:
-        early, late = "not forecast yet", "not forecast yet: ask again"
-    section("expected start", [f"P50 {early}, P90 {late}", *rests_on(answer), *earlier_lines(answer)])
+    times = f"P50 {early}, P90 {late}" if answer["as_of_us"] >= 0 else "not forecast yet: ask again"
+    section("expected start", [times, *rests_on(answer), *earlier_lines(answer)])
     section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
     section("waited so far", so_far)
 

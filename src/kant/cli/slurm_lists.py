@@ -219,15 +219,9 @@ def sinfo(arguments: list[str]) -> int:
 
 
 def _use(node: Row) -> str:
-    if node["gpus"]:
-        return (
-            "alloc"
-            if node["gpus_used"] >= node["gpus"]
-            else "mix"
-            if node["gpus_used"] or node["cores_used"]
-            else "idle"
-        )
-    return "mix" if node["cores_used"] else "idle"
+    if 0 < node["gpus"] <= node["gpus_used"]:
+        return "alloc"
+    return "mix" if node["gpus_used"] or node["cores_used"] else "idle"
 
 
 def _names(nodes: Iterable[Row]) -> str:

@@ -36,8 +36,9 @@ def show(found: dict[str, Any]) -> None:
     from kant.cli.show_answers import show_pools
 
     show_pools(found["pools"])
+    gpus = found["waiting_gpus"]
     console.print(
-        f"{_do(found['running'], 'run')}, {_do(found['waiting'], 'wait')} for {found['waiting_gpus']:g} GPUs",
+        f"{_do(found['running'], 'run')}, {_do(found['waiting'], 'wait')} for {gpus:g} GPU{'s' * (gpus != 1)}",
         soft_wrap=True,
     )
     if found["optimality"] is not None:

@@ -55,7 +55,7 @@ def whatif(
     out: Annotated[Path | None, Parameter(help="Folder for both futures: journals, tables and the report.")] = None,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Simulate two futures, as it is and with the changes, and print what these do to everybody's waits.
+    """Simulate two futures, without and with the changes, and print how the changes affect all waits.
 
     Without a journal they begin with the Kant of this machine (`kant up`), or the one at KANT_URL, as it is now, with
     --kube with a Kubernetes cluster as it is now."""

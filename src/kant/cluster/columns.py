@@ -2,8 +2,8 @@
 
 A node row ends with one entry for each device (free thousandths, -1 if the node has no such device), then `devices + 1`
 counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then one entry for
-each device with its occupied MIG slices, as bits. After these come *extra* columns, in whole blocks of `EXTRA`, if
-rules among pods or exact amounts need them (`kant.cluster.counters`).
+each device with its occupied MIG slices, as bits. They are followed by *extra* columns, in blocks of `EXTRA`, if rules
+among pods or exact amounts need some (`kant.cluster.counters`).
 """
 
 from __future__ import annotations

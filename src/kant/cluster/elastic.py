@@ -19,7 +19,7 @@ from kant.model.units import FOREVER
 def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | None:
     """Return how many pods of each group an elastic gang holds.
 
-    None if that is not between floor and ceiling, or if a piece differs from what its pods ask for.
+    None if a number is not between floor and ceiling, or if a piece differs from the requests of its pods.
     """
     counts = [0] * len(shape.groups)
     for piece in allocation.tolist():

@@ -7,10 +7,9 @@ one size class.
 A stated probability is kept in two steps. Of n run times the ceil(q (n + 1))-th shortest covers the next one with
 probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
 Learning in a Random World, 2005; Lei et al., JASA 2018). Run times are not: in a burst the short jobs finish first, so
-finished jobs look shorter than submitted ones. So each promise is judged when its job finishes, and the level at which
-later ones are read off rises a little after a miss and falls after a hit. That moves the share of kept promises towards
-q for any sequence, as far as the window has run times long enough (Gibbs and Candès, Adaptive Conformal Inference,
-NeurIPS 2021).
+finished jobs look shorter than submitted ones. So each promise is judged when its job finishes: the quantile for later
+promises rises a little after a miss and falls after a hit. That moves the share of kept promises towards q for any
+sequence, as far as the window has run times long enough (Gibbs and Candès, Adaptive Conformal Inference, NeurIPS 2021).
 
 Times are microseconds, probabilities permille, levels millionths. There are no floats, so every machine learns the
 same. `benchmarks/studies/run_times.py` measures the coverage on real traces; the constants below were chosen on the

@@ -51,7 +51,7 @@ def refund(limits: Table, used: Table, slot: int, amount: int) -> None:
 def is_short(limits: Table, used: Table, slot: int, amount: int) -> bool:
     """Return whether a limit of the slot, or of one above, keeps a job from taking `amount`.
 
-    Only limits of slots whose usage would grow are checked: overuse elsewhere does not count.
+    Only the limits of slots whose usage would grow are checked; overuse elsewhere is ignored.
     """
     while slot >= 0 and amount > 0:
         before = used[slot, U_USAGE]

@@ -53,7 +53,7 @@ FACT_WIDTH = 3
 class Shape:
     """The requests of a gang. `parts` has (pods, row in the demand table) for each group, in the job's order.
 
-    For an elastic gang this is what it needs to start: everything except `ceiling` describes its floor.
+    For an elastic gang everything except `ceiling` describes its floor, with which it may start.
     """
 
     index: int

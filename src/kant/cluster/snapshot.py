@@ -94,7 +94,7 @@ class Snapshot:
 
     @property
     def typical_pods(self) -> Table:
-        """The typical pods. On the empty cluster, whose results must not change, only the given ones."""
+        """The typical pods. On the empty cluster only the given ones, since its results must not change."""
         state = self.state
         return NO_TYPICAL_PODS if self._empty and state.given_pods is None else state.typical_pods
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 
 def divided(total: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Divide `total` by `weights` (each 1 or more); no part exceeds its want, and nothing that is wanted is left.
+    """Divide `total` by `weights` (each 1 or more), up to what each wants; only what nobody wants is left over.
 
     If the fair parts are not integers, the largest remainders are rounded up; ties go to the earlier index.
 

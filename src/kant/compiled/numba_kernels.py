@@ -139,7 +139,7 @@ def inlined(function: F) -> F:
 
 
 def merged(function: F) -> F:
-    """Copy `function` into each kernel that calls it, whatever its size: what a constant argument excludes is gone."""
+    """Copy `function` into each kernel that calls it, whatever its size: code that a constant rules out is removed."""
     return _inner_function(function, forced=True)
 
 

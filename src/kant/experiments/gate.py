@@ -5,8 +5,8 @@ averaged first, because they share its jobs. The logarithm of new over old of ea
 weigh alike. Two one-sided tests ask whether it is above the allowed regret: Wilcoxon's signed ranks for the typical
 slice, the test least affected by chance, and Student's t for the mean, which a few bad slices affect. A policy whose
 regret is within the allowed one is refused with a probability of at most 1 - confidence: the tests and all metrics
-share it evenly (Bonferroni). For policies that are equal but for chance the first test keeps its part exactly, as each
-slice might as well have come out the other way round; the second as far as the mean is nearly normal.
+share it evenly (Bonferroni). If two policies differ only by chance, the first test has exactly its error rate, since
+each slice could as well have come out the other way round; the second has it as far as the mean is nearly normal.
 docs/studies/gate.md counts how often.
 """
 

@@ -211,7 +211,7 @@ def _work(experiment: Experiment, run: PlannedRun, line: Connection) -> None:
 
 
 def sentence(error: Exception) -> str:
-    """An error as a sentence: what was wrong with the input, or else the exception and where it was raised."""
+    """Return an error as a sentence: of an invalid input its message, else the exception and where it was raised."""
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError):

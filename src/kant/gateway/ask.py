@@ -16,10 +16,11 @@ from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, chain
 MESSAGES = "/v1/messages"
 """Anthropic's chat API, which vLLM and SGLang also support."""
 
-GENERATES = ("/v1/completions", "/v1/chat/completions", MESSAGES)
+RESPONSES = "/v1/responses"
+GENERATES = ("/v1/completions", "/v1/chat/completions", MESSAGES, RESPONSES)
 """Paths whose responses are generated token by token."""
 
-FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/responses", "/tokenize", "/detokenize")
+FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize")
 """Paths that are routed."""
 
 BYTES_PER_TOKEN = 4.0
@@ -29,6 +30,8 @@ PRIORITIES = 1 << 31
 """The bound of priorities: vLLM stores them in a machine integer."""
 
 LONGEST_PROGRAM = 256
+LONGEST_OUTPUT = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+"""The fields that limit an output."""
 
 
 class RefusedError(Exception):
@@ -133,7 +136,7 @@ def read_ask(path: str, body: bytes, program: str = "") -> Ask:
         raise RefusedError(400, "the body: expected a JSON object", "invalid_request_error")
     text, ids = _prompt(fields)
     model = fields.get("model")
-    most = next((n for n in map(fields.get, ("max_completion_tokens", "max_tokens")) if _whole(n)), None)
+    most = next((n for n in map(fields.get, LONGEST_OUTPUT) if _whole(n)), None)
     urgency = fields.get("priority")
     priority = float(max(-PRIORITIES, min(urgency, PRIORITIES))) if isinstance(urgency, int | float) else 0.0
     if not program:
@@ -161,20 +164,25 @@ def _whole(value: object) -> bool:
 def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
     """Return all text of the prompt, and its number of token ids."""
     prompt = fields.get("prompt", fields.get("input"))
-    if isinstance(prompt, str):
-        return prompt, 0
-    if isinstance(prompt, list):
+    if isinstance(prompt, list) and not (prompt and isinstance(prompt[0], dict)):
         return _listed(prompt)
-    messages = fields.get("messages")
-    parts: list[str] = []
-    listed = messages if isinstance(messages, list) else []
-    contents = [message.get("content") if isinstance(message, dict) else None for message in listed]
-    for content in (fields.get("system"), *contents):  # Anthropic's API has the system prompt outside the messages
-        if isinstance(content, str):
-            parts.append(content)
-        elif isinstance(content, list):
-            parts += [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return "\n".join(parts), 0
+    messages = fields.get("messages") if prompt is None else prompt  # /v1/responses has messages there, too
+    return "\n".join(_texts([fields.get("system"), fields.get("instructions"), messages])), 0
+
+
+def _texts(content: Any) -> list[str]:
+    """Return all texts of a message, in order: also those of its parts, and of the answers of tools."""
+    found: list[str] = []
+    left = [content]
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            found.append(part)
+        elif isinstance(part, list):
+            left += reversed(part)
+        elif isinstance(part, dict):
+            left.append(next((part[name] for name in ("text", "content", "output") if name in part), None))
+    return found
 
 
 def _listed(prompt: list[Any]) -> tuple[str, int]:
@@ -240,14 +248,17 @@ class EventCount:
                 return
 
 
-class MessageCount(EventCount):
-    """Counts the tokens of a stream in Anthropic's form, whose events are named: each delta of a block is a token."""
+class NamedEventCount(EventCount):
+    """Counts the tokens of a stream whose events are named: Anthropic's messages, and responses.
+
+    Each delta of a content block, of a text or of arguments is a token.
+    """
 
     __slots__ = ()
 
     def _count(self, whole: bytes) -> None:
-        self.events += whole.count(b"event: content_block_delta\n")
-        self.finished |= b"event: message_stop\n" in whole
+        self.events += whole.count(b"event: content_block_delta\n") + whole.count(b".delta\ndata: ")
+        self.finished |= any(b"event: %b\n" % name in whole for name in LAST_EVENTS)
 
     def error(self, body: bytes) -> bytes:
         return b"event: error\n" + super().error(body)
@@ -255,24 +266,37 @@ class MessageCount(EventCount):
 
 def count_for(path: str) -> EventCount:
     """Return the counter for a stream of this path."""
-    return MessageCount() if path == MESSAGES else EventCount()
+    return NamedEventCount() if path in (MESSAGES, RESPONSES) else EventCount()
 
 
+LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
 MOST_EVENT = 1 << 20
 """The most bytes of an event that are kept; of a longer one, the end."""
 
 
 class _Usage(msgspec.Struct):
-    """Token counts, in the field names of OpenAI's completions, or of its responses and Anthropic's messages."""
+    """Token counts, in the field names of OpenAI's completions, or of its responses and Anthropic's messages.
+
+    Anthropic's `input_tokens` are without those that were cached.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     input_tokens: int = 0
+    cache_creation_input_tokens: int | None = 0
+    cache_read_input_tokens: int | None = 0
     output_tokens: int = 0
+
+    def tokens(self) -> tuple[int, int]:
+        """Return the tokens of the prompt and of the output."""
+        cached = (self.cache_creation_input_tokens or 0) + (self.cache_read_input_tokens or 0)
+        return self.prompt_tokens or self.input_tokens + cached, self.completion_tokens or self.output_tokens
 
 
 class _Answer(msgspec.Struct):
     usage: _Usage | None = None
+    response: _Answer | None = None
+    """The whole response, in the last event of a stream of /v1/responses."""
 
 
 _ANSWER = msgspec.json.Decoder(_Answer)
@@ -291,10 +315,11 @@ def is_json(answer: bytes) -> bool:
 def usage_of(answer: bytes) -> tuple[int, int] | None:
     """Return the prompt and output tokens that a response reports, or None if missing or invalid."""
     try:
-        usage = _ANSWER.decode(answer).usage
+        said = _ANSWER.decode(answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    usage = (said.response or said).usage
     if usage is None:
         return None
-    found = usage.prompt_tokens or usage.input_tokens, usage.completion_tokens or usage.output_tokens
+    found = usage.tokens()
     return found if all(0 <= tokens < PRIORITIES for tokens in found) else None

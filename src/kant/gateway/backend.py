@@ -160,6 +160,8 @@ class Placement:
     adapter: bool = False
     """Whether the first of these is its adapter."""
     without: frozenset[int] = frozenset()
+    foreseen: int | None = None
+    """The backend that another process has chosen for it."""
     placed: asyncio.Future[None] | None = None
     unseen: bool = False
     """Whether its response is not seen here: its tokens are known only from the engine's metrics."""

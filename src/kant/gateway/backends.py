@@ -49,10 +49,12 @@ class Backends:
         self.following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start scraping, following the source and the exchange with other routers.
+        """Start scraping, the process that decides, following the source and the exchange with other routers.
 
         Raises InputError if the source cannot be read at first, or the address of the exchange is taken.
         """
+        if self.dispatcher.aside is not None:
+            await self.dispatcher.aside.open(self.dispatcher)
         if self.gossip is not None:
             await self.gossip.open()
         if self.source is not None:
@@ -79,9 +81,11 @@ class Backends:
                 events = follow(here[number], self.dispatcher.router.index, self.events_port)
                 self.events[number] = asyncio.create_task(events)
 
-    def close(self) -> None:
-        """Stop all tasks."""
+    async def close(self) -> None:
+        """Stop all tasks, and the process that decides."""
         for task in (*self.looks.values(), *self.events.values(), *([self.following] if self.following else [])):
             task.cancel()
         if self.gossip is not None:
             self.gossip.close()
+        if self.dispatcher.aside is not None:
+            await self.dispatcher.aside.close()

@@ -11,8 +11,8 @@ import asyncio
 import heapq
 import logging
 import math
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.gateway.backend import Backend, Limits, Placement
 from kant.gateway.held import Held, held_for
 from kant.gateway.outliers import Ejection
+from kant.gateway.programs import Programs
 from kant.gateway.scrape import Scraped
 from kant.gateway.shares import Shares
 from kant.live.logs import log_event
@@ -30,8 +31,11 @@ from kant.serving.first_token import warm_up, with_room
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
 from kant.serving.routers.prefix import PrefixAware, first_token_ms
-from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
+from kant.serving.routing import HOLD, Incoming, Router, decide
 from kant.serving.site import LoadTable, ObservedSite, Sites
+
+if TYPE_CHECKING:
+    from kant.gateway.aside import Aside
 
 log = logging.getLogger("kant.gateway")
 EJECTION = Ejection()
@@ -42,7 +46,6 @@ MOST_AGAIN_S = 60
 MOST_BACKENDS, MOST_KNOWN = 1 << 14, 64
 """The most backends, and models for which those are kept: the names of models come from clients."""
 
-NO_PROGRAM = -1
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
 
@@ -82,6 +85,8 @@ class Dispatcher:
             self._add(url)
         self.policy, self.router, self.limits, self.ranker = policy, router, limits, ranker
         self.draw = np.random.Generator(np.random.PCG64(seed))
+        self.aside: Aside | None = None
+        """Decides instead of the router, if that is costly."""
         self.book = Engine(settings, limits.at_once)
         self.free = list(range(limits.at_once))[::-1]
         self.held: dict[str, Held] = {}
@@ -101,8 +106,7 @@ class Dispatcher:
         self.unseen = False
         """Whether there were requests whose responses are not seen here."""
         self.bytes_per_token, self.prefixes = 4.0, router.prefixes
-        self.programs: OrderedDict[str, int] = OrderedDict()
-        self.named = 0
+        self.programs = Programs(policy.forget)
         self.addresses: frozenset[str] = frozenset(urls)
 
     # --- a request --------------------------------------------------------------------------------------------------
@@ -121,7 +125,7 @@ class Dispatcher:
         prompt = ask.prompt(self.bytes_per_token)
         if predicted is None:
             predicted = self.output if ask.most is None else min(self.output, float(ask.most))
-        program = self._program(ask.program)
+        program = self.programs.number(ask.program)
         said = predicted if self.ranker is None else MIDDLE + RANKS * float(self.ranker.rank([ask.text])[0])
         self.book.requests[row] = 0
         self.book.requests[row, c.PROMPT] = prompt
@@ -135,20 +139,6 @@ class Dispatcher:
             adapter = ask.model if placed.adapter else ""
             placed.blocks, placed.block_tokens = ask.blocks(adapter, self.bytes_per_token)
         return placed
-
-    def _program(self, name: str) -> int:
-        """Return the number of a program; if there are too many, the least recently used is forgotten."""
-        if not name:
-            return NO_PROGRAM
-        number = self.programs.get(name)
-        if number is None:
-            if len(self.programs) >= PROGRAMS:
-                self.policy.forget(self.programs.popitem(last=False)[1])
-            number = self.programs[name] = self.named
-            self.named += 1
-        else:
-            self.programs.move_to_end(name)
-        return number
 
     def sent_priority(self, placed: Placement) -> int | None:
         """Return vLLM's `priority` of a request; None if the policy sets none, and the client's value applies."""
@@ -267,7 +257,11 @@ class Dispatcher:
         if not backends:
             return False
         request = self._incoming(placed)
-        k = decide(self.router, request, sites, self.draw)
+        aside = self.aside if len(backends) > 1 else None
+        if aside is None:
+            k = decide(self.router, request, sites, self.draw)
+        else:
+            k = aside.choose(self, placed, backends, request)
         if k == HOLD:
             return False
         backend = backends[k]
@@ -298,7 +292,7 @@ class Dispatcher:
             self.unseen = True
             ms = first_token_ms(Sites([backend.site]), self.now, placed.prompt, float(placed.prompt))[0]
             heapq.heappush(self.expected, (self.now + float(ms) / 1e3, placed.order, placed, backend))
-        placed.backend = backend
+        placed.backend, placed.foreseen = backend, None
         backend.rows[placed.row] = placed
         cached = self.router.sent(request, backend.site)
         backend.site.send(placed.row, placed.prompt, placed.predicted, cached)
@@ -430,6 +424,8 @@ class Dispatcher:
         if placed.over:
             return
         placed.over = True
+        if output:
+            self.said(placed, output)  # of an answer without a stream nothing was heard before
         done = self.take_back(placed)
         if output is not None:
             self.output += FORGETS * (output - self.output)

@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 from aiohttp import web
 
+from kant.compiled import compiling_ahead
 from kant.gateway.ask import Ask, RefusedError, read_ask
+from kant.gateway.mock_forms import FORMS, MockAnswer
 from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.columns import FOREVER
@@ -24,7 +26,6 @@ from kant.serving.engine import Engine, EngineSettings
 from kant.serving.policy import Job, Policy
 from kant.serving.prefix_index import chain
 
-WORD = " tok"
 CONTENTS = (1 << 62) - 1
 """Contents are non-negative numbers."""
 
@@ -50,6 +51,10 @@ class MockEngine:
     def __init__(self, settings: EngineSettings, policy: Policy, model: str, conducted: bool, speed: float) -> None:
         if not 0 < speed <= 1e6:
             raise InputError("--speed", "a number above 0", speed)
+        with compiling_ahead():  # else the first requests, and all that look at it, would wait for that
+            trial = Engine(settings)
+            trial.add(0.0, 1, 1)
+            trial.run()
         self.engine = Engine(settings)
         self.policy, self.model, self.conducted, self.speed = policy, model, conducted, speed
         self.calls: dict[int, _Call] = {}
@@ -63,8 +68,7 @@ class MockEngine:
         app = web.Application(client_max_size=64 << 20)
         app.add_routes(
             [
-                web.post("/v1/completions", self.generate),
-                web.post("/v1/chat/completions", self.generate),
+                *(web.post(path, self.generate) for path in FORMS),
                 web.get("/v1/models", self.models),
                 web.get("/health", self.health),
                 web.get("/metrics", self.metrics),
@@ -168,7 +172,7 @@ class MockEngine:
                 raise RefusedError(404, f"The model `{ask.model[:100]}` does not exist.", "NotFoundError")
             call = self._add(ask)
         except RefusedError as error:
-            return web.Response(body=error.body(), status=error.status, content_type="application/json")
+            return web.Response(body=error.body(request.path), status=error.status, content_type="application/json")
         try:
             return await (self._streamed(request, call) if ask.stream else self._whole(call))
         finally:
@@ -176,50 +180,28 @@ class MockEngine:
 
     async def _streamed(self, request: web.Request, call: _Call) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        chat = call.ask.path == "/v1/chat/completions"
-        event = self._event(call, chat, f'{{"content":"{WORD}"}}' if chat else WORD)
-        sent = 0
+        form, said, sent = FORMS[call.ask.path], self._said(call), 0
+        event = form.token(said)
         while sent < call.output:
             done = await call.progress.get()
             if sent == 0:
                 await response.prepare(request)
-                if chat:
-                    await response.write(self._event(call, chat, '{"role":"assistant","content":""}'))
+                await response.write(form.opening(said))
             await response.write(event * (done - sent))
             sent = done
-        usage = msgspec.json.encode(self._usage(call)).decode()
         options = call.ask.fields.get("stream_options")
-        if isinstance(options, dict) and options.get("include_usage"):
-            await response.write(b'data: {"id":"mock-%d","choices":[],"usage":%s}\n\n' % (call.row, usage.encode()))
-        await response.write(b"data: [DONE]\n\n")
+        await response.write(form.closing(said, isinstance(options, dict) and bool(options.get("include_usage"))))
         await response.write_eof()
         return response
-
-    def _event(self, call: _Call, chat: bool, what: str) -> bytes:
-        said = f'"delta":{what}' if chat else f'"text":"{what}"'
-        kind = "chat.completion.chunk" if chat else "text_completion"
-        choice = f'{{"index":0,{said},"finish_reason":null}}'
-        text = f'{{"id":"mock-{call.row}","object":"{kind}","model":"{self.model}","choices":[{choice}]}}'
-        return f"data: {text}\n\n".encode()
 
     async def _whole(self, call: _Call) -> web.Response:
         while call.said < call.output:
             await call.progress.get()
-        text = WORD * call.output
-        chat = call.ask.path == "/v1/chat/completions"
-        said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        answer = {
-            "id": f"mock-{call.row}",
-            "object": "chat.completion" if chat else "text_completion",
-            "model": self.model,
-            "choices": [{"index": 0, **said, "finish_reason": "length"}],
-            "usage": self._usage(call),
-        }
+        answer = FORMS[call.ask.path].whole(self._said(call))
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
-    def _usage(self, call: _Call) -> dict[str, int]:
-        tokens = call.prompt + call.output
-        return {"prompt_tokens": call.prompt, "completion_tokens": call.output, "total_tokens": tokens}
+    def _said(self, call: _Call) -> MockAnswer:
+        return MockAnswer(f"mock-{call.row}", self.model, call.prompt, call.output)
 
     async def models(self, _: web.Request) -> web.Response:
         rows = [{"id": self.model, "object": "model", "owned_by": "kant"}]

@@ -150,7 +150,7 @@ class _Exchange:
                     return [ProcessingResponse(response_trailers={})]
         except RefusedError as error:
             self.over = True
-            answer = _immediate(error)
+            answer = _immediate(error, self._path())
             self.status = answer.immediate_response.status.code
             return [answer]
         return []
@@ -204,7 +204,7 @@ class _Exchange:
                 await placed.placed
         except TimeoutError:
             said = f"no endpoint has had room for {seconds:g} seconds"
-            raise RefusedError(429, said, "overloaded") from None
+            raise RefusedError(429, said, "overloaded", 1) from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:
         """Whether the gateway allows a backend; with `now`, also whether it may get requests."""
@@ -216,15 +216,10 @@ class _Exchange:
         where = ",".join(map(endpoint, chosen))
         if self.span is not None:
             self.span.decided(self.placed, chosen[0].number, {"kant.endpoints": where})
-        changed = [(DESTINATION, where)]
+        changed = {DESTINATION: where}
         if body is not None and len(body) != len(self.body):
-            changed.append(("content-length", str(len(body))))
-        mutation = {
-            "set_headers": [
-                {"header": {"key": key, "raw_value": value.encode()}, "append_action": OVERWRITE}
-                for key, value in changed
-            ]
-        }
+            changed["content-length"] = str(len(body))
+        mutation = _set_headers(changed)
         head = ProcessingResponse(
             request_headers={"response": {"header_mutation": mutation, "clear_route_cache": True}}
         )
@@ -320,15 +315,26 @@ def _streamed(body: bytes, last: bool) -> dict[str, Any]:
     return {"response": {"body_mutation": {"streamed_response": {"body": body, "end_of_stream": last}}}}
 
 
-def _immediate(error: RefusedError) -> Any:
+def _set_headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "set_headers": [
+            {"header": {"key": key, "raw_value": value.encode()}, "append_action": OVERWRITE}
+            for key, value in headers.items()
+        ]
+    }
+
+
+def _immediate(error: RefusedError, path: str) -> Any:
     """Return Envoy's immediate response. Load shedding is 429, as the protocol says."""
     status = 429 if error.kind == "overloaded" and error.retry_after else error.status
-    header = {"header": {"key": "content-type", "raw_value": b"application/json"}, "append_action": OVERWRITE}
+    headers = {"content-type": "application/json"} | (
+        {"retry-after": str(error.retry_after)} if error.retry_after else {}
+    )
     return ProcessingResponse(
         immediate_response={
             "status": {"code": status},
-            "headers": {"set_headers": [header]},
-            "body": error.body().decode(),
+            "headers": _set_headers(headers),
+            "body": error.body(path).decode(),
             "details": "kant",
         }
     )
@@ -394,7 +400,7 @@ class PickerServer:
         try:
             await self.backends.open()
         except BaseException:
-            self.backends.close()
+            await self.backends.close()
             await self.server.stop(0)
             await self.session.close()
             raise
@@ -420,7 +426,7 @@ class PickerServer:
 
     async def __aexit__(self, *error: object) -> None:
         self.ticking.cancel()
-        self.backends.close()
+        await self.backends.close()
         await self.server.stop(0)
         await ended(self.sending)
         await self.session.close()

@@ -120,7 +120,7 @@ class RouterServer:
         await self._close()
 
     async def _close(self) -> None:
-        self.backends.close()
+        await self.backends.close()
         if self._ticking is not None:
             self._ticking.cancel()
         for runner in self._open:

@@ -57,8 +57,8 @@ class Diagnosis:
     def why(self, row: int) -> Reason | None:
         """Return the one reason the job waits; None where nothing keeps the next cycle from starting it.
 
-        Checked in this order: it can never start; it may not be tried itself; another job of its bucket goes first; a
-        quota or a place is missing now.
+        The reasons are checked in this order: the job can never start; it may not be tried now; another job of its
+        bucket goes first; it lacks quota or a place.
         """
         return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
 
@@ -109,7 +109,7 @@ class Diagnosis:
     def _reserved(self, row: int, place: Allocation) -> Reserved | None:
         """Return the first reservation that needs a part of `place`, which is free now; else the first of all.
 
-        None where no other job holds one: then later bookings need the place.
+        None if no other job holds a reservation: then later bookings need the place.
         """
         assert self.cycle.forecast is not None
         until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)

@@ -9,8 +9,8 @@ This is conformalised quantile regression with a multiplicative score (Romano, P
 of one queue are far from exchangeable: what waits at one time starts early or late together. So in each class of
 horizons all quarters of a day weigh the same, however many ratios they have (the pooling of distributions in Dunn,
 Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA 2023). The quarters of
-one jam resemble each other, too: with fewer than FEW_QUARTERS of them, or all of fewer than FEW_JAMS jams, the answer
-is that of the futures, and says so.
+one jam also resemble each other: with fewer than FEW_QUARTERS quarters, or quarters of fewer than FEW_JAMS jams, the
+answer comes from the futures alone, and says so.
 
 The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
 microseconds, ratios thousandths, all integers. `benchmarks/studies/coverage.py` measures how often the answers hold.

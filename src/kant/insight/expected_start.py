@@ -19,8 +19,8 @@ class Basis(Struct, frozen=True):
 
     `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs are
     preempted for it by that rule), `freed` (a job preempted for another leaves room) or `time` (a timeout, a back-off
-    or a reservation). `ran`: the minimum run time that the last of the jobs completes at `at`, where the start waits
-    for that; for `backfill` how long the job has waited (microseconds; 0: none). True in `futures` of `of` futures.
+    or a reservation). `ran`: if the start waits until the last of the jobs has reached its minimum run time, that time;
+    for `backfill`, how long the job has waited (microseconds; 0: none). True in `futures` of `of` futures.
     """
 
     how: How
@@ -34,10 +34,10 @@ class Basis(Struct, frozen=True):
 
 
 class TrackRecord(Struct, frozen=True):
-    """Of `answers` earlier answers that looked about as far ahead, `kept` held.
+    """Of `answers` earlier answers about as far ahead, `kept` were right.
 
-    An answer holds where the job started by its P90; `kept_p50` of them also by their P50. `calibrated`: so many jams
-    are known that P50 and P90 are corrected by them; else they are what the futures say.
+    An answer is right if the job started by its P90; `kept_p50` of the jobs started by their P50. `calibrated`: P50 and
+    P90 are corrected by earlier jams; else too few jams are known, and they come from the futures alone.
     """
 
     answers: int

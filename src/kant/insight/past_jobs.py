@@ -1,13 +1,13 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
-A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
-of it as other jobs of its kind with about as long an estimate did, and where none are known all of it, or any share
-where it is only a limit; a job without one runs as long as others of its kind (`cluster/history.py` defines kinds), or
-as any other job where none are known. Arrivals repeat those of an earlier day.
+A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate uses the same share of it as
+earlier jobs of its kind with an estimate of similar length; if there are none, all of it, or any share if the estimate
+is only a limit. A job without an estimate runs as long as earlier jobs of its kind (`cluster/history.py` defines
+kinds), else as any earlier job. Arrivals repeat those of an earlier day.
 
 Shares depend on the estimate: the longest estimates are mostly of jobs that end early, for few run so long, and the
-shortest of jobs that use all of it. So shares are kept by octave of the estimate, and where an octave knows too few of
-a kind, jobs of any kind in the nearest octave stand for it.
+shortest of jobs that use all of it. So shares are kept by octave of the estimate. If an octave has too few jobs of a
+kind, the shares of all kinds in the nearest octave are used.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ class PastJobs:
         return max(total - elapsed if total >= 0 else _outliving(elapsed, permille), 1)
 
     def _share_kinds(self, kind: int, octave: int) -> tuple[int, ...]:
-        """Return whose shares a job of a kind with such an estimate may use, the likest first; the last is the kind's
-        with any estimate."""
+        """Return the keys of the shares that a job of this kind and estimate may use, the most similar first; the last
+        one has all estimates of the kind."""
         found = self._alike.get((kind, octave))
         if found is None:
             near = sorted(self._octaves, key=lambda other: (abs(other - octave), other))

@@ -3,8 +3,8 @@
 Three kinds of change are tried, each on a trial or a copy, so every result has been verified: preemptible running jobs
 move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
 of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
-With more the set found need not be, and a bound says how much cheaper another set could be at best: the stopped jobs
-must free the missing GPUs (the fractional knapsack).
+With more of them the result may not be the cheapest, and a bound says how much cheaper another set could be at best:
+the stopped jobs must free the missing GPUs (the fractional knapsack).
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
 
 
 def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:
-    """Return the least cost of jobs that together hold as many GPUs as are missing, where parts of jobs count too."""
+    """Return the least cost of jobs that together hold the missing GPUs, if parts of jobs could be stopped too."""
     state = diagnosis.state
     free = sum(
         int(capacity - allocated)
@@ -198,8 +198,8 @@ def _moving(
 ) -> frozenset[int]:
     """Return those of the jobs stopped for `row`, which is placed on the trial, that can restart elsewhere at once.
 
-    They need a place, and their quota next to that job; where quotas are raised so that no job gives any up (not
-    `by_quota`), a place alone.
+    They need a place, and quota beside that job; only a place if the quotas are raised so that no job gives up any (not
+    `by_quota`).
     """
     state, usage = diagnosis.state, diagnosis.state.quota_usage
     tree = diagnosis.admission.quota_tree.copy() if diagnosis.uses_quotas and usage.tree is not None else None

@@ -16,7 +16,7 @@ class _Suggestion(Struct, frozen=True, tag_field="if"):
 class JobsEnd(_Suggestion, frozen=True, tag="ends"):
     """The job has a place once all of `jobs` have ended and no other job takes it: expected at `at` (-1: not known).
 
-    None of the jobs can be left out (of more than 64: not without another placement). `more` jobs are only counted.
+    All of these jobs must end (of more than 64 jobs: all that this placement needs). `more` jobs are only counted.
     """
 
     jobs: tuple[str, ...]
@@ -65,7 +65,7 @@ class BackOffEnds(_Suggestion, frozen=True, tag="time"):
 class LargerMost(_Suggestion, frozen=True, tag="most"):
     """With `most` in the profile's `[preemption]` the job preempts `jobs` running jobs, one of them `job`.
 
-    From `at` on, when they have run for their minimum (microseconds; -1: at once).
+    It may do so from `at` on, when these have reached their minimum run time (microseconds; -1: at once).
     """
 
     most: int

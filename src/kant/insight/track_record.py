@@ -13,8 +13,8 @@ A jam lasts until no job waits that was asked about."""
 
 
 def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True) -> str:
-    """Return a sentence that of `answers` earlier answers `kept` held, and `kept_p50` by their P50; "" where there were
-    none. It says if they are not `calibrated`, for they are then what the futures say."""
+    """Return a sentence: of the earlier `answers`, `kept` were right, and `kept_p50` even by their P50; "" if there
+    were none. It says if they are not `calibrated`, for they are then what the futures say."""
     if not answers:
         return ""
     few = (

@@ -18,8 +18,8 @@ SAMPLES = 20_000
 class LiveRecorder(Recorder):
     """Besides the first, keeps at most one sample per span of `gap` microseconds: the last change in it.
 
-    So the samples are late by up to a gap, while `present` is not. A sample equal to the one before is not kept.
-    `thinned` counts how often the samples were thinned.
+    So a sample may be late by up to `gap`; `present` never is. A sample equal to the one before is not kept. `thinned`
+    counts how often the samples were thinned.
     """
 
     def __init__(self, state: ClusterState, most: int = SAMPLES, gap: int = SECOND) -> None:

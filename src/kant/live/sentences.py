@@ -129,7 +129,7 @@ class JobSentences:
 
 
 def public_id(job: str) -> str:
-    """Return the id by which people know a job, which may have come more than once (`kant.live.core.Core.fresh_id`)."""
+    """Return the id that users know; the core has another one if the job was submitted again (`Core.fresh_id`)."""
     return job.partition("~")[0]
 
 

@@ -63,9 +63,9 @@ def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, wh
 
 
 class Container(Struct, frozen=True):
-    """A command line around another: what stands before it, with the names of its environment after the first part by
-    this `option`; where that is empty the environment comes along by itself. `cleanup` removes what a killed runtime
-    leaves behind."""
+    """A command line that wraps another one, between `before` and `after`. The names of its environment follow the
+    first part of `before`, each after `option`; without an `option` the environment is inherited. `cleanup` removes
+    what a killed runtime leaves behind."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]

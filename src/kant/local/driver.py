@@ -1,11 +1,10 @@
 """The driver of one machine: passes requests and process events to the core, and executes its plans.
 
-It is one loop in one thread. A turn processes what has happened, decides, writes all changes to the book in one
-transaction, and only then starts and stops processes and answers requests. The book and the folders of the runs are
+It is one loop in one thread. A turn processes what has happened, decides, writes all changes to the record store in one
+transaction, and only then starts and stops processes and answers requests. The store and the folders of the runs are
 authoritative: after a restart the state is rebuilt from them.
 
-Long: a turn, and what may come between two of them, can be read in one place, in the order in which the book is
-written.
+Long: a turn, and what may happen between two turns, can be read in one place, in the order of the writes.
 """
 
 from __future__ import annotations

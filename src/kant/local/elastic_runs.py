@@ -1,8 +1,8 @@
 """Elastic runs on this machine: sends each its size and its tail, and reads its progress.
 
-The book says what a run holds. A line is added to the run's event file, and synced to disk, only after the book is
-written. So after a crash at any point, the next Kant finds what has not been sent yet. GPUs that a run gives back stay
-reserved until it confirms, or is stopped because it did not within its grace period.
+The record store says what a run holds. A line is added to the run's event file, and synced to disk, only after the
+store is written. So after a crash at any point, the next Kant finds what has not been sent yet. GPUs that a run gives
+back stay reserved until it confirms, or is stopped because it did not within its grace period.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Launcher:
         return Host(machines.host if machines.known else "", self.settings.visible)
 
     def folder_on(self, record: JobRecord, node: str) -> Path:
-        """Where the part of a run has its files that is on a machine; "": where the command is. Raises InputError."""
+        """Return the folder of the part of a run on a machine; "": the machine of its command. Raises InputError."""
         run = self.runs.get(record.id)
         nodes = self.settings.cluster.nodes
         names = run.names if isinstance(run, JoinedRun) else [nodes[piece[NODE]].name for piece in record.place]

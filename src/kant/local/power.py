@@ -1,8 +1,8 @@
 """Power caps, as amounts that every plan knows (`kant.model.rules`): of a machine's node, and of the whole cluster.
 
-An amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines
-with unlike GPUs have caps of their own, and a job takes as many thousandths as it has of GPUs, wherever it runs. The
-cap of all machines together counts each GPU with the same watts, so no machine with hungrier ones may join.
+An amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines with
+different GPUs have caps of their own, while a job takes as many thousandths as it has of GPUs on each machine. The cap
+of all machines together counts each GPU with the same watts, so no machine with hungrier ones may join.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHARED_POWER = "power of all machines"
 
 
 class PowerCaps(Struct, frozen=True):
-    """What GPUs in use may draw, in watts: those of each machine, and of all together (0: no cap); and what each of
-    them draws at most (0: as NVML says)."""
+    """The power caps of GPUs in use, in watts: of each machine, and of all machines together (0: no cap); and the most
+    that one GPU draws (0: as NVML says)."""
 
     machine: int = 0
     pool: int = 0
@@ -39,8 +39,8 @@ NO_CAPS = PowerCaps()
 
 
 def read_caps(machine: str | None, pool: str | None, gpu: str | None, virtual: bool, alone: bool = False) -> PowerCaps:
-    """Return the caps that options of the command line set. The draw of a GPU may stand `alone`, without a cap; of a
-    `virtual` machine it has to be said. Raises InputError with all faults."""
+    """Return the caps that options of the command line set. With `alone` the draw of a GPU may be given without a cap;
+    for a `virtual` machine it is required. Raises InputError with all faults."""
     given = {"--power-cap": machine, "--pool-power-cap": pool, "--gpu-watts": gpu}
     watts, faults = dict.fromkeys(given, 0), list[InputError]()
     for option, text in given.items():
@@ -93,20 +93,21 @@ def capped(node: Node, cap: int, gpu_watts: int) -> Node:
 
 
 def beside(node: Node, others: Iterable[Node]) -> Node:
-    """Return a node as it counts beside others: if one of these has a cap and it has none, all its GPUs may be used."""
+    """Return a node as it counts among others: without a cap of its own all its GPUs may be used, also if another node
+    has a cap."""
     if node.amounts or all(powered(other) < 0 for other in others):
         return node
     return replace(node, amounts=((POWER, node.gpus * GPU),))
 
 
 def usable(nodes: Iterable[Node]) -> Sequence[Node]:
-    """Return the nodes as wide as a job can have them: with the GPUs that may be in use at once."""
+    """Return the nodes with only as many GPUs as may be in use at once: no job can have more."""
     return [replace(node, gpus=powered(node) // GPU) if powered(node) >= 0 else node for node in nodes]
 
 
 def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node], shared: int = -1) -> tuple[PodRules, ...]:
-    """Return what the pods of each group take of the power of their node, where some node has a cap, and of the
-    `shared` thousandths of GPUs that may be in use on all machines (-1: as many as there are)."""
+    """Return the power that each group's pods take: of their node, if some node has a cap, and of the `shared`
+    thousandths of GPUs that may be in use on all machines together (-1: no cap)."""
     takes, has_caps = [group.demand.gpu_milli for group in groups], any(powered(node) >= 0 for node in nodes)
     if not any(takes) or not (has_caps or shared >= 0):
         return ()

@@ -31,8 +31,8 @@ NOTHING: dict[str, str] = {}
 
 
 class Host(NamedTuple):
-    """A machine: how others reach it ("" where there are no others), and the names by which CUDA sees its devices,
-    none where their indices do."""
+    """A machine: the name by which others reach it ("" if there are no others), and the names of its devices for CUDA;
+    none if their indices suffice."""
 
     name: str = ""
     visible: tuple[str, ...] = ()
@@ -190,8 +190,8 @@ def devices(place: list[list[int]]) -> dict[int, int]:
 
 
 def slots_of(record: JobRecord) -> list[tuple[int, int]]:
-    """Return (cluster node, devices as bits) for each node that the job has for `srun`: for each of its pods if it asks
-    for `nodes`, else for all that it holds of a cluster node."""
+    """Return (cluster node, devices as bits) for each node that `srun` sees: one for each pod if the job asks for
+    `nodes`, else one for each cluster node that it uses."""
     submission = record.submission
     if submission.nodes <= 1:
         return list(devices(record.place).items())

@@ -145,8 +145,8 @@ class Log:
 
 
 class Copy:
-    """A file for the output of a job, besides the log. What it does not take is only in the log, which says so. It is
-    opened as the job would: from the job's folder, under its umask. Raises OSError."""
+    """A file for the output of a job, besides the log. Output that cannot be written to it is only in the log, which
+    says so. It is opened as the job would: from the job's folder, under its umask. Raises OSError."""
 
     def __init__(self, path: str, spec: dict, log: Log) -> None:  # type: ignore[type-arg]
         self.path = os.path.join(spec["workdir"], path)

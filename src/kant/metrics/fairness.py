@@ -7,8 +7,9 @@ a cluster of its fair share. Ours is a ratio of sums by queue, and needs no seco
         / sum over them of useful time running x max(1, GPUs of the job / nominal GPUs of the queue)
 
 The divisor is the time that the jobs would take if each had the nominal quota to itself, and a larger one ran slower in
-proportion. It ignores that jobs of one queue would wait for each other there too: so rho is an upper bound of what
-other queues have cost this one, and equal loads are comparable. Jobs that wait or run at the end count up to then.
+proportion. It ignores that jobs of one queue would also wait for each other there. So rho is an upper bound of the
+slowdown by other queues, and is comparable between queues of equal load. Jobs that wait or run at the end count up to
+then.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def fit(losses: Losses, tail: float = 0.1) -> FittedLaw:
 
 
 def loss_at(losses: Mapping[float, float], rate: float) -> float:
-    """Return the loss of a run at this rate, interpolated; beyond the measured rates that of the nearest."""
+    """Return the interpolated loss of a run at this rate; beyond the measured rates, the loss at the nearest one."""
     rates = sorted(losses)
     return float(np.interp(np.log(rate), np.log(rates), [losses[each] for each in rates]))
 

@@ -129,8 +129,8 @@ class WaitClassifier:
     def _kept_by_quota(self, waiter: Waiter, lacks: bool) -> Cause | None:
         """Return the cause, where the quotas do not let the job start in any of its shapes.
 
-        For a queue beyond its own quota, whose whole tree is in use while the cluster `lacks` room too, the cause is
-        the cluster: no quota would help it.
+        If the queue is beyond its own quota, its whole tree is in use, and the cluster `lacks` room too, the cause is
+        the cluster: more quota would not help.
         """
         quota_usage = self.state.quota_usage
         tree = quota_usage.tree

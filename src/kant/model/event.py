@@ -54,9 +54,9 @@ class JobShrunk(_Event, frozen=True, tag="shrunk"):
 class JobScaled(_Event, frozen=True, tag="scaled"):
     """The owner of a running job has added or removed pods: from now on these are its groups.
 
-    Their requests and their order do not change; floors and counts may. What it holds is between these. `models`,
-    `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may grow at once, without
-    the delay of `Elastic.grow_s`.
+    Their requests and their order do not change; floors and counts may. The job holds at least the floors and at most
+    the counts. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may
+    grow at once, without the delay of `Elastic.grow_s`.
     """
 
     job: str

@@ -60,14 +60,13 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     """A node of the tree of queues, under the queue `parent` ("": a root, which shares with no other root).
 
     `weight` is its share of what its siblings leave unused. `isolated`: it lends nothing and borrows nothing, whatever
-    its quotas say. `min_run` is how long (microseconds) its jobs run before they may be preempted.
-    `node_wait` is how long (microseconds, from the start of its wait) a job within quota waits for a node from an
-    autoscaler before it preempts others.
-    `max_time` is the longest run (microseconds, 0: no limit) of jobs in it and in queues below: a job with a longer
-    limit is rejected, and a job without a limit gets this one.
-    `user_queues`: each of its users has a queue below it, named `QUEUE/USER`, so that fair-share orders and preemption
-    rules apply among users too. If not declared, it is created with the user's first job, with weight 1.
-    `fallback` is the order in which the GPU models that a job accepts are tried: as the job lists them, or by price.
+    its quotas say. `min_run` is how long (microseconds) its jobs run before they may be preempted. `node_wait` is how
+    long (microseconds, from the start of its wait) a job within quota waits for a node from an autoscaler before it
+    preempts others. `max_time` is the longest run (microseconds, 0: no limit) of jobs in it and in queues below: a job
+    with a longer limit is rejected, and a job without a limit gets this one. `user_queues`: each of its users has a
+    queue below it, named `QUEUE/USER`, so that fair-share orders and preemption rules apply among users too. If not
+    declared, it is created with the user's first job, with weight 1. `fallback` is the order in which the accepted GPU
+    models of a job are tried: as the job lists them, or by price.
 
     `state` applies to all queues below too. open: as usual. hold: no job starts, and running jobs run on. stop: no job
     starts, and running jobs are stopped and wait. drain: no new jobs are accepted, and present ones still run.

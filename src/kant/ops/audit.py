@@ -151,7 +151,8 @@ class Audit:
         return entry
 
     def is_cut_off(self, last: OpsEntry, now_us: int) -> bool:
-        """Whether a transaction with this last entry was abandoned: here always, as its writer would hold the lock."""
+        """Whether a transaction with this last entry was abandoned: always true here, since a writer at work would hold
+        the lock."""
         return True
 
     @property

@@ -26,7 +26,7 @@ def kind_in(view: WorldView, name: str) -> str:
 
 
 def fact_of(view: WorldView, name: str) -> str:
-    """What matters about a thing, in words that are equal where the same actions are possible."""
+    """What matters about a thing, in words that are equal if the same actions are possible."""
     kind = kind_in(view, name)
     if kind == "job":
         job = view.jobs[name]

@@ -40,11 +40,8 @@ def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, HeldJob], 
     stopped = tuple(sorted(job for job, count in after.items() if count > before.get(job, 0)))
     starts = _starts_at(both.after, past.now) - _starts_at(both.before, past.now)
     rejected = _rejected(both.after) - _rejected(both.before)
-    answer = both.answer
-    for name in ("helped", "harmed"):
-        answer[name] = [row | {"job": public_id(row["job"])} for row in answer[name]]
     return OrderFutures(
-        answer=answer, stopped=stopped, starts=tuple(sorted(starts)), rejected=tuple(sorted(rejected)),
+        answer=both.answer, stopped=stopped, starts=tuple(sorted(starts)), rejected=tuple(sorted(rejected)),
         moves=found[0].moves,
     )  # fmt: skip
 

@@ -261,7 +261,7 @@ def _named(job: str) -> tuple[str, str]:
 
 
 async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
-    """The only pod of a Job, whose name is Kant's id of the job, once it exists; the Job itself if no pod is seen."""
+    """The id of a Job for Kant: the name of its only pod, or of the Job itself while no pod is seen."""
     path = f"/api/v1/namespaces/{quote(orders.namespace, safe='')}/pods?labelSelector={OF_JOB}%3D{job}"
     for _ in range(round(SEEN / 0.1)):
         try:

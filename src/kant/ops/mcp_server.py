@@ -112,7 +112,7 @@ def make_server(
 
 
 class _Verifier:
-    """Verifies tokens: they are those of Kant, and Kant says whose they are."""
+    """Verifies tokens of Kant: Kant says whose they are."""
 
     def __init__(self, desks: Desks) -> None:
         self.desks = desks

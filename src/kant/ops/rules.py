@@ -130,7 +130,7 @@ def blast_of(view: WorldView, orders: tuple[Order, ...], futures: OrderFutures) 
 
 
 def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:
-    """The violations of rules by these orders in the present state, apart from those that the futures show."""
+    """The violations of rules by these orders in the present state; others show only in the simulated futures."""
     found: list[Violation] = []
     seen: set[str] = set()
     for number, order in enumerate(orders, start=1):

@@ -34,7 +34,8 @@ class Rounds:
         return min(self._next.values(), default=FOREVER)
 
     def is_due(self, now: int) -> bool:
-        """Whether a round may begin at `now`: one that is due, or a look-ahead, which comes once a rule holds."""
+        """Whether a round may begin at `now`: a regular one that is due, or a look-ahead because a rule of the router
+        holds."""
         return self.due <= now or (self.profile.router is not None and self._looks_from <= now)
 
     def begin(self, state: ClusterState, now: int) -> list[Round]:

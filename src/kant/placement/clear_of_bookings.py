@@ -1,8 +1,8 @@
 """Avoids bookings among equal places: a job goes where no booking falls within its run.
 
 Policies score a node by its row and take devices by their free thousandths. So two nodes with equal rows are equal for
-every policy, and so are two devices of one node with equal free amounts where neither is in a narrower block. Only such
-places are exchanged: the policy's preference is unaffected.
+every policy. Two devices of one node are equal too if their free amounts are and neither is in a narrower block. Only
+such places are exchanged: the policy's preference is unaffected.
 """
 
 from __future__ import annotations

@@ -114,9 +114,9 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
         """Branch and bound over which items leave. It holds once all have left, as is so on entry and on return.
 
         Item `order[i]` is of holder `who[i]`. Returns 1 where a set weighs no more than `bound` (its upper and its
-        lower part); it is then in `best`, its weight in `bound`. It is the lightest set, and of equal ones the first,
-        where the sets in which the first item stays come first. With `leaves_first` it is the first of all that are
-        light enough, where those come first in which the first item leaves. After `visits` visits the best set so far
+        lower part); it is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
+        first, if sets in which the first item stays are tried first. With `leaves_first` it is the first set that is
+        light enough, if sets in which the first item leaves are tried first. After `visits` visits the best set so far
         is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
         """
         visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
@@ -193,10 +193,10 @@ def clear(
 ) -> None:
     """For each of `places` (indices into the nodes of `holders`), find which jobs must leave for pods of demand `d`.
 
-    `pods[k, level]` is a number of pods, 0 where no more is found, and `leaving[k, level, e - first]` marks the jobs
-    that leave for it: none where the node takes the pods as it is. A set holds at most `cap` milli-GPUs. With one pod
-    left only a node that is cheaper than those before it gets an answer. `heavy` has the entries of each node, the
-    heaviest first. The table is left unchanged.
+    `pods[k, level]` is a number of pods (0: there are no more levels), and `leaving[k, level, e - first]` marks the
+    jobs that must leave for so many pods, none if the node has room for them. A set holds at most `cap` milli-GPUs.
+    With one pod left only a node that is cheaper than those before it gets an answer. `heavy` has the entries of each
+    node, the heaviest first. The table is left unchanged.
     """
     width = leaving.shape[2]
     there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
@@ -272,8 +272,8 @@ def cheapest_node(
 ) -> int:  # fmt: skip
     """Return how many candidates leave a node so that it takes a pod of demand `d`, at the least weight of all nodes.
 
-    `best` is then that set: of sets of equal weight the one whose rows come first. A set holds at most `cap`
-    milli-GPUs. The table is left unchanged.
+    `best` has the set; of sets of equal weight, the one with the smallest rows. A set holds at most `cap` milli-GPUs.
+    The table is left unchanged.
     """
     holders, heavy, place_of = candidates.holders, candidates.heavy[0], np.empty_like(candidates.by_row)
     place_of[candidates.by_row] = np.arange(place_of.shape[0])

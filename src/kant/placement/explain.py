@@ -1,7 +1,7 @@
 """What a gang could choose from, and how the places rank. It reads a table and places nothing.
 
 Everything is computed by the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by
-the policy, what fits by `fits.capacity`. So an explanation cannot name other rules than those that decided.
+the policy, what fits by `fits.capacity`. So an explanation always names the rules that decided.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class RankedNode:
 class NodeSearch:
     """The nodes that the policy chose from for the first pod (of the first group): the best, and some of those taken.
 
-    `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang over several leaves it is the one in
-    which a choice was left: the others are full. With `by_node` a chosen node is filled before the next.
+    `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang in several leaves it is the only one of
+    them that is not filled whole, so that there was a choice. With `by_node` a chosen node is filled before the next.
     """
 
     policy: str
@@ -196,7 +196,8 @@ class TriedDomains:
     def nodes_scored(self) -> tuple[Table, str]:
         """Return the nodes that the policy chose from, in tie order, and their leaf.
 
-        Where there are HBDs it is one of these. Of several the one with the least part taken: the others take no more.
+        Where there are HBDs it is one of these. Of several domains it is the one with the smallest part of the gang:
+        the others have no more room.
         """
         if self.last == 0:
             return self.place[:1, NODE], ""

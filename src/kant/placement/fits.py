@@ -117,7 +117,7 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
-    """Return the first device of the island that takes the fewest of such pods, but at least one."""
+    """Return the first device of the island that has room for the fewest such pods, but for at least one."""
     best, fewest = 0, c.NO_LIMIT
     for first in range(0, end_of_devices(table, node), table[node, c.ISLAND]):
         pods = shared_capacity(table, node, first, first + table[node, c.ISLAND], gpus, milli)

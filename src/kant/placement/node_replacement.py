@@ -1,8 +1,8 @@
 """Node replacement: a gang that has lost nodes gets others instead, and keeps what it has left.
 
-Pods on healthy devices stay where they are. Those of a lost node move, all together, into the narrowest domain of the
-fabric around it that takes them: its leaf, else its spine, and so on, up to the level that the gang requires. So a
-level constraint stays satisfied, and a gang that was in one leaf leaves it only if its leaf is full.
+Pods on healthy devices stay where they are. The pods of a lost node move together, into the narrowest domain of the
+fabric around it that has room for them: its leaf, else its spine, and so on, up to the level that the gang requires. So
+a level constraint stays satisfied, and a gang that was in one leaf leaves it only if its leaf is full.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def replace_nodes(
 ) -> ReplacedGang | None:
     """Complete `held`, some of which is lost, and take it on the trial; None, and nothing taken, if that is impossible.
 
-    Impossible where nothing of it is left, and where the gang is elastic or asks for more than a level (segments and
-    the like are placed again as a whole). With `bound` the pods are running, so they are kept also on nodes that accept
-    no new pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` where they can.
+    It is impossible if nothing of it is left, and if it is elastic or asks for more than a level (segments and the like
+    are placed again as a whole). With `bound` the pods are running, so they are kept also on nodes that accept no new
+    pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
     kept = Ask(

@@ -189,8 +189,8 @@ class Placer:
         return missing
 
     def counted_domains(self, shape: Shape) -> Table | None:
-        """Return the domain of each node, if a gang fits exactly where one domain has as many free places as it has
-        pods: all nodes are in one domain where it requires no level. None where only placing the gang tells.
+        """Return the domain of each node, if a gang fits exactly when one domain has as many free places as it has
+        pods. All nodes are in one domain if it requires no level. None if only placing the gang tells.
         """
         demand, state = shape.groups[0].demand, self.snapshot.state
         alone = len(shape.parts) == 1 and not (shape.wide or shape.cuts or shape.affinity or shape.ask.preferences)

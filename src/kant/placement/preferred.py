@@ -58,8 +58,8 @@ class PreferringGroup:
     def put(self, nodes: Table, count: int, pieces: PieceBuffer, used: int, job_row: int) -> int:
         """Place `count` pods, which must fit, on these nodes, given in tie order.
 
-        Returns the rows of pieces used; or -1 - f where rules among the pods leave nodes for only f of them, and takes
-        nothing.
+        Returns the number of rows of `pieces` in use. If rules among the pods leave nodes for only f of them, returns
+        -1 - f and takes nothing.
         """
         snapshot, scores, last, begin = self.snapshot, self.nodes, -1, used
         demands = snapshot.state.shapes.demands

@@ -1,10 +1,10 @@
 """The search for a gang whose own pods limit each other: pod by pod, trying every choice of nodes.
 
 A pod goes where the rules allow it given the pods before it, so a gang fits if its pods can be placed in some order;
-but affinity to pods of another group is checked once all are placed. Greedy placement, group by group, may fail where
-another choice would not: affinity draws all pods to the domain of the first, and anti-affinity takes nodes from others.
-Nodes with equal rows and equal domains that have no pod of the gang yet are interchangeable, and so are pods of a
-group; a failed state is not tried again.
+but affinity to pods of another group is checked once all are placed. Greedy placement, group by group, may fail
+although a placement exists: affinity draws all pods to the domain of the first one, and anti-affinity takes nodes from
+other groups. Nodes with equal rows and equal domains that have no pod of the gang yet are interchangeable, and so are
+pods of a group; a failed state is not tried again.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Search:
         return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
 
     def _placed_counts(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the number of pods by group and node: what can still be placed depends on nothing else."""
+        """Return the number of pods by group and node, on which alone depends which pods can still be placed."""
         counts: dict[tuple[int, int], int] = {}
         for group, node, _ in self.placed:
             counts[group, node] = counts.get((group, node), 0) + 1

@@ -113,7 +113,7 @@ class RuledPlacement:
         return allocation
 
     def may_fit(self) -> bool:
-        """Return whether each group alone finds as many free places as it has pods, ignoring rules beyond one node."""
+        """Return whether each group alone has as many free places as it has pods, ignoring rules beyond one node."""
         return self.greedy.may_fit()
 
     def missing(self) -> None:

@@ -58,7 +58,7 @@ class ScoredPlacement:
         return allocation
 
     def may_fit(self) -> bool:
-        """Return whether each group alone finds as many free places as it has pods."""
+        """Return whether each group, taken alone, finds as many free places as it has pods."""
         for group, (pods, *_) in enumerate(self.groups):
             if -1 - self._place_group(group, 0, 0, COUNT_ALL) < pods:
                 return False

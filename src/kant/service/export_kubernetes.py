@@ -183,7 +183,8 @@ def _check(submission: Submission, widest: int) -> None:
 
 
 def _held(record: JobRecord) -> str:
-    """Return why a job must be held on Kubernetes: what it waits for here has no counterpart there. "": no reason."""
+    """Return why a job must be held on Kubernetes: it waits here for something that does not exist there. "": no
+    reason."""
     submission = record.submission
     if ahead := record.ahead:
         return f"it depends on job {', '.join(ahead)}"

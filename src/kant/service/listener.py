@@ -34,8 +34,8 @@ class Listener:
     """Accepts connections of the socket `own`. Its own connections are the first of `all`; those of other sockets
     follow.
 
-    `make` creates the protocol of a connection. `favoured` returns for a new connection how many it may exceed the
-    maximum by (0: none), and n: the last 1/n of all descriptors is not available to it.
+    `make` creates the protocol of a connection. `favoured` returns two numbers for a new connection: by how many
+    connections it may exceed the maximum (0: none), and n: the last 1/n of all descriptors is not available to it.
     """
 
     def __init__(

@@ -69,20 +69,20 @@ class SideProcess:
             await child.wait()
 
 
-def answer_all(answer: Callable[[bytes], bytes]) -> int:
-    """Run as such a process: answer until the input ends or no question comes for `IDLE` seconds."""
+def answer_all(answer: Callable[[bytes], bytes], idle: float | None = IDLE) -> int:
+    """Run as such a process: answer until the input ends or no question comes for `idle` seconds (None: ever)."""
     from kant.service.low_priority import lower_priority  # the parent keeps its own priority
 
     lower_priority()
-    while (question := _read(sys.stdin.buffer)) is not None:
+    while (question := _read(sys.stdin.buffer, idle)) is not None:
         said = answer(question)
         sys.stdout.buffer.write(len(said).to_bytes(8, "big") + said)
         sys.stdout.buffer.flush()
     return 0
 
 
-def _read(file: BinaryIO) -> bytes | None:
-    if not select.select([file], [], [], IDLE)[0]:
+def _read(file: BinaryIO, idle: float | None) -> bytes | None:
+    if not select.select([file], [], [], idle)[0]:
         return None
     size = file.read(8)
     return file.read(int.from_bytes(size, "big")) if len(size) == 8 else None

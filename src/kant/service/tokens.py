@@ -1,4 +1,4 @@
-"""Tokens: files that name who may come in, by the SHA-256 of a token that was shown once.
+"""Tokens: files of the users who have access, each with the SHA-256 of a token that was shown once.
 
     [[token]]
     user = "ann"

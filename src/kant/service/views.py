@@ -338,7 +338,7 @@ class Entry(Shown, frozen=True):
 class History(Shown, frozen=True):
     """Events of a job. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
 
-    If not `whole`, it has only what the store keeps of a job that ended long ago, or before Kant started.
+    If not `whole`, it has only the stored part, since the job ended long ago or before Kant started.
     """
 
     job: str

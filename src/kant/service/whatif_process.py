@@ -5,7 +5,6 @@ If it cannot answer, it exits with 2 and one sentence: `{"error": …}`.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,15 +37,13 @@ def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
 
 
 def answer_of(past: Past, question: Question) -> dict[str, Any]:
-    """Return what `kant whatif --json` prints, with the job ids that users know. Raises InputError."""
+    """Return what `kant whatif --json` prints. Raises InputError."""
     if question.profile and question.profile not in builtin_texts():
         raise InputError("profile", f"one of {', '.join(builtin_texts())}", question.profile)
     other = builtin_profile(question.profile) if question.profile else None
     changes = changes_of(past, question, other)
     found = what_if(past, changes, until=end_of_futures(past, question))
     assert found is not None, "no job is preempted for it"
-    for row in (*found.answer["helped"], *found.answer["harmed"]):
-        row["job"] = re.sub(r"~\d+$", "", row["job"])
     return found.answer
 
 

@@ -34,14 +34,15 @@ SEED = 18  # what its drafts' acceptance is drawn from
 FLYING = (
     19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the step under way computes
 )
-REMOTE = 20  # 1: KV of it is elsewhere or on its way; 2: it has come from host memory, but is not counted yet
+REMOTE = 20  # 1: KV of it is elsewhere or on its way; 2: it has come from host memory, but is not counted yet;
+# 3: it is sent to another engine once the request has ended
 COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; that of the others fails to
 GONE = 22  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
 REQUEST_WIDTH = 22  # and a column for each KV group
 OFFERED = 23  # with host memory, which needs one KV group: blocks that it knows
 STORED = 24  # leading blocks that it has been asked to store
-NEXT_ENDED = 25  # the number + 1 of the next request that has ended since the last plan
-HOST_COLUMNS = 3
+NEXT_ENDED = 25  # the number + 1 of the next request from FIRST_LEFT on
+MORE_COLUMNS = 3  # with host memory, or KV that is sent
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
 WAITING, RUNNING, FINISHED, WITHDRAWN, LOADING = range(5)
@@ -53,7 +54,8 @@ FIRST = 2  # when its first token appeared; NaN before
 LAST = 3  # when its latest token appeared
 GAP = 4  # longest time between two of its tokens
 FINISH = 5  # NaN before
-LOADED = 6  # how many seconds the KV of its prompt takes to come; once it is asked for, when it is here (or FOREVER)
+LOADED = 6  # how many seconds the KV of its prompt takes to come; once it is asked for, when it is here (or FOREVER);
+# where it is sent, once it has ended, likewise
 TIMES_WIDTH = 7
 FOREVER = float("inf")
 
@@ -80,8 +82,10 @@ GROUPS = 18  # KV groups: layers that share blocks; each request holds as many b
 CONNECTED = 19  # 1: with a KV connector
 HOST = 20  # blocks of host memory
 PROMPT_ONLY = 21  # 1: it keeps only blocks of prompts
-WINDOW = 22  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
-CAP = 23  # and so on: blocks that an admission reserves in the group at most
+SENDS = 22  # 1: the KV of requests that have ended is sent to other engines, and held until it is
+FAILS = 23  # 1: a request fails if the KV that it waits for does not come
+WINDOW = 24  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
+CAP = 25  # and so on: blocks that an admission reserves in the group at most
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free
@@ -106,7 +110,8 @@ TURN = 18  # the first row of the plan of the current step
 LOADS = 19  # requests whose KV is coming or has come: the last rows of the waiting ones, from the end
 STORES = 20  # blocks that are being stored in host memory
 HOST_HITS = 21  # tokens found in host memory
-FIRST_LEFT, LAST_LEFT = 22, 23  # the number + 1 of the requests that have ended since the last plan, with host memory
+FIRST_LEFT, LAST_LEFT = 22, 23  # the number + 1 of the requests that have ended: with host memory since the last plan,
+# where KV is sent those whose KV is not yet
 STATE_WIDTH = 24  # and again as many for host memory's own FREE, HEAD and TAIL: all its blocks, by their last use
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------

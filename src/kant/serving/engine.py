@@ -28,6 +28,14 @@ WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
 
 MOST_DRAFTS, MOST_GROUPS = 64, 64
 
+KV_ROLES = ("", "kv_consumer", "kv_producer")
+
+OF_SGLANG = (
+    "latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine", "async_scheduling",
+    "acceptance", "max_model_len",
+)  # fmt: skip
+"""The settings that an engine of SGLang has, or that do nothing in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -39,6 +47,10 @@ class EngineSettings:
 
     `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
     numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
+
+    With the `kv_role` of a `kv_consumer` the KV of prompts may come from other engines by a connector; where it does
+    not, the `kv_load_failure_policy` is to `recompute` it or to `fail` the request. With that of a `kv_producer` it is
+    sent to others once a request has ended, whose blocks are held until then.
 
     `host_blocks` of host memory keep blocks too, of prompts alone with `offload_prompt_only`.
 
@@ -65,7 +77,8 @@ class EngineSettings:
     acceptance: float = 0.7
     sliding_windows: tuple[int, ...] = (0,)
     max_model_len: int = MOST
-    kv_connector: bool = False
+    kv_role: str = ""
+    kv_load_failure_policy: str = "recompute"
     host_blocks: int = 0
     offload_prompt_only: bool = True
     engine: str = "vllm"
@@ -95,9 +108,8 @@ class EngineSettings:
         self._check_windows()
         if self.engine != "vllm":
             for name, field in self.__dataclass_fields__.items():
-                same = name in ("latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine")
                 wanted = {"block_size": 1, "prefix_cache": True}.get(name, field.default)
-                if not same and name not in ("acceptance", "max_model_len") and getattr(self, name) != wanted:
+                if name not in OF_SGLANG and getattr(self, name) != wanted:
                     raise InputError(name, f"{wanted} with SGLang", getattr(self, name))
 
     def _check_windows(self) -> None:
@@ -105,12 +117,15 @@ class EngineSettings:
         if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
             expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
             raise InputError("sliding_windows", expected, windows)
-        if self.kv_connector and (self.swap or windows != (0,)):
+        for name, known in (("kv_role", KV_ROLES), ("kv_load_failure_policy", ("recompute", "fail"))):
+            if getattr(self, name) not in known:
+                raise InputError(name, " or ".join(filter(None, known)), getattr(self, name))
+        if self.kv_role and (self.swap or windows != (0,)):
             found = "swap" if self.swap else windows
-            raise InputError("kv_connector", "no swap, and one KV group of full attention", found)
+            raise InputError("kv_role", "no swap, and one KV group of full attention", found)
         if not 0 <= self.host_blocks <= MOST:
             raise InputError("host_blocks", f"a whole number from 0 to {MOST}", self.host_blocks)
-        alone = self.prefix_cache and not (self.kv_connector or self.swap or self.preemptive)
+        alone = self.prefix_cache and not (self.kv_role or self.swap or self.preemptive)
         if self.host_blocks and not (alone and windows == (0,)):
             expected = "0, or a prefix cache, one KV group of full attention, and no connector, swap or preemptive"
             raise InputError("host_blocks", expected, self.host_blocks)
@@ -169,7 +184,8 @@ class Engine:
                 settings.async_scheduling, settings.num_speculative_tokens, settings.lookahead,
                 settings.lookahead > 0, math.ceil(settings.acceptance * 65536),
                 any(settings.sliding_windows), len(settings.sliding_windows),
-                settings.kv_connector or settings.host_blocks > 0, settings.host_blocks, settings.offload_prompt_only,
+                settings.kv_role != "" or settings.host_blocks > 0, settings.host_blocks, settings.offload_prompt_only,
+                settings.kv_role == "kv_producer", settings.kv_load_failure_policy == "fail",
                 *(limit for pair in zip(settings.sliding_windows, settings.caps, strict=True) for limit in pair),
             ],
             dtype=np.int64,
@@ -180,7 +196,8 @@ class Engine:
         self.state[c.ADMIT] = -1
         self.clock: Times = np.zeros(c.CLOCK_WIDTH + settings.host_blocks)
         self.count = 0
-        width = c.REQUEST_WIDTH + len(settings.sliding_windows) + c.HOST_COLUMNS * (settings.host_blocks > 0)
+        lists = settings.host_blocks > 0 or settings.kv_role == "kv_producer"
+        width = c.REQUEST_WIDTH + len(settings.sliding_windows) + c.MORE_COLUMNS * lists
         self.requests: Table = np.zeros((expected, width), dtype=np.int64)
         self.times: Times = np.zeros((expected, c.TIMES_WIDTH))
         self.waiting: Table = np.zeros(expected, dtype=np.int64)
@@ -237,7 +254,8 @@ class Engine:
         equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
         asynchronous scheduling learns a step later. `seed`, its number by default, says which drafts are accepted.
         `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector. Beyond
-        `remote_tokens` the load fails, which is known at its end, and what lacks is computed here.
+        `remote_tokens` the load fails, which is known at its end, and what lacks is computed here. Of a `kv_producer`
+        it is how many seconds the KV takes to be sent once the request has ended; FOREVER: until `sent` says when.
         Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
@@ -254,12 +272,11 @@ class Engine:
         if self.settings.prefix_cache:
             self._share(row, contents, prompt, output)
         nan = float("nan")
-        row[c.REMOTE], row[c.COMES] = remote_s is not None, remote_tokens
+        row[c.REMOTE], row[c.COMES] = (remote_s is not None) * (3 if self.limits[c.SENDS] else 1), remote_tokens
         if self.limits[c.CONNECTED] and not self.limits[c.BY_PRIORITY]:
             priority = 0.0  # the kernel puts those first that it has preempted
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)
-        idle = self.state[c.PLANNED] + kernel.left_over(self.state, True) == 0
-        if idle and arrival > self.clock[c.CLOCK]:
+        if not self.state[c.PLANNED] and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
         self.clock[c.BLOCKED] = 0.0
         waiting.wait(self.requests, self.times, self.limits, self.state, self.waiting, r)
@@ -301,6 +318,11 @@ class Engine:
         if why == c.STUCK:
             raise StateError("requests wait for an engine that runs nothing")
         return why
+
+    def sent(self, r: int, at: float) -> None:
+        """Say when the KV of a request that has ended will have been sent: then its blocks are free."""
+        self.times[r, c.LOADED] = at
+        self.clock[c.BLOCKED] = min(self.clock[c.BLOCKED], at)
 
     def take_ended(self) -> list[int]:
         """Return the requests that have finished since the last call, in order."""

@@ -17,8 +17,9 @@ NUMBER, SENT, REQUESTS, TOKENS, PENDING, ROOM, LOADS_WIDTH = range(7)
 """Columns of the loads: the engine's number, requests sent by this router, all requests, their tokens, those still to
 prefill, and the tokens of its KV."""
 
-ENGINE, PROMPT, DONE, PREDICTED, ASKED_WIDTH = range(5)
-"""Columns of the requests: the row of their engine in the loads, prompt and output tokens, and predicted output."""
+ENGINE, PROMPT, DONE, PREDICTED, ORDER, ASKED_WIDTH = range(6)
+"""Columns of the requests: the row of their engine in the loads, prompt and output tokens, predicted output, and the
+order in which they were sent."""
 
 COUNT, HEAVY, HAVE, REST, SOONEST, SUMS_WIDTH = range(6)
 """Columns of sums over an engine's requests: how many, those of a long output, their tokens, the tokens that they will

@@ -147,7 +147,8 @@ class Fleet:
             now, prompt, int(requests.output[i]), priority, contents, most=int(requests.most[i]), remote_s=remote_s
         )
         if self.observed:
-            self.observed[k].send(i, prompt, predicted, cached if remote_s is None else prompt)
+            comes = remote_s is not None and engine.settings.kv_role == "kv_consumer"
+            self.observed[k].send(i, prompt, predicted, prompt if comes else cached)
         if self.policy.layers and engine.state[c.PLANNED]:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
@@ -245,11 +246,12 @@ def simulate(
     served.
     """
     fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
-    series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(len(requests)), patience)
+    series = _by_clock(fleet) if after is None else by_release(fleet, after, begin or range(len(requests)), patience)
     return served_by(fleet, series)
 
 
-def _sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
+def sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
+    """Return the rows of `Served.series` for a time: one for each engine."""
     usable = fleet.engines[0].settings.num_blocks - 1
     return [
         (now, k, float(e.state[c.RUNS]), float(e.state[c.WAITS]), 1 - float(e.state[c.FREE]) / usable)
@@ -287,7 +289,7 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
         while look < now:
             ticks(look)
             reach(look)
-            series += _sample(fleet, look)
+            series += sample(fleet, look)
             look += every
         ticks(now)
         reach(now)
@@ -295,14 +297,20 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
     while fleet.held or any(engine.next_event < FOREVER for engine in fleet.engines):
         ticks(look)
         reach(look)
-        series += _sample(fleet, look)
+        series += sample(fleet, look)
         every *= 1.05  # the rest may take long
         look += every
     return series
 
 
-def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Patience | None) -> list[tuple[float, ...]]:
-    """Simulate with requests released by finished ones: the engines advance event by event, in order of time."""
+def by_release(
+    fleet: Fleet, after: After, begin: Sequence[int], patience: Patience | None = None,
+    beside: Callable[[float], bool] | None = None,
+) -> list[tuple[float, ...]]:  # fmt: skip
+    """Simulate with requests released by finished ones: the engines advance event by event, in order of time.
+
+    `beside` runs what is beside them until the time of the next event; it returns whether another may come before.
+    """
     coming = [(float(fleet.requests.arrival[i]), int(i)) for i in begin]
     heapq.heapify(coming)
     sites = fleet.sites()
@@ -314,6 +322,8 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Pati
         k = min(range(len(fleet.engines)), key=lambda k: fleet.engines[k].next_event)
         engine = fleet.engines[k]
         event = engine.next_event
+        if beside is not None and beside(min(event, due, again)):
+            continue
         if event == due == again == FOREVER:
             return series
         if again < min(event, due):
@@ -328,7 +338,7 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Pati
             fleet.come(i, now, sites)
             continue
         if event >= look:
-            series += _sample(fleet, event)
+            series += sample(fleet, event)
             look = event + max((event + 1) / SAMPLES, 1e-3)
         if engine.may_plan:
             fleet.policy.before_step(engine)

@@ -43,6 +43,7 @@ from kant.serving.columns import (
     END,
     ENDED,
     EXPERTS,
+    FAILS,
     FINISH,
     FINISHED,
     FIRST,
@@ -62,6 +63,7 @@ from kant.serving.columns import (
     KV_SECONDS,
     LAST,
     LAST_LEFT,
+    LOADED,
     LOADS,
     LOOKED,
     MAX_SEQS,
@@ -78,10 +80,12 @@ from kant.serving.columns import (
     PROMPT,
     RAN,
     REACHED,
+    REMOTE,
     RUNNING,
     RUNS,
     SAMPLES,
     SEED,
+    SENDS,
     SLIDING,
     SLOPE,
     SPECULATIVE,
@@ -93,12 +97,13 @@ from kant.serving.columns import (
     TOKENS_DONE,
     TURN,
     USABLE,
+    WAITING,
     WAITS,
     WHO,
     Table,
     Times,
 )
-from kant.serving.loading import first_loaded
+from kant.serving.loading import fail, first_loaded, send
 from kant.serving.offload import next_stored, settle
 from kant.serving.planning import schedule
 from kant.serving.waiting import leave
@@ -171,7 +176,7 @@ def complete(
     clock[KV_SECONDS] += took * (limits[USABLE] - state[FREE])
     clock[CLOCK] = now
     left = 0
-    if ahead and connected:  # what had ended before this step began frees its blocks now
+    if ahead and connected and limits[SENDS] == 0:  # what had ended before this step began frees its blocks now
         for k in range(base, base + state[PLANNED]):
             r = plan[k, WHO]
             if requests[r, STATE] == FINISHED and requests[r, HELD] > 0:
@@ -186,6 +191,8 @@ def complete(
         if ahead or drafts:
             if requests[r, STATE] >= FINISHED:
                 plan[k, SAMPLES] = -1
+            if connected and limits[SENDS] == 1 and requests[r, STATE] == WAITING:
+                plan[k, SAMPLES], requests[r, AHEAD] = -1, 0  # it was preempted: its KV could not be sent if it ended
             if plan[k, SAMPLES] <= 0:
                 continue
             if drafts:
@@ -216,13 +223,15 @@ def complete(
         if requests[r, DONE] == requests[r, OUTPUT]:
             times[r, FINISH] = now
             if requests[r, STATE] == RUNNING:
-                if not (ahead and connected and requests[r, FLYING] > 0):
+                if connected and requests[r, REMOTE] == 3:
+                    times[r, LOADED] += now
+                elif not (ahead and connected and limits[SENDS] == 0 and requests[r, FLYING] > 0):
                     give_back(requests, blocks, held, limits, state, r)
                 left += 1
             else:
                 leave(requests, times, limits, state, waiting, r)
             requests[r, STATE] = FINISHED
-            if connected and limits[HOST] > 0:
+            if connected and (limits[HOST] > 0 or limits[SENDS] == 1):
                 if state[LAST_LEFT] > 0:
                     requests[state[LAST_LEFT] - 1, NEXT_ENDED] = r + 1
                 else:
@@ -290,6 +299,11 @@ def drive(
                     clock[END] = begins(clock, clock[CLOCK], connected) + clock[NEXT_MS] / 1e3
             if stop_at_finish and state[ENDED] > had:
                 return STOPPED
+        sent = FOREVER
+        if connected and limits[SENDS] == 1:
+            sent = send(requests, times, blocks, held, limits, state, clock[CLOCK])
+        if connected and limits[FAILS] == 1:
+            fail(requests, times, blocks, held, limits, state, waiting, ended, clock[CLOCK])
         if state[PLANNED] == 0 and left_over(state, connected) == 0:
             return IDLE
         if clock[CLOCK] >= until:
@@ -323,7 +337,8 @@ def drive(
             first = first_loaded(requests, times, waiting, state, clock[CLOCK]) if connected else FOREVER
             if connected and limits[HOST] > 0:
                 first = min(first, next_stored(blocks, limits, state, clock))
-            if first == FOREVER:
+            first = min(first, sent)
+            if first == FOREVER and not (connected and limits[SENDS] * state[FIRST_LEFT] > 0):
                 return STUCK
             clock[BLOCKED] = first
 

@@ -1,28 +1,41 @@
-"""Requests whose prompt's KV comes through a KV connector: the last rows of the waiting ones, from the end.
+"""Requests whose prompt's KV comes or goes through a KV connector.
+
+Those whose KV comes are the last rows of the waiting ones, from the end.
 
 As in vLLM (`kv_holding_waiting` of its scheduler) they hold blocks, but no seat, and are asked before all others that
-wait: in order of the start of their transfer, by priority in that of the waiting ones.
+wait: in order of the start of their transfer, by priority in that of the waiting ones. Those whose KV is sent have
+ended, and hold their blocks until it is (`finished_sending`).
 """
 
 from __future__ import annotations
 
 from kant.compiled import inlined
+from kant.serving.blocks import give_back
 from kant.serving.columns import (
     AHEAD,
     BLOCK,
+    BLOCK_ROW,
     BY_PRIORITY,
+    COMES,
     COMPUTED,
     COUNT,
     DONE,
+    ENDED,
+    FINISH,
+    FINISHED,
+    FIRST_LEFT,
     FOREVER,
     HELD,
+    LAST_LEFT,
     LOADED,
     LOADS,
     LOOKAHEAD,
+    NEXT_ENDED,
     PROMPT,
     REMOTE,
     RUNS,
     SPECULATIVE,
+    STATE,
     Table,
     Times,
 )
@@ -57,6 +70,46 @@ def first_loaded(requests: Table, times: Times, waiting: Table, state: Table, no
         r = waiting[len(waiting) - 1 - i]
         if requests[r, REMOTE] > 0:
             first = min(first, max(times[r, LOADED], now))
+    return float(first)
+
+
+@inlined
+def fail(
+    requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
+    ended: Table, now: float,
+) -> None:  # fmt: skip
+    """End the requests of which not all KV has come: vLLM's policy `fail`."""
+    i = 0
+    while i < state[LOADS]:
+        r = waiting[len(waiting) - 1 - i]
+        if requests[r, COMES] >= requests[r, PROMPT] or times[r, LOADED] > now:
+            i += 1
+            continue
+        take(waiting, state, i)
+        give_back(requests, blocks, held, limits, state, r)
+        times[r, FINISH], requests[r, STATE] = now, FINISHED
+        ended[state[ENDED]] = r
+        state[ENDED] += 1
+
+
+@inlined
+def send(requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, now: float) -> float:
+    """Free the blocks of requests whose KV has been sent by now; return when the next one's has, infinity if none's."""
+    first, before, r = FOREVER, -1, state[FIRST_LEFT] - 1
+    while r >= 0:
+        following = requests[r, NEXT_ENDED]
+        if times[r, LOADED] > now:
+            first, before = min(first, times[r, LOADED]), r
+        else:
+            requests[r, BLOCK_ROW] = 2 * r
+            give_back(requests, blocks, held, limits, state, r)
+            if before < 0:
+                state[FIRST_LEFT] = following
+            else:
+                requests[before, NEXT_ENDED] = following
+            if following == 0:
+                state[LAST_LEFT] = before + 1
+        r = following - 1
     return float(first)
 
 

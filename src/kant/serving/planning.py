@@ -40,6 +40,7 @@ from kant.serving.columns import (
     REMOTE,
     RUNNING,
     RUNS,
+    SENDS,
     SPECULATIVE,
     STATE,
     SWAPPED,
@@ -97,7 +98,7 @@ def schedule(
             wanted = blocks_for(slots, limits) - requests[r, HELD] * limits[GROUPS]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
-                if ahead and connected and requests[running[at], FLYING] > 0:
+                if ahead and connected and limits[SENDS] == 0 and requests[running[at], FLYING] > 0:
                     lost = True  # the step under way writes to its blocks, and so might a transfer
                     break
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)

@@ -32,14 +32,10 @@ class Radix:
         self.evictable = 0
         self.leaves: set[Node] = set()
 
-    def _look(self) -> int:
-        self.looks += 1
-        return self.looks
-
     def _split(self, node: Node, length: int) -> Node:
         parent = node.parent
         assert parent is not None
-        above = Node(node.text[:length], parent, self._look(), node.locks)
+        above = Node(node.text[:length], parent, node.used, node.locks)
         above.children[node.text[length]] = node
         parent.children[node.text[0]] = above
         node.parent, node.text = above, node.text[length:]
@@ -47,10 +43,10 @@ class Radix:
 
     def find(self, text: Sequence[int]) -> tuple[int, Node]:
         """Return how much of the beginning of a text is in the tree, and the node in which that ends."""
-        look, node, at = self._look(), self.root, 0
-        node.used = look
+        self.looks += 1
+        node, at = self.root, 0
         while at < len(text) and (child := node.children.get(text[at])) is not None:
-            child.used = look
+            child.used = self.looks
             length = common(child.text, text, at)
             at += length
             if length < len(child.text):
@@ -62,7 +58,8 @@ class Radix:
         """Add a text; return how much of it was there."""
         had, node = self.find(text)
         if had < len(text):
-            child = Node(text[had:], node, self._look())
+            self.looks += 1
+            child = Node(text[had:], node, self.looks)
             node.children[text[had]] = child
             self.evictable += len(child.text)
             self._judge(node)

@@ -78,7 +78,8 @@ class Cell(msgspec.Struct, frozen=True):
     acceptance: float = 0.0
     sliding_windows: tuple[int, ...] = (0,)
     max_model_len: int = MOST
-    kv_connector: bool = False
+    kv_role: Literal["", "kv_consumer", "kv_producer"] = ""
+    kv_load_failure_policy: Literal["recompute", "fail"] = "recompute"
     host_blocks: int = 0
     offload_prompt_only: bool = True
     kv_bytes: int = 131072
@@ -88,12 +89,13 @@ class Cell(msgspec.Struct, frozen=True):
     def mode(self) -> str:
         """How the scheduler worked: what `kant serve verify` counts by."""
         if self.engine == "sglang":
-            return f"SGLang, {self.policy}"
+            return f"SGLang, {self.policy}" + (", overlap" if self.async_scheduling else "")
         mode = "asynchronous" if self.async_scheduling else "synchronous"
         mode += f", {self.speculative_method}" if self.num_speculative_tokens else ""
         mode += ", sliding windows" if any(self.sliding_windows) else ""
         mode += ", host memory" if self.host_blocks else ""
-        return mode + (", KV connector" if self.kv_connector else "")
+        mode += ", loads that fail" if self.kv_load_failure_policy == "fail" else ""
+        return mode + {"": "", "kv_consumer": ", KV connector", "kv_producer": ", KV sent"}[self.kv_role]
 
 
 class Recording(msgspec.Struct, frozen=True):
@@ -195,8 +197,8 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
         speculative_method=cell.speculative_method, num_speculative_tokens=cell.num_speculative_tokens,
         acceptance=cell.acceptance, sliding_windows=cell.sliding_windows, max_model_len=cell.max_model_len,
-        kv_connector=cell.kv_connector, engine=cell.engine, host_blocks=cell.host_blocks,
-        offload_prompt_only=cell.offload_prompt_only,
+        kv_role=cell.kv_role, kv_load_failure_policy=cell.kv_load_failure_policy, engine=cell.engine,
+        host_blocks=cell.host_blocks, offload_prompt_only=cell.offload_prompt_only,
     )  # fmt: skip
     engine = new_engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
@@ -224,11 +226,12 @@ def _differences(cell: Cell, engine: Engine, numbers: dict[int, int]) -> Iterato
     """Yield the first difference of each request that has one."""
     for request in cell.requests:
         r = numbers[request.id]
+        first, cached = float(engine.times[r, c.FIRST]), int(engine.requests[r, c.CACHED])
         ours = {
-            "first": float(engine.times[r, c.FIRST]),
+            "first": None if np.isnan(first) else first,
             "finish": float(engine.times[r, c.FINISH]),
             "preempted": int(engine.requests[r, c.PREEMPTED]),
-            "cached": int(engine.requests[r, c.CACHED]),
+            "cached": cached if cached >= 0 else None,
         }
         for name, value in ours.items():
             recorded = getattr(request, name)

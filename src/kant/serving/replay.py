@@ -23,6 +23,7 @@ from kant.serving.policies import policy_named
 from kant.serving.read import MooncakeLine, mooncake_lines, mooncake_requests
 from kant.serving.requests import Requests
 from kant.serving.routers import router_named
+from kant.serving.split import simulate_apart
 from kant.serving.summary import Objectives, Served
 
 FIRST_GUESS, FORGETS = 256.0, 0.02
@@ -113,52 +114,11 @@ def _predicted(rows: list[MooncakeLine]) -> Times:
 
 def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Served:
     """Simulate the day with a setup; raises InputError if that is not possible."""
-    policy, router = policy_named(setup.policy), router_named(setup.router)
     if not setup.prefill:
+        policy, router = policy_named(setup.policy), router_named(setup.router)
         return simulate(day.requests, settings, setup.engines, policy, router, seed, observed=True)
-    if settings.engine != "vllm":
-        raise InputError("--split", "engines of vLLM", settings.engine)
-    try:
-        there = replace(settings, kv_connector=True, host_blocks=0)
-    except InputError as why:
-        raise InputError("--split", why.expected, why.got) from None
-    one = np.ones(len(day.requests), dtype=np.int64)
-    prompts = replace(day.requests, output=one, predicted=one.astype(np.float64), most=one)
-    computed = simulate(prompts, settings, setup.prefill, policy, router, seed, observed=True)
-    return _decoded(day.requests, computed, setup, there, seed)
-
-
-def _decoded(requests: Requests, computed: Served, setup: Setup, settings: EngineSettings, seed: int) -> Served:
-    """Serve requests whose prompts other engines have computed, each once its KV has moved.
-
-    As with vLLM's connectors, the token of the prefill engine is dropped: the decode engine computes the last token of
-    the prompt again and gives the first token. It is the engine with the fewest tokens, since decoding is short of KV.
-    Engines for prompts alone have host memory: there no prompt is looked for where its KV comes from elsewhere.
-    """
-    moves = requests.prompt * settings.latency.kv_bytes / (setup.kv_gb_s * 1e9)
-    come = replace(requests, arrival=computed.finish, remote_s=moves)
-    order = np.argsort(come.arrival, kind="stable")
-    back = np.argsort(order)
-    count, policy = setup.engines - setup.prefill, policy_named(setup.policy)
-    if policy.layers:
-        raise InputError("--policy", "one that does not act within a step, with --split", setup.policy)
-    served = simulate(come.chosen(order), settings, count, policy, router_named("least-tokens"), seed, observed=True)
-    return replace(
-        served,
-        requests=requests,
-        engine=served.engine[back] + setup.prefill,
-        first=served.first[back],
-        finish=served.finish[back],
-        gap=served.gap[back],
-        preempted=served.preempted[back] + computed.preempted,
-        cached=computed.cached,
-        steps=served.steps + computed.steps,
-        kv_use_max=max(served.kv_use_max, computed.kv_use_max),
-        looked_up=computed.looked_up,
-        hits=computed.hits,
-        host_hits=computed.host_hits,
-        series=np.concatenate([computed.series, served.series + np.array([0, setup.prefill, 0, 0, 0])]),
-    )
+    engines = setup.prefill, setup.engines - setup.prefill
+    return simulate_apart(day.requests, settings, engines, setup.policy, setup.router, setup.kv_gb_s, seed)
 
 
 Figure = Callable[[Served, Objectives], Times]

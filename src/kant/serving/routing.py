@@ -83,6 +83,9 @@ class Router(ABC):
     prefixes: ClassVar[bool] = False
     """Whether it uses the blocks of prompts."""
 
+    costly: ClassVar[bool] = False
+    """Whether a decision takes milliseconds, so that before real engines another process makes it."""
+
     @abstractmethod
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         """Return the index in `sites` of the engine for the request, or HOLD to be asked again later."""

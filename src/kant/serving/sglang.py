@@ -6,13 +6,17 @@ uncached beginning one. A request is admitted if its prompt and what it and all 
 counting a share of these outputs: the new-token ratio, which falls at each step of decoding. Prompts are cut at the
 chunk. If KV runs out, those with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
 
+Its overlap of scheduling and computing, the default, is the setting `async_scheduling`: a step is planned while the one
+before it is computed. Whoever may output no token more by its limit is left out; who ends at a stop token is computed
+for one more step in vain, and who is retracted loses the token that is under way.
+
 It has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks it
 against recorded runs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kant.model.errors import InputError, StateError
 from kant.serving import columns as c
@@ -30,6 +34,16 @@ FIRST_RATIO, LEAST_RATIO, DECAY_STEPS, RETRACT_STEPS = 0.7, 0.7 * 0.14, 600, 20
 SORTED_AT_MOST, SHORT_PREFIX, REFRESH_EVERY = 128, 32, 32
 
 
+class Step(NamedTuple):
+    """What a step computes: of which requests, and of how many of their tokens there is KV after it."""
+
+    who: list[int]
+    ends: list[int]
+    prompts: bool
+    middle: int  # whose prompt goes on in a later step; -1: nobody's
+    ms: float
+
+
 class SGLang(Engine):
     """A running engine of single-token blocks, whose prefix cache is a radix tree."""
 
@@ -41,19 +55,19 @@ class SGLang(Engine):
         self.end: list[int] = []  # and after it
         self.ours: list[int] = []  # tokens of its KV that are the tree's
         self.node: list[Node] = []  # what it has locked
-        self.middle: list[bool] = []  # the step computes a part of its prompt
         self.line: list[int] = []
         self.runs: list[int] = []
-        self.batch: list[int] = []
-        self.last: list[int] = []  # requests of the last step, if it computed prompts
-        self.prompts = self.full = False
-        self.chunked = self.last_chunked = -1
+        self.step: Step | None = None  # under way
+        self.next: Step | None = None  # the one that follows it
+        self.last: Step | None = None  # what was planned last
+        self.full = False
+        self.chunked = -1  # whose prompt goes on
         self.ratio, self.refreshes, self.done = FIRST_RATIO, 0, 0
 
     def add(self, arrival: float, prompt: int, output: int, *given: Any, **more: Any) -> int:
         """Add a waiting request, as `Engine.add` does; return its number."""
-        if self.count == self.done:  # it has been idle
-            self.ratio, self.last, self.runs = FIRST_RATIO, [], []
+        if self.count == self.done and not self.step and arrival > self.clock[c.CLOCK]:  # it has been idle
+            self.ratio, self.last, self.runs = FIRST_RATIO, None, []
         r = super().add(arrival, prompt, output, *given, **more)
         row = self.requests[r]
         row[c.MOST] = max(min(row[c.MOST], self.settings.num_blocks - 3 - prompt), output)
@@ -63,7 +77,6 @@ class SGLang(Engine):
         for column in (self.prefix, self.end, self.ours):
             column.append(0)
         self.node.append(self.tree.root)
-        self.middle.append(False)
         self.line.append(r)
         self._tell()
         return r
@@ -72,22 +85,29 @@ class SGLang(Engine):
         """Run until a time, a number of steps, or a finished request; return why it stopped, as `Engine.run` does."""
         begun = vain = 0
         while True:
-            if self.batch:
+            if self.step and (self.state[c.LOOKED] or not self.settings.async_scheduling):
                 if self.clock[c.END] > until:
                     return c.REACHED
                 had = self.done
-                self._complete()
+                self._complete(self.step)
+                self._follow(self.next)
                 if stop_at_finish and self.done > had:
                     return c.STOPPED
-            if self.count == self.done:
+            if self.count == self.done and not self.step:
                 return c.IDLE
             if self.clock[c.CLOCK] >= until:
                 return c.REACHED
             if begun == steps:
                 return c.STOPPED
-            if self._plan():
+            self.last = self._plan()
+            if self.last:
                 begun, vain = begun + 1, 0
-            elif (vain := vain + 1) > 3:
+            if self.step:
+                self.next, self.state[c.LOOKED] = self.last, 1
+                self._tell()
+                continue
+            self._follow(self.last)
+            if not self.last and (vain := vain + 1) > 3:
                 raise StateError("requests wait for an engine that runs nothing")
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
@@ -106,34 +126,30 @@ class SGLang(Engine):
 
     def _tell(self) -> None:
         """Bring the tables that others read up to date."""
-        state, runs = self.state, dict.fromkeys([*self.runs, *self.last, *self.batch])
+        steps = [step.who if step else [] for step in (self.step, self.next)]
+        state, runs = self.state, dict.fromkeys([*self.runs, *steps[0], *steps[1]])
         live = [r for r in runs if self.requests[r, c.STATE] == c.RUNNING]
-        state[c.RUNS], state[c.WAITS], state[c.PLANNED] = len(live), len(self.line), len(self.batch)
+        state[c.RUNS], state[c.WAITS], state[c.PLANNED] = len(live), len(self.line), len(steps[0])
         self.running[: len(live)], self.waiting[: len(self.line)] = live, self.line
         state[c.FREE] = self.free + self.tree.evictable
 
     # --- planning a step ------------------------------------------------------------------------------------------
-    def _plan(self) -> bool:
-        aside = {self.chunked, self.last_chunked}
+    def _plan(self) -> Step | None:
         if self.chunked >= 0 and self.end[self.chunked] > self.prefix[self.chunked]:
             self._checkpoint(self.chunked, self.end[self.chunked])
             self.prefix[self.chunked] = self.end[self.chunked]
-        kept = [r for r in self.last if self.requests[r, c.STATE] != c.FINISHED and r not in aside]
-        if len(kept) < len(self.last) or (kept and not self.runs):
+        new = self.last.who if self.last and self.last.prompts else []
+        kept = [r for r in new if self.requests[r, c.STATE] != c.FINISHED and r != self.chunked]
+        if len(kept) < len(new) or (kept and not self.runs):
             self.full = False
         had = len(self.runs) + len(kept)
         self.runs = [r for r in self.runs + kept if self.requests[r, c.STATE] != c.FINISHED]
         if len(self.runs) < had:
             self.full = False
-        self.last, self.last_chunked = [], -1
-        self.batch = self._prefill()
-        self.prompts = bool(self.batch)
-        if self.prompts:
-            self.last, self.last_chunked = self.batch, self.chunked
-        elif self.runs:
-            self.batch = self._decode()
-        self._begin()
-        return bool(self.batch)
+        if chosen := self._prefill():
+            return self._begin(chosen, True)
+        chosen = self._decode() if self.runs else []
+        return self._begin(chosen, False) if chosen else None
 
     def _allocatable(self, held: int = 0) -> int:
         seqs, runs = self.settings.max_num_seqs, len(self.runs)
@@ -176,8 +192,6 @@ class SGLang(Engine):
                 break
         if chosen:
             self.line = [r for r in self.line if r not in chosen]
-            if self.chunked >= 0:
-                self.middle[self.chunked] = True
             self._take(sum(self.end[r] - self.prefix[r] for r in chosen))
         return chosen
 
@@ -242,9 +256,18 @@ class SGLang(Engine):
         self.line.sort(key=order.__getitem__)
 
     def _decode(self) -> list[int]:
-        """Return the requests of which the step computes a token: all that run, once so many have lost their KV."""
-        had = len(self.runs)
-        if self._fits(had):
+        """Return the requests of which the step computes a token, once so many have lost their KV.
+
+        Those whose last token by their limit is under way are left out, and nobody loses KV where theirs will do.
+        """
+        had, flying = len(self.runs), self.last.who if self.last and self.settings.async_scheduling else []
+        ending = {r for r in flying if self.requests[r, c.DONE] + 1 >= self.requests[r, c.MOST]}
+        self.runs = [r for r in self.runs if r not in ending]
+        fits = self._fits(len(self.runs))
+        if not self.runs or (ending and not fits):
+            self.full = False
+            return []
+        if fits:
             self.ratio = max(self.ratio - (FIRST_RATIO - LEAST_RATIO) / DECAY_STEPS, LEAST_RATIO)
         else:
             self._retract()
@@ -252,7 +275,8 @@ class SGLang(Engine):
             self.full = False
         self._take(len(self.runs))
         for r in self.runs:
-            self.prefix[r], self.end[r] = self._known(r) - 1, self._known(r)
+            self.prefix[r] = self.end[r]
+            self.end[r] += 1
         return list(self.runs)
 
     def _fits(self, tokens: int) -> bool:
@@ -270,7 +294,7 @@ class SGLang(Engine):
         keep = sorted(self.runs, key=lambda r: (int(done[r]), -int(prompt[r])), reverse=True)
         while len(keep) > 1:
             r = keep.pop()
-            self.free += self._known(r) - 1 - self.ours[r]
+            self.free += self.end[r] - self.ours[r]
             self.tree.lock(self.node[r], -1)
             self._fits(len(keep) * RETRACT_STEPS)
             self.requests[r, c.PREEMPTED] += 1
@@ -284,33 +308,37 @@ class SGLang(Engine):
         self.ratio = min(1.0, (int(done[keep].sum()) + RETRACT_STEPS * len(keep)) / (most + 1))
 
     # --- computing it ---------------------------------------------------------------------------------------------
-    def _begin(self) -> None:
-        """Say when the planned step ends."""
+    def _begin(self, who: list[int], prompts: bool) -> Step:
         tokens, decode, chunks = 0, 0, 0.0
-        for r in self.batch:
+        for r in who:
             count = self.end[r] - self.prefix[r]
             tokens += count
-            if self.prompts:
+            if prompts:
                 chunks += count * (self.prefix[r] + count / 2)
             else:
                 decode += self.end[r]
             self.requests[r, c.COMPUTED] = self.end[r]
-        if self.batch:
-            self.state[c.TOKENS_DONE] += tokens
-            self.clock[c.END] = self.clock[c.CLOCK] + self.settings.latency.step_ms(tokens, decode, chunks) / 1e3
+        self.state[c.TOKENS_DONE] += tokens
+        ms = self.settings.latency.step_ms(tokens, decode, chunks)
+        return Step(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
+
+    def _follow(self, step: Step | None) -> None:
+        """Compute a step from now on."""
+        self.step, self.next, self.state[c.LOOKED] = step, None, 0
+        if step:
+            self.clock[c.END] = self.clock[c.CLOCK] + step.ms / 1e3
         self._tell()
 
-    def _complete(self) -> None:
+    def _complete(self, step: Step) -> None:
         now, took = self.clock[c.END], self.clock[c.END] - self.clock[c.CLOCK]
         self.clock[c.BUSY] += took
         self.clock[c.KV_SECONDS] += took * (self.settings.num_blocks - 1 - self.state[c.FREE])
         self.clock[c.CLOCK] = now
         self.state[c.STEPS] += 1
-        for r in self.batch:
-            if self.middle[r]:
-                self.middle[r] = False
-                continue
+        for r, end in zip(step.who, step.ends, strict=True):
             row, times = self.requests[r], self.times[r]
+            if r == step.middle or row[c.STATE] != c.RUNNING:  # that has ended or been retracted since
+                continue
             row[c.DONE] += 1
             if row[c.DONE] == 1:
                 times[c.FIRST] = now
@@ -320,16 +348,13 @@ class SGLang(Engine):
             if row[c.DONE] == row[c.OUTPUT]:
                 times[c.FINISH] = now
                 row[c.STATE] = c.FINISHED
-                self._checkpoint(r, self._known(r) - 1)
+                self._checkpoint(r, self.end[r])
                 self.tree.lock(self.node[r], -1)
                 self.ended[self.state[c.ENDED]] = r
                 self.state[c.ENDED] += 1
                 self.done += 1
-            elif self.prompts:
-                self._checkpoint(r, self.end[r])
-                self.prefix[r] = self.end[r]
-        self.batch = []
-        self._tell()
+            elif step.prompts:
+                self._checkpoint(r, end)
 
     def _checkpoint(self, r: int, tokens: int) -> None:
         """Give the KV of a request's first tokens to the tree, and the tokens back that it has already."""

@@ -21,6 +21,7 @@ from kant.serving.first_token import (
     DONE,
     ENGINE,
     LOADS_WIDTH,
+    ORDER,
     PENDING,
     PREDICTED,
     PROMPT,
@@ -168,6 +169,8 @@ class LoadTable:
         self.sums: Times = np.zeros((most, SUMS_WIDTH))
         self.sent: list[Sent] = []
         """The request of each row of `asked`."""
+        self.count = 0
+        """How many requests there have been."""
         self._grow(np.zeros((0, ASKED_WIDTH)))
 
     def _grow(self, before: Times) -> None:
@@ -181,7 +184,9 @@ class LoadTable:
         if place == len(self.asked):
             self._grow(self.asked)
         self.sent.append(sent)
+        self.count += 1
         cells = self._cells
+        cells[place, ORDER] = self.count
         cells[place, ENGINE], cells[place, PROMPT] = row, sent.prompt
         cells[place, DONE], cells[place, PREDICTED] = sent.done, sent.predicted
 

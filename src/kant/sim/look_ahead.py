@@ -1,10 +1,10 @@
 """The look-ahead of a router of policies: is the proposed policy better than the floor, from the present snapshot?
 
-Run times are drawn as for forecasts of starts (`forecast_starts.py`), nobody else arrives, and each future runs until
-its jobs have ended: under the floor, and under the proposed policy for each of `HOURS` and the floor from then on. The
-proposal is confirmed if the sum of bounded slowdowns falls in every future, and on average, as a share of the floor's
-sum, by more than twice its error and `MARGIN`, for each of `HOURS`. So the floor is left only where what is known says
-so.
+Run times are drawn as for forecasts of starts (`forecast_starts.py`), no other job arrives, and each future runs until
+its jobs have ended: once under the floor throughout, and once for each of `HOURS` under the proposed policy for so long
+and the floor from then on. The proposal is confirmed if the sum of bounded slowdowns falls in every future, and on
+average, as a share of the floor's sum, by more than twice its error and `MARGIN`, for each of `HOURS`. So the router
+leaves the floor only for a proven gain.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def what_if(
     hooks: Hooks = lambda name: RunHooks(),
     act: Callable[[Fork], Mapping[str, str]] = lambda second: NO_NAMES,
 ) -> WhatIf | None:
-    """Simulate both futures from the end of `past`; None where a caller's `stop` ended one of them.
+    """Simulate both futures from the end of `past`; None if the caller's `stop` ended one of them.
 
     `act` makes changes in the second future that `changes` cannot express, and returns the new ids of jobs it renamed.
     Without `arrivals` no more jobs arrive. Both stop at `until` (microseconds on the run's clock). Raises InputError
@@ -88,7 +88,7 @@ def what_if(
         "submitted": [_submitted(event, after, reasons[event.job.id]) for event in changes.jobs],
         "waits": waits(found, quantile),
         "curve": curve(found),
-        **most_changed(found),
+        **{name: [row | {"job": _public_id(row["job"])} for row in rows] for name, rows in most_changed(found).items()},
         "ratios": {
             "until_us": horizon,
             "before": ratios(before.series, horizon),
@@ -145,10 +145,15 @@ def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
 
 def _live(state: ClusterState, job: str) -> str:
     """Return the state's id of a live job: in a live run it may have been submitted more than once."""
-    found = [state.ids[row] for row in state.live if job in (state.ids[row], re.sub(r"~\d+$", "", state.ids[row]))]
+    found = [state.ids[row] for row in state.live if job in (state.ids[row], _public_id(state.ids[row]))]
     if not found:
         raise InputError("--cancel", "a job that waits or runs", job)
     return found[0]
+
+
+def _public_id(job: str) -> str:
+    """Return the id that users know: a live run appends a number to that of a job that it submits again."""
+    return re.sub(r"~\d+$", "", job)
 
 
 def _with_quotas(event: Event, changes: Changes) -> Event:

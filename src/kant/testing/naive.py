@@ -203,7 +203,7 @@ def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, affinity_m
 
 
 def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, affinity_members: list[Allocation]) -> str:
-    """Where two pods lie in one domain although the job requires them apart; empty if nowhere."""
+    """Return where two pods are in one domain although the job requires them apart; empty if nowhere."""
     if not job.apart_required or not job.apart:
         return ""
     pods = [

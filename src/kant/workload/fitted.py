@@ -2,7 +2,8 @@
 
 Arrivals are those of `generate/arrivals.py`: a Gamma renewal process of submissions under a rate of hour of day x
 weekday x slow noise. Each submission has a user and a request (a *shape*), and contains one or more equal jobs. Run
-times follow the quantiles of the trace's jobs of the size class, limits those of jobs with such run times.
+times follow the quantiles of the trace's jobs of the same size class; limits follow those of its jobs with similar run
+times.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 def draw(fit: FittedWorkload, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
     """Draw a workload from `fit`, the same for the same seed: of `days` (None: as many as the trace had).
 
-    It has `jobs` jobs; None: as many as the rate gives. Time zero is a Monday at 00:00. Raises InputError for values
-    that make no workload.
+    It has `jobs` jobs; None: as many as arrive in these days at the rate of the trace. Time zero is a Monday at 00:00.
+    Raises InputError for values that make no workload.
     """
     days = fit.days if days is None else days
     if not 1 / 24 <= days <= 3660:

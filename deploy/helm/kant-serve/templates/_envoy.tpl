@@ -11,6 +11,23 @@ static_resources:
                 stat_prefix: clients
                 stream_idle_timeout: {{ .Values.timeouts.idle }} # in which nothing comes from either side
                 request_headers_timeout: 10s
+                preserve_external_request_id: true # the client's x-request-id, otherwise a new one; the engine and the client get it
+                always_set_request_id_in_response: true
+                access_log: # a line of JSON for each request, without text
+                  - name: envoy.access_loggers.stdout
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog
+                      log_format:
+                        json_format:
+                          time: "%START_TIME%"
+                          id: "%REQ(X-REQUEST-ID)%"
+                          path: "%PATH(NQ:PATH)%"
+                          status: "%RESPONSE_CODE%"
+                          why: "%RESPONSE_CODE_DETAILS%"
+                          backend: "%UPSTREAM_HOST%"
+                          attempts: "%UPSTREAM_REQUEST_ATTEMPT_COUNT%"
+                          first_ms: "%RESPONSE_DURATION%"
+                          whole_ms: "%DURATION%"
                 route_config:
                   virtual_hosts:
                     - name: engines

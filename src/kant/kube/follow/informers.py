@@ -14,6 +14,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import INSTALL, advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
+from kant.kube.follow.relevance import waits_elsewhere
 from kant.kube.follow.store import Store
 from kant.kube.objects.names import TAINT_RULES
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
@@ -100,6 +101,7 @@ class Informers:
         self.read: dict[GroupRef, None] = {}  # groups that have been read, until they are taken
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
+        self.pods.skips = waits_elsewhere(mirror.schedulers) if mirror.schedulers else None
         self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
         self.budgets = self._stored("budgets", BUDGETS, DisruptionBudget, mirror.budgets)
         self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)

@@ -109,17 +109,17 @@ class Mirror:
         if self._devices is not None or pod.status.extended_resource_claim_status is not None:
             pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
-            self.namespaces.forget(uid)
+            self.namespaces.selecting.pop(uid, None)
         before = self.pods.get(uid)
         if from_watch and kind == "modified" and before is not None and self._is_same(before, pod):
             self.pods[uid] = pod
             return False
         self.version += 1
         self.pods.pop(uid, None)
-        self._count(before, -1)
+        self._count(before, False)
         if kind != "deleted":
             self.pods[uid] = pod
-            self._count(pod, 1)
+            self._count(pod, True)
             if before is not None and is_resized(before.spec, pod.spec):
                 self.resized[uid] = None
         self._note_claims(pod, kind == "deleted")
@@ -170,10 +170,16 @@ class Mirror:
             if pod is not None and not pod.spec.node_name:
                 self.pod("modified", pod)
 
-    def _count(self, pod: Pod | None, by: int) -> None:
+    def _count(self, pod: Pod | None, there: bool) -> None:
+        """Add a pod to the index of its node, or remove it."""
         if pod is None or not pod.spec.node_name or is_over(pod):
             return
-        _keep(self.on_node, pod.spec.node_name, pod.metadata.uid, by > 0)
+        own = self.on_node.setdefault(pod.spec.node_name, {})
+        own.pop(pod.metadata.uid, None)
+        if there:
+            own[pod.metadata.uid] = None
+        elif not own:
+            del self.on_node[pod.spec.node_name]
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """Replace all pods."""
@@ -258,13 +264,3 @@ class Mirror:
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
         """Return one object; None where it does not exist."""
         return self.kind(plural).get((namespace, name))
-
-
-def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:
-    """Add a pod to the index of its node, or remove it."""
-    if there:
-        index.setdefault(node, {})[uid] = None
-        return
-    index[node].pop(uid, None)
-    if not index[node]:
-        del index[node]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
+from msgspec.structs import replace
 
 from kant.kube.objects.views import Affinity, Namespace, Pod
 from kant.kube.translate.neighbours import in_namespaces, selects_namespaces
@@ -41,11 +41,7 @@ class Namespaces:
         if said is None:
             return pod
         now = in_namespaces(said, self.labels)
-        return pod if now == affinity else _with(pod, now)
-
-    def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
-        self.selecting.pop(uid, None)
+        return pod if now == affinity else replace(pod, spec=replace(pod.spec, affinity=now))
 
     def note(self, name: str, namespace: Namespace | None) -> None:
         """Take in a new or relabelled namespace; None: it was deleted."""
@@ -59,7 +55,3 @@ class Namespaces:
         """Return those of the pods that select other namespaces now, updated."""
         asking = (pod for pod in pods if pod.spec.affinity is not None)
         return [now for pod in asking if (now := self.resolved(pod)) is not pod]
-
-
-def _with(pod: Pod, affinity: Affinity) -> Pod:
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=affinity))

@@ -47,7 +47,7 @@ class Reflector(Generic[T]):
     after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
     an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
     `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the first
-    object; until then `view` reads empty lists and bookmarks.
+    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -65,6 +65,7 @@ class Reflector(Generic[T]):
     once: bool = False
     rng: random.Random = field(default_factory=random.Random)
     keep: Callable[[T], T] | None = None
+    skips: Callable[[bytes], bool] | None = None
     fields: str = ""
     later: Callable[[], type[T]] | None = None
     lists: int = 0
@@ -146,6 +147,8 @@ class Reflector(Generic[T]):
             await self._pause(None)
 
     def _take(self, line: bytes) -> None:
+        if self.skips is not None and self.skips(line):
+            return  # its version is not needed: whoever watches from an earlier one gets it again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:
@@ -173,7 +176,10 @@ class Reflector(Generic[T]):
         except msgspec.DecodeError as broken:
             raise ApiError(0, "Malformed", f"{self.path}: a line of the watch does not decode: {broken}") from broken
         if event.type == "ERROR":
-            status = _status(event.object)
+            try:
+                status = decoder(Status).decode(event.object)
+            except msgspec.DecodeError:
+                status = Status(0, "Malformed", "an error of the watch that does not decode")
             kind = ExpiredError if status.code == 410 else ApiError
             raise kind(status.code, status.reason or "Unknown", status.message)
         metadata = who(event.object)
@@ -191,10 +197,3 @@ class Reflector(Generic[T]):
             return False
         self._version = version or self._version
         return True
-
-
-def _status(raw: msgspec.Raw) -> Status:
-    try:
-        return decoder(Status).decode(raw)
-    except msgspec.DecodeError:
-        return Status(0, "Malformed", "an error of the watch that does not decode")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Claim, Node, Pod, Unstructured
@@ -28,6 +30,20 @@ def relevant_of_node(node: Node) -> tuple[object, ...]:
     states = [(one.type, one.status) for one in status.conditions]
     known = (meta.uid, meta.labels, (meta.annotations or {}).get(REGISTER), meta.deletion_timestamp)
     return *known, node.spec, status.capacity, status.allocatable, states
+
+
+def waits_elsewhere(schedulers: Collection[str]) -> Callable[[bytes], bool]:
+    """Return a function that says of a line of a watch, without decoding it, whether it modifies a pod without a node
+    that is for none of these schedulers. False where that is not sure, and for pods with claims, which name them late.
+    """
+    name, ours = b'"schedulerName":"', [f'"schedulerName":"{one}"'.encode() for one in schedulers]
+
+    def told(line: bytes) -> bool:
+        if not line.startswith(b'{"type":"MODIFIED"') or name not in line or b'"nodeName"' in line:
+            return False
+        return b'"resourceClaims"' not in line and not [one for one in ours if one in line]
+
+    return told
 
 
 def relevant_of_pod(pod: Pod) -> tuple[object, ...]:

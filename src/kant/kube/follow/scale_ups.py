@@ -40,7 +40,3 @@ class ScaleUps:
         """Take in the list of all Events of one autoscaler."""
         for event in events:
             self.event("modified", event)
-
-    def forget(self, uid: str) -> None:
-        """Forget a pod that does not wait any more."""
-        self.of_pod.pop(uid, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,10 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.budgets import DisruptionBudgets, Protection
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.messages import QUEUED
-from kant.kube.reconcile.saved_work import SavedWork
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
+from kant.kube.translate.annotations import CHECKPOINTED
 from kant.kube.translate.provisioning import PROVISIONING
 from kant.live.core import Core
 from kant.live.logs import log_decisions, log_event
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kant.kube.reconcile.awaited_nodes import AwaitedNodes
     from kant.kube.reconcile.bookings import Bookings
     from kant.kube.reconcile.node_preemption import NodePreemption
+    from kant.kube.reconcile.saved_work import SavedWork
 
 log = logging.getLogger("kant.kube")
 
@@ -69,7 +71,6 @@ class LiveState:
         budgets = DisruptionBudgets(self.mirror)
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
-        self.saved_work = SavedWork(self.workloads)
         translation.filters.promises.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
@@ -97,6 +98,18 @@ class LiveState:
 
         return NodePreemption(self.workloads.transitions)
 
+    @cached_property
+    def saved_work(self) -> SavedWork:
+        """What would be lost with running jobs; imported with the first pod that says when it saved its work."""
+        from kant.kube.reconcile.saved_work import SavedWork
+
+        return SavedWork(self.workloads)
+
+    def _follow_saved_work(self, pods: Mapping[str, Pod]) -> None:
+        said = (CHECKPOINTED in pod.metadata.annotations for pod in pods.values() if pod.metadata.annotations)
+        if "saved_work" in self.__dict__ or any(said):
+            self.saved_work.follow(pods)
+
     def settle_everything(self) -> None:
         """Take in everything in the mirror, as the first events of the state."""
         mirror, workloads = self.mirror, self.workloads
@@ -113,7 +126,7 @@ class LiveState:
         workloads.rule_changes.count_beside([(uid, node) for node, own in mirror.on_node.items() for uid in own])
         workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
-        self.saved_work.follow(mirror.pods)
+        self._follow_saved_work(mirror.pods)
 
     # --- changes ------------------------------------------------------------------------
 
@@ -130,12 +143,13 @@ class LiveState:
         pods, mirror.touched = mirror.touched, {}
         keys = self._take_pods(pods)
         self.informers.look_for_queues(pods.values())
-        workloads.rule_changes.touch(pods)
+        workloads.rule_changes.touched |= dict.fromkeys(pods)
         self._take_overrun()
         for name in nodes:
             if name in self.fleet.closed:
                 keys.update(workloads.affected.vacant_on(name))
-        keys.update(workloads.affected.come_to(self.fleet.take_others()))
+        others, self.fleet.others = self.fleet.others, {}
+        keys.update(workloads.affected.come_to(others))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
         filled = {pod.spec.node_name: None for pod in pods.values() if pod.spec.node_name}
@@ -158,7 +172,7 @@ class LiveState:
         self._count_pods()
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
-        self.saved_work.follow(pods)
+        self._follow_saved_work(pods)
         if self.translation.queues.awaits_nodes:
             self.awaited_nodes.follow()
 
@@ -171,7 +185,7 @@ class LiveState:
             self.workloads.lost_places.has_more(names)
             self.reports.nodes(names)
             if self.fleet.stale and was_stale:
-                self.rebuilding.is_restless()
+                self.rebuilding.stable_since = time.monotonic()
         return names
 
     def _take_devices(self) -> list[str]:
@@ -232,7 +246,7 @@ class LiveState:
 
     def _take_overrun(self) -> None:
         """Handle nodes that have lost GPUs which jobs hold."""
-        overrun = self.fleet.take_overrun()
+        overrun, self.fleet.overrun = self.fleet.overrun, {}
         if overrun:
             self.workloads.lost_places.withdraw(overrun)
             self.fleet.follow(overrun)  # the places given up may free the lost GPUs

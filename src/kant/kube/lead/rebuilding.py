@@ -30,7 +30,7 @@ class Rebuilding:
         self.rest = STALE  # seconds until the next build on standby
         self._took = self._look_at = self._looked = 0.0
         self._improved_at = math.inf
-        self._unrest = self._stable_since = -1.0
+        self._unrest = self.stable_since = -1.0  # since when nodes change in ways that the state lacks, and last did
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
@@ -67,12 +67,8 @@ class Rebuilding:
         """Whether the nodes have not changed for a while."""
         now = time.monotonic()
         if self._unrest < 0:
-            self._unrest = self._stable_since = now
-        return not fleet.stale or now - self._stable_since >= QUIET or now - self._unrest >= LONGEST_UNREST
-
-    def is_restless(self) -> None:
-        """Note that nodes have changed in a way that the state does not contain."""
-        self._stable_since = time.monotonic()
+            self._unrest = self.stable_since = now
+        return not fleet.stale or now - self.stable_since >= QUIET or now - self._unrest >= LONGEST_UNREST
 
     def soon(self, core: Core) -> None:
         """Schedule a rebuild, but not too often."""

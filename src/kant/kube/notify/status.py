@@ -20,9 +20,9 @@ from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.objects.quantity import text_of
 from kant.kube.objects.times import now_text
 from kant.kube.objects.views import Unstructured
-from kant.kube.reconcile.translated_nodes import matches
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.crds import API, GROUP
+from kant.kube.translate.node_sets import NodeSets
 from kant.live.core import Core
 from kant.model.errors import InputError
 
@@ -102,8 +102,7 @@ class Statuses:
                         wrong = wrong or state.bookings.troubles.get(name, "")
                         status |= booking_status(booked[name], state.bookings.places.get(name, ()), core.now)
                     else:
-                        labels = (view.metadata.labels or {} for view in translation.mirror.nodes.values())
-                        status |= reservation_status(reserved.get(name), labels, core.now)
+                        status |= reservation_status(reserved.get(name), translation.eligible.node_sets, core.now)
                         good = good if status.get("nodes") else "no node has these labels"
                 yield f"{API}/{plural}/{name}", item, status | {"conditions": [_ready(item, wrong, good)]}
         for name, status, wrong, good in self.rounds():
@@ -166,12 +165,12 @@ def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
     return Counter({names[number]: count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)})
 
 
-def reservation_status(reserved: ReservedNodes | None, labels: Iterable[dict[str, str]], now: int) -> Status:
+def reservation_status(reserved: ReservedNodes | None, nodes: NodeSets, now: int) -> Status:
     """Return the phase, and how many nodes have the labels; None stands for an invalid reservation."""
     if reserved is None:
         return {"phase": "Refused", "nodes": 0}
     phase = "Pending" if now < reserved.start else "Active" if now < reserved.end else "Over"
-    return {"phase": phase, "nodes": sum(matches(reserved, own) for own in labels)}
+    return {"phase": phase, "nodes": nodes.count(reserved.selector)}
 
 
 def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Status:

@@ -27,9 +27,7 @@ class AwaitedNodes:
         """Tell the core for which waiting jobs no autoscaler adds a node, and for which one does again."""
         core, scale_ups = self.all.core, self.all.mirror.scale_ups
         self.listen()
-        if not scale_ups.of_pod and not scale_ups.touched:
-            return
-        if not scale_ups.touched and core.clock() < self._next:
+        if not scale_ups.touched and (not scale_ups.of_pod or core.clock() < self._next):
             return
         self._next = core.clock() + SOON
         touched, scale_ups.touched = scale_ups.touched, {}
@@ -52,7 +50,7 @@ class AwaitedNodes:
         for uid, said in list(scale_ups.of_pod.items()):
             pod, workload = mirror.pods.get(uid), members.by_key.get(members.key_of.get(uid, ""))
             if pod is None or pod.spec.node_name:
-                scale_ups.forget(uid)
+                del scale_ups.of_pod[uid]
             elif workload is not None and workload.phase is Phase.WAITING:
                 found.setdefault(workload, []).append(said)
         return found

@@ -38,11 +38,6 @@ def allowed(budget: DisruptionBudget) -> int:
     return max(status.disruptions_allowed, 0) if status.observed_generation >= budget.metadata.generation else 0
 
 
-def is_asked_about(pod: Pod) -> bool:
-    """Whether the Eviction API asks budgets about the pod: not if it has ended, is pending or is being deleted."""
-    return pod.status.phase != "Pending" and not is_over(pod) and pod.metadata.deletion_timestamp is None
-
-
 def takes(budget: DisruptionBudget, pod: Pod) -> bool:
     """Whether evicting a covered pod uses up one of the allowed disruptions. Pods that are not ready may be exempt."""
     if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
@@ -85,7 +80,9 @@ class DisruptionBudgets:
         if before is not None:
             del self._known[name], self._in[name[0]][name]
             for uid in self._pods.pop(name):
-                self._leave(uid, name)
+                del self._of[uid][name]
+                if not self._of[uid]:
+                    del self._of[uid]
             if not self._in[name[0]]:
                 del self._in[name[0]]
         return False
@@ -105,18 +102,18 @@ class DisruptionBudgets:
         if not now:
             self._of.pop(uid, None)
 
-    def _leave(self, uid: str, name: Name) -> None:
-        del self._of[uid][name]
-        if not self._of[uid]:
-            del self._of[uid]
-
     def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
         """Return the first pod that may not be evicted along with those before it, and why; None where all may."""
         taken: Counter[Name] = Counter()
         for pod in pods:
             names = self._of.get(pod.metadata.uid, {})
-            if not names or not is_asked_about(pod):
-                continue
+            if (
+                not names
+                or pod.status.phase == "Pending"
+                or is_over(pod)
+                or pod.metadata.deletion_timestamp is not None
+            ):
+                continue  # the Eviction API asks no budget about such a pod
             if len(names) > 1:
                 several = ", ".join(sorted(name for _, name in names))
                 return pod, f"several disruption budgets cover one pod of it ({several}), and so none may be asked"

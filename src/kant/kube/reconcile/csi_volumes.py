@@ -23,9 +23,6 @@ from kant.kube.translate.csi import (
 )
 from kant.kube.translate.volumes import claims_of, selected_node
 
-MANY = 1 << 30
-"""Number of volumes that a node without a limit may attach."""
-
 
 class CsiVolumes:
     """`short` has, by driver, the numbers of volumes of pods that were too many for some node."""
@@ -70,14 +67,6 @@ class CsiVolumes:
             if taken[driver] + number > limits[driver]:
                 yield driver, max(limits[driver] - taken[driver], 0), number
 
-    def left(self, node: str, driver: str, going: Collection[str] = NO_PODS) -> int:
-        """Return how many more volumes of a driver a node may attach."""
-        limit = self.mirror.csi.limits.get(node, {}).get(driver, MANY)
-        there = set(self._attached(node, going))
-        for other in self.promises.on(node, going):
-            there.update(attached_by(other, self.mirror.storage) if other.spec.volumes else ())
-        return limit - sum(own == driver for own, _ in there)
-
     def _attached(self, node: str, going: Collection[str]) -> Iterator[Attached]:
         """Yield the volumes that are attached to a node, except those of pods that are leaving (`going`)."""
         csi, storage, pods = self.mirror.csi, self.mirror.storage, self.mirror.pods
@@ -101,12 +90,10 @@ class CsiVolumes:
         """Yield, for each driver in short supply, how many volumes the pod needs, and which claims are in use."""
         if not self.short:
             return
+        claims = [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
         for driver, volumes in self.wanted(pod).items():
             if len(volumes) in self.short.get(driver, ()):
-                yield " ".join([driver, str(len(volumes)), *filter(self._is_used, self._claims(pod))])
-
-    def _claims(self, pod: Pod) -> list[str]:
-        return [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
+                yield " ".join([driver, str(len(volumes)), *filter(self._is_used, claims)])
 
     def _is_used(self, claim: str) -> bool:
         """Whether the volume of a claim may be attached to some node already, so that it takes no slot there."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from kant.cluster.elastic import pod_by_pod
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, sized
+from kant.kube.reconcile.elastic_jobs import identity, kinds_of, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.reconcile.tasks import Tasks, starting_pods
@@ -57,10 +57,6 @@ class ElasticGangs:
         return self.core.state.live[self.core.state.rows[workload.job]]
 
     # --- arriving and deleted pods --------------------------------------------------------------------------------
-
-    def applies(self, workload: Workload) -> bool:
-        """Whether the job may have more or fewer pods while it runs."""
-        return may_be_elastic(self.job(workload))
 
     def follow(
         self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False
@@ -168,7 +164,7 @@ class ElasticGangs:
             alike = [member for member in left if member.group == slot.group]
             same = [member for member in alike if identity(member.pod) == slot.was]
             for member in same[:1] or (alike[:1] if filled < lacking else []):
-                if self._takes(slot, member.pod):
+                if self.transitions.may_stand(slot.node, member.pod):
                     slot.pod = member.pod.metadata.uid
                     left.remove(member)
                     self.transitions.placed(workload, [slot])
@@ -176,12 +172,6 @@ class ElasticGangs:
         if 0 <= filled < lacking <= len(waiting):
             raise AnewError
         return left
-
-    def _takes(self, slot: Slot, pod: Pod) -> bool:
-        """Whether a slot is valid for a pod, by all rules of a first placement."""
-        if slot.node in self.transitions.closed or not self.translation.eligible.admits(pod, slot.node):
-            return False
-        return not self.translation.filters.check([(slot.node, pod)])
 
     def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
         """Return the slots to keep: those with pods, those that the floor lacks, and for a while those of lost pods."""

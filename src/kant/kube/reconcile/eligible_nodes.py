@@ -16,7 +16,7 @@ from kant.kube.reconcile.topologies import Topologies
 from kant.kube.translate.node_facts import why_nowhere
 from kant.kube.translate.node_sets import NodeSets, SetChange, names_in
 from kant.kube.translate.nodes import model_of
-from kant.kube.translate.pods import model_asked, selection
+from kant.kube.translate.pods import Filters, model_asked, selection
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares
 from kant.kube.translate.volumes import Storage, why_out_of_reach
@@ -72,10 +72,10 @@ class EligibleNodes:
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 
-    def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
-        """Return those of these nodes that a pod accepts by its spec, whatever is short there."""
+    def accepting(self, pod: Pod, nodes: Iterable[str], filters: Filters | None = None) -> list[str]:
+        """Return those of these nodes that a pod accepts by its spec; without `filters` whatever is short there."""
         try:
-            said, model = selection(pod, self.storage, self.shares.requirements), model_asked(pod)
+            said, model = selection(pod, self.storage, filters or self.shares.requirements), model_asked(pod)
         except InputError:
             return []
         views = ((name, self.mirror.nodes.get(name)) for name in nodes)
@@ -83,14 +83,7 @@ class EligibleNodes:
 
     def admits(self, pod: Pod, node: str) -> bool:
         """Whether a node now has the GPU model, labels and taints that a pod accepts."""
-        view = self.mirror.nodes.get(node)
-        try:
-            is_model = view is not None and model_asked(pod) in ("", model_of(view))
-            return (
-                view is not None and is_model and self._admits(selection(pod, self.storage, self.requirements_of), view)
-            )
-        except InputError:
-            return False
+        return bool(self.accepting(pod, (node,), self.requirements_of))
 
     def _admits(self, selection: Selection, view: View) -> bool:
         return selection.admits(*self.node_sets.said(view))

@@ -7,10 +7,11 @@ than it asks for, and gets the rest when capacity comes free there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from kant.cluster import columns as c
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import Kind, may_be_elastic, with_floors
 from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, table_of
@@ -18,13 +19,17 @@ from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.live.core import Core
 from kant.model.event import JobStarted, JobSubmitted
-from kant.model.job import Job, PodGroup
-from kant.model.placement import GROUP, Allocation
+from kant.model.job import Demand, Job, PodGroup
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, Allocation
 from kant.model.rules import PodRules
+from kant.model.units import GPU
+
+Lack = tuple[int, int, bool, bool]
+"""What a pod on a node lacks: so many thousandths of one of certain devices (a bit mask), CPU, memory."""
 
 
 class ExistingPods:
-    """`short` has, by node, the keys of workloads there that hold less than they ask for.
+    """`short` has, by node and by what they lack there, the keys of workloads that hold less than they ask for.
 
     `overrun` are nodes where such pods have appeared, so that nothing more should be bound there.
     """
@@ -33,14 +38,10 @@ class ExistingPods:
         self.core = core
         self.translation = translation
         self.leaving = leaving
-        self.short: dict[str, dict[str, None]] = {}
+        self.short: dict[str, dict[Lack, dict[str, None]]] = {}
         self.overrun: dict[str, None] = {}
-        self.again: dict[str, None] = {}  # keys of workloads that may get more now
-        self._free: FreeCapacity | None = FreeCapacity(core.state.table)  # of a state that is being built
-
-    def built(self) -> None:
-        """Note that the state is complete and knows itself what is free."""
-        self._free = None
+        self._freed: dict[str, None] = {}  # nodes with such pods that may have more free now
+        self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the state is built and knows it
 
     def came(self, job: Job) -> int:
         """Return the arrival time of a job: while a state is being built, the submission time that its pods give."""
@@ -60,7 +61,7 @@ class ExistingPods:
         here = [pod for pod in bound if pod.spec.node_name in index]
         pieces: list[list[int]] = []
         kinds: list[Kind] = []  # of each piece
-        free, slots = self._free or FreeCapacity(core.state.table), []
+        free, slots = self.free or FreeCapacity(core.state.table), []
         for pod in here:
             node, holdings, at = pod.spec.node_name, self.translation.holdings(pod), len(kinds)
             for demand, devices in holdings:
@@ -68,8 +69,8 @@ class ExistingPods:
                 each = [demand_of_piece(piece, demand) for piece in own]
                 pieces += own
                 kinds += [Kind(one, None, PodRules()) for one in each]
-                if replace(each[0], gpus=sum(one.gpus for one in each)) != demand:
-                    self.short.setdefault(node, {})[workload.key] = None
+                if (lack := _lack(demand, devices, own)) is not None:
+                    self.short.setdefault(node, {}).setdefault(lack, {})[workload.key] = None
                     self.overrun[node] = None
             kinds[at] = kinds[at]._replace(rules=self.translation.rules_there(pod, workload.foreign))
             slots.append(Slot(node, holdings[0][0], pod.metadata.uid, True, devices=holdings[0][1], group=at))
@@ -113,8 +114,7 @@ class ExistingPods:
         for slot in workload.slots:
             if slot.node not in index:
                 return None
-            named = self.translation.shares.names_devices(slot.node)
-            devices = slot.devices if named else 0
+            devices = slot.devices if self.translation.shares.names_devices(slot.node) else 0
             piece = free.take(index[slot.node], slot.demand, devices, slot.group)
             if demand_of_piece(piece, slot.demand) != slot.demand:
                 return None
@@ -123,5 +123,38 @@ class ExistingPods:
 
     def freed(self, nodes: Iterable[str]) -> None:
         """Note that these nodes may have more capacity for pods there that hold less than they ask for."""
-        for node in nodes:
-            self.again.update(self.short.pop(node, {}))
+        self._freed.update(dict.fromkeys(node for node in nodes if node in self.short))
+
+    def gaining(self) -> Iterator[str]:
+        """Yield the keys of workloads that lack what is free on freed nodes, as long as something is."""
+        freed, self._freed = self._freed, {}
+        for node in freed:
+            lacks = self.short.get(node, {}) if node in self.core.state.node_index else {}
+            for lack, keys in list(lacks.items()):
+                for key in list(keys):
+                    if not self._is_free(node, lack):
+                        break
+                    del keys[key]  # it comes last if it still lacks something
+                    yield key
+                if not keys:
+                    del lacks[lack]
+            if not lacks:
+                self.short.pop(node, None)
+
+    def _is_free(self, node: str, lack: Lack) -> bool:
+        """Whether a pod that lacks this would get more on a node."""
+        table, (milli, devices, cpu, memory) = self.core.state.table, lack
+        row = table[self.core.state.node_index[node]].tolist()
+        gpus = row[c.DEVICES : c.DEVICES + c.devices_of(table)] if devices else ()
+        able = any(free >= milli and devices >> number & 1 for number, free in enumerate(gpus))
+        return able or (cpu and row[c.CPU_FREE] > 0) or (memory and row[c.MEMORY_FREE] > 0)
+
+
+def _lack(demand: Demand, devices: int, pieces: list[list[int]]) -> Lack | None:
+    """Return what a pod with this demand lacks beyond its pieces (`FreeCapacity.take_parts`); None if nothing."""
+    first, milli, left = pieces[0], 0, 0
+    if not demand.mig and sum(piece[MASK].bit_count() for piece in pieces) < demand.gpus:
+        shares_one = demand.milli < GPU and not devices
+        milli, left = demand.milli, (devices or -1) & ~(0 if shares_one else first[MASK])
+    found = milli, left, first[CPU] < demand.cpu, first[MEMORY] < demand.memory
+    return found if any(found[1:]) else None

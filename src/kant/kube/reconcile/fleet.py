@@ -39,7 +39,7 @@ class Fleet:
         self.closed: set[str] = set()
         self.overrun: dict[str, None] = {}  # nodes that have lost GPUs which jobs hold
         self.stale = False
-        self._others: dict[str, None] = {}  # nodes that have joined or changed
+        self.others: dict[str, None] = {}  # nodes that have joined or changed
         self._gone: dict[str, None] = {}  # deleted nodes on which jobs still hold something
 
     def follow(self, names: Iterable[str]) -> None:
@@ -94,7 +94,7 @@ class Fleet:
             self.core.happen(NodesJoined(self.core.now, tuple(new.values())))
         for node in other:
             self.core.happen(NodeDescribed(self.core.now, node))
-        self._others |= dict.fromkeys((*new, *(node.name for node in other)))
+        self.others |= dict.fromkeys((*new, *(node.name for node in other)))
 
     def _let_go(self) -> None:
         """Remove deleted nodes on which nothing is held any more."""
@@ -107,16 +107,6 @@ class Fleet:
             del self._gone[name]
             self.closed.discard(name)
             self.translation.leaves(name)
-
-    def take_others(self) -> list[str]:
-        """Return the nodes that have joined or changed, each once."""
-        found, self._others = list(self._others), {}
-        return found
-
-    def take_overrun(self) -> list[str]:
-        """Return the nodes of `overrun`, each once."""
-        found, self.overrun = list(self.overrun), {}
-        return found
 
     def _serve(self, index: int, name: str, status: NodeStatus, until: int) -> None:
         if self.core.state.table[index, c.STATUS] != status:

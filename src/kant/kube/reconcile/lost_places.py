@@ -50,16 +50,12 @@ class LostPlaces:
         """Let pods that hold less than they ask for take what may have come free on these nodes."""
         existing, by_key = self.existing_pods, self.members.by_key
         existing.freed(nodes)
-        again, existing.again = existing.again, {}
-        for key in again:
+        for key in existing.gaining():
             workload = by_key.get(key)
             if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
                 self.transitions.end(workload)
+            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps since nothing was left for it
                 self.settle(key)
-        existing.again, left = {}, existing.again  # they returned capacity and took it again
-        for workload in [by_key[key] for key in left if key in by_key]:
-            for slot in workload.slots:
-                existing.short.setdefault(slot.node, {})[workload.key] = None
 
     def retry_partially_bound(self) -> None:
         """Try again to place the rest of partial gangs, where capacity has come free."""
@@ -110,21 +106,17 @@ class LostPlaces:
 
     def stays(self, workload: Workload, protect: bool) -> None:
         """Handle a refused eviction: the workload stays. `protect`: it is not preempted again for a while."""
-        if workload.phase is Phase.PLACED and workload.job:  # it was to shrink, and still has all of its pods
-            self.transitions.end(workload)
-            self._protect(workload, protect)
-            self.begin(workload, self.members.live(workload.key))
-            return
-        if workload.job:  # a partial gang, which is counted until it is gone
+        if workload.job and workload.phase is not Phase.PLACED:  # a partial gang, which is counted until it is gone
             self.partially_bound.keep_refused(workload)
             return
+        if shrinks := bool(workload.job):  # it was to give up some pods, and still has all of them
+            self.transitions.end(workload)
         workload.phase = Phase.INCOMPLETE
-        self._protect(workload, protect)
-
-    def _protect(self, workload: Workload, protect: bool) -> None:
         if protect:
             workload.protected_until = self.transitions.core.clock() + PROTECTED
             self._protected[workload] = None
+        if shrinks:
+            self.begin(workload, self.members.live(workload.key))
 
     def look_at_protected(self) -> None:
         """Let workloads be preempted again whose eviction was refused long ago."""

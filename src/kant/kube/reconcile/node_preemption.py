@@ -56,7 +56,9 @@ class NodePreemption:
             pod = self.mirror.pods.get(uid)
             if workload.phase in (Phase.PLACED, Phase.LEAVING) or pod is None or not waits(pod):
                 del nowhere[workload]
-            elif self._next.get(uid, now) <= now and _may_stop_others(pod) and self.translation.is_free(pod):
+            elif self._next.get(uid, now) > now or pod.spec.preemption_policy == "Never":
+                continue
+            elif self.translation.is_free(pod):
                 found.append((-(pod.spec.priority or 0), pod.metadata.creation_timestamp, uid))
         if not found:
             return None
@@ -122,7 +124,3 @@ class NodePreemption:
         may_stop |= (state.jobs[rows, J_QUEUE] != state.queues.get(job.queue, -1)) & (policy.reclaim != "off")
         names = (state.ids[row] for row in rows[may_stop & (state.jobs[rows, J_PREEMPTIBLE] > 0)].tolist())
         return {name: self.transitions.by_job[name] for name in names if name in self.transitions.by_job}
-
-
-def _may_stop_others(pod: Pod) -> bool:
-    return pod.spec.preemption_policy != "Never"

@@ -8,7 +8,7 @@ from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.affected import Affected
 from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
-from kant.kube.reconcile.elastic_jobs import identity
+from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic
 from kant.kube.reconcile.group_reading import GroupReading
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.regrouping import Regrouping
@@ -79,7 +79,7 @@ class PlacedWorkloads:
             if not self.transitions.core.is_settled:
                 self.unsized[workload.key] = None
                 return True
-            if not self.elastic.applies(workload):
+            if not may_be_elastic(self.elastic.job(workload)):
                 return False
             if not self.transitions.is_in_flight(workload):
                 self._look_up_again(workload, live)
@@ -136,9 +136,7 @@ class PlacedWorkloads:
             slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
             if slot is not None:
                 slot.pod, slot.was = pod.metadata.uid, identity(pod)
-                lost = lost or slot.node in self.transitions.closed
-                lost = lost or not self.translation.eligible.admits(pod, slot.node)
-                lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
+                lost = lost or not self.transitions.may_stand(slot.node, pod)
                 self.transitions.unbound[workload] = None
                 self.transitions.count_again((slot,))
                 if workload not in self.transitions.to_bind:

@@ -7,7 +7,7 @@ jobs (`PodsCounted`): pods that count as more than the others of their group, an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
@@ -29,19 +29,15 @@ class RuleChanges:
         self.mirror = transitions.mirror
         self.translation = transitions.translation
         self.members = members
-        self._touched: dict[str, None] = {}
+        self.touched: dict[str, None] = {}  # pods that exist, and may have new labels or be ending
         self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counted outside the jobs, by node
         self._counted: set[str] = set()  # pods of which something is
-
-    def touch(self, pods: Iterable[str]) -> None:
-        """Note that these pods exist, and may have new labels or be ending."""
-        self._touched.update(dict.fromkeys(pods))
 
     def take(self) -> dict[str, None]:
         """Emit what running jobs count as. Returns the keys of waiting workloads to re-create with new groups."""
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         if new:
             about = (uid for uid, pod in self.mirror.pods.items() if any(rule.is_about(pod) for rule in new))
             touched.update(dict.fromkeys(about))
@@ -102,7 +98,7 @@ class RuleChanges:
         """
         pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
-            if uid in counted or (uid in pods and self._counts(pods[uid])):
+            if uid in counted or (uid in pods and any(self._beyond(pods[uid]))):
                 again[node] = None
         for uid, _ in changed:
             counted.discard(uid)
@@ -112,22 +108,20 @@ class RuleChanges:
                 continue
             classes, amounts = Counter[str](), Counter[str]()
             for pod in self.translation.filters.promises.on(node):
-                said = self._said(pod)
-                if said is None:
-                    amounts.update(dict(amounts_of(pod)))
-                own = self.translation.rule_book.classes(pod)
-                beyond = [name for name in own if said is None or name not in said.classes]
-                classes.update(beyond)
-                if said is None or beyond:
+                own = self._beyond(pod)
+                classes.update(own[0])
+                amounts.update(own[1])
+                if any(own):
                     counted.add(pod.metadata.uid)
             if (dict(classes), dict(amounts)) != self._beside.get(node, ({}, {})):
                 self._beside[node] = dict(classes), dict(amounts)
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
 
-    def _counts(self, pod: Pod) -> bool:
-        """Whether a pod counts for something beyond what its job states."""
-        said = self._said(pod)
-        return said is None or not {*self.translation.rule_book.classes(pod)} <= {*said.classes}
+    def _beyond(self, pod: Pod) -> tuple[list[str], dict[str, int]]:
+        """Return what a pod counts as, and its exact amounts, beyond what its job states."""
+        said, own = self._said(pod), self.translation.rule_book.classes(pod)
+        known = said.classes if said is not None else ()
+        return [name for name in own if name not in known], dict(amounts_of(pod)) if said is None else {}
 
     def _said(self, pod: Pod) -> PodRules | None:
         """Return what the job of a pod states that it counts as; None where it is in none."""

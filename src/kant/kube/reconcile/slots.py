@@ -13,7 +13,7 @@ from kant.cluster.columns import Table
 from kant.kube.objects.views import Pod
 from kant.kube.translate.group_spec import stands_in
 from kant.model.job import Demand, Job
-from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, WIDTH, Allocation
 from kant.model.units import GPU
 
 
@@ -152,6 +152,3 @@ def demand_of_piece(piece: list[int], asked: Demand) -> Demand:
 
 def table_of(pieces: list[list[int]]) -> Allocation:
     return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
-
-
-__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "slot_for", "slots_of", "table_of"]

@@ -45,8 +45,6 @@ def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], co
         if short.get(task, 0) > 0:
             short[task] -= 1
             first.append(pod)
-    chosen = {pod.metadata.uid for pod in first}
-    for pod in waiting:
-        if len(chosen) < count:
-            chosen.add(pod.metadata.uid)
+    ranked = dict.fromkeys(pod.metadata.uid for pod in (*first, *waiting))
+    chosen = set(list(ranked)[: max(count, len(first))])
     return [pod for pod in waiting if pod.metadata.uid in chosen]

@@ -238,6 +238,11 @@ class Transitions:
                 filters.apart.add(workload.key)
         return why
 
+    def may_stand(self, node: str, pod: Pod) -> bool:
+        """Whether a node is valid for a pod, by all rules of a first placement."""
+        admits = node not in self.closed and self.translation.eligible.admits(pod, node)
+        return admits and not self.filters.check([(node, pod)])
+
     def _to_bind(self, slots: list[Slot]) -> list[tuple[str, Pod]]:
         pods = self.mirror.pods
         return [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]

@@ -307,11 +307,8 @@ class Translation:
 
     def bound_at(self, pods: list[Pod]) -> int:
         """Return when the last of these pods was bound; its creation time where the binding time is unknown."""
-        times = []
-        for pod in pods:
-            text = (pod.scheduled and pod.scheduled.last_transition_time) or pod.metadata.creation_timestamp
-            times.append(microseconds(text, pod.metadata.name) - self.epoch)
-        return max(times)
+        known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
+        return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 
 
 def _anywhere(pod: Pod) -> Pod:

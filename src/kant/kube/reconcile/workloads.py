@@ -101,7 +101,7 @@ class Workloads:
         for _, key in sorted(waiting, key=itemgetter(0)):
             self.settle(key)
         if not self.core.is_settled:
-            self.existing_pods.built()
+            self.existing_pods.free = None
             for job, why in self.core.settled().items():
                 workload = self.by_job.get(job)
                 if workload is not None:  # else it is held

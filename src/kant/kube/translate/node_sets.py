@@ -8,6 +8,7 @@ integers, and a change of a node affects only the selections that name what chan
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import compress
 from operator import and_, or_
@@ -42,23 +43,23 @@ class SetChange(NamedTuple):
     is_empty: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class _Set:
     """A selection and its nodes, as a bit mask; `reported` are those last reported to the core."""
 
-    __slots__ = ("is_new", "name", "nodes", "reported", "selection")
+    name: str
+    reported: int
+    selection: Selection
+    nodes: int = 0
+    is_new: bool = True
 
-    def __init__(self, name: str, reported: int, selection: Selection) -> None:
-        self.name, self.reported, self.selection, self.nodes, self.is_new = name, reported, selection, 0, True
 
-
+@dataclass(slots=True, eq=False)
 class _Tolerant:
     """The nodes (a bit mask) of which all taints are tolerated by some tolerations; `sets` have these tolerations."""
 
-    __slots__ = ("nodes", "sets")
-
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-        self.sets: dict[_Set, None] = {}
+    nodes: int
+    sets: dict[_Set, None] = field(default_factory=dict)
 
 
 class NodeSets:
@@ -71,6 +72,8 @@ class NodeSets:
         self.tainted = False
         self._names: list[str] = []  # of nodes, by their bit
         self._bit: dict[str, int] = {}
+        self._free: list[int] = []  # bits of nodes that are gone
+        self._gone: dict[str, None] = {}  # nodes whose bits are free once that has been reported
         self._facts: dict[str, dict[str, str]] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
         self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # the source of the facts and taints
@@ -96,13 +99,15 @@ class NodeSets:
             return
         self._read[name] = view, failing
         facts, taints = self.said(view) if view is not None else ({}, ())
-        if failing:
-            facts = facts | dict.fromkeys(failing, "yes")
-        elif view is None:
+        if view is None:
             self._said.pop(name, None)
-        bit = 1 << self._bit.setdefault(name, len(self._bit))
-        if bit.bit_length() > len(self._names):
-            self._names.append(name)
+            self._gone[name] = None
+        elif failing:
+            facts = facts | dict.fromkeys(failing, "yes")
+        if name not in self._bit:
+            at = self._bit[name] = self._free.pop() if self._free else len(self._names)
+            self._names[at : at + 1] = [name]
+        bit = 1 << self._bit[name]
         was, before = name in self._taints, self._facts.get(name, {})
         naming = self._sets_naming(before, facts) if was and view is not None else dict.fromkeys(self._sets.values())
         tolerant: dict[_Set, None] = {}
@@ -130,6 +135,10 @@ class NodeSets:
         if known is None or known[0] is not view:
             known = self._said[view.metadata.name] = view, facts_of(view), taints_of(view)
         return known[1], known[2]
+
+    def count(self, labels: Mapping[str, str]) -> int:
+        """Return how many nodes have all of these labels, one or more."""
+        return reduce(and_, (self._having.get(key, {}).get(value, 0) for key, value in labels.items())).bit_count()
 
     def _sets_naming(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Set, None]:
         """Return the sets that name a changed fact."""
@@ -239,6 +248,20 @@ class NodeSets:
             if added or removed or not one.nodes:
                 found.append(SetChange(one.name, added, removed, one.is_new, not one.nodes))
             one.reported, one.is_new = one.nodes, False
+        gone, self._gone = [name for name in self._gone if name not in self._facts], {}
+        return found + self._free_bits(gone) if gone else found
+
+    def _free_bits(self, gone: list[str]) -> list[SetChange]:
+        """Free the bits of nodes that are gone for others. Returns the changes of spare sets that still had them."""
+        mask, found = 0, list[SetChange]()
+        for name in gone:
+            del self._read[name]
+            self._free.append(self._bit.pop(name))
+            mask |= 1 << self._free[-1]
+        for number, (name, reported) in enumerate(self._spare):
+            if reported & mask:
+                found.append(SetChange(name, (), self._names_of(reported & mask), False, not reported & ~mask))
+                self._spare[number] = name, reported & ~mask
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class MachineLease:
         return self.until > since_boot() / 1e6
 
     def begin(self, until: float) -> None:
-        """Hold on until then: by the same file where that has never run out, else by a new one. Raises OSError."""
+        """Hold the lease until then: in the same file if it has not expired, else in a new one. Raises OSError."""
         if not self.holds:  # another number also where the home is a new one
             self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
@@ -160,7 +160,7 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
-        """What tells these runs from others, also from a copy of the home on another machine: it goes with them."""
+        """Return the id of these runs, which no other home has, not even a copy of this one on another machine."""
         path = self.home / "runs" / "id"
         path.parent.mkdir(exist_ok=True)
         if not path.exists():

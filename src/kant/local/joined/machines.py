@@ -260,7 +260,7 @@ class Machines:
             self._hang_up(machine)
 
     def _move(self, machine: Machine, at: int) -> None:
-        """Put a new machine where the core has put its node: in place of one that has left and is like it."""
+        """Give a new machine the row that the core has given its node: the one of an equal machine that has left."""
         if self.known[at] is not machine:
             self.known.remove(machine)
             self.known[at] = machine

@@ -18,9 +18,9 @@ PIECE = 1 << 16
 
 
 class Hello(Struct, tag=True, frozen=True):
-    """A machine comes, or comes again: `id` tells it from another of its name, `runs` are those that it has, whether
-    they live or not. `visible` has the names by which CUDA sees its devices, where their indices do not do; `runtime`
-    is its container runtime, if it has one."""
+    """A machine joins, or joins again: `id` distinguishes it from another one of its name, `runs` are its runs, also
+    ended ones. `visible` has the names of its devices for CUDA, if their indices do not suffice; `runtime` is its
+    container runtime, if it has one."""
 
     version: int
     id: str

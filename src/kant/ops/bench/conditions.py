@@ -38,7 +38,7 @@ def _fields(condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def missed(goal: Goal, world: SimulatedWorld, before: WorldView) -> list[str]:
-    """Return the conditions that do not hold: now or, for those with `after`, once that time has passed."""
+    """Return the conditions that do not hold now, or after their time `after`."""
     now, found = world.now(), []
     for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
         world.step(now + parse_duration(each.get("after", "0s"), "after"))

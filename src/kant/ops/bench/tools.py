@@ -1,7 +1,7 @@
 """The tools of an agent: the calls of a desk and its looks, by the names that they have over MCP.
 
 With `plain` there are the four tools of a batch system instead, for comparison: list jobs, list nodes, submit, cancel.
-They act at once, and check what those check: that the caller may give the order, and that the job exists.
+They act at once, after the same checks: the caller may give the order, and the job exists.
 """
 
 from __future__ import annotations

@@ -42,12 +42,12 @@ OF_A_RUN = (*OWN, "key", "reason")
 
 
 class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A step after the step `after` ("": the first), if `when` holds: facts by what they are about.
+    """A step that follows the step `after` ("": the first one) if the facts `when` hold, by what they are about.
 
     `args` holds the arguments of `tool` with their explanations (`memory.slots`). `most` holds the largest amounts that
-    a plan had when it was applied. `seen`: in how many traces. A `stale` step, or one whose facts do not decide between
-    calls (`ask`), is not replayed; each holds the reason. `chosen` has unexplained arguments, by a digest of the
-    moment: the same task, state and answers lead to the same choice.
+    a plan had when it was applied. `seen`: in how many traces. A step is not replayed if it is `stale`, or if its facts
+    do not decide between calls (`ask`); both fields hold the reason. `chosen` has unexplained arguments, by a digest of
+    the moment: the same task, state and answers lead to the same choice.
     """
 
     id: str
@@ -148,7 +148,8 @@ class Runbooks:
         return f"{larger[0]} is larger than it ever was" if larger else ""
 
     def learn(self, trace: TaskTrace) -> None:
-        """Learn a successful trace, up to the first step before which the facts of the task changed by themselves.
+        """Learn a successful trace, up to the first step before which the facts of the task changed without an action
+        of the task.
 
         Later choices were made by facts that no longer held.
         """

@@ -5,9 +5,9 @@ explanations that have fitted every trace so far are kept, and a call is replaye
 value (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). An unexplained argument is
 asked for each time. Texts of tenants explain nothing.
 
-`{node}` is a slot of the task, `{2/plan_id}` a value in the second answer. In a path `#` is the only entry of a list,
-`@` the only key of an object, `user=$user` the one row whose field equals the slot, `nodes~$node` the one whose field
-contains it. `{each/id}` refers to the row for which an order of a list is made.
+`{node}` is a slot of the task, `{2/plan_id}` a value in the second answer. In a path, `#` stands for the only entry of
+a list, `@` for the only key of an object, `user=$user` for the one row whose field equals the slot, and `nodes~$node`
+for the one row whose field contains it. `{each/id}` refers to the row for which an order of a list is made.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def _at(known: KnownFacts, path: str) -> Any:
 def explained(call: TraceCall, known: KnownFacts) -> dict[str, Any]:
     """The arguments of a call with all their explanations; without the `key` of a submission, new in each run.
 
-    In the final call a plain word such as `done` explains itself: the facts decide about it as about the call.
+    In the final call a plain word such as `done` needs no explanation: the facts decide which word it is, as they
+    decide which call.
     """
     found = {key: _explain(value, known, key) for key, value in call.args.items() if key != "key"}
     if call.tool == DONE:

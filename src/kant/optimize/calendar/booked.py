@@ -129,7 +129,7 @@ def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
 
 
 def _bears(one: HeldGpus, two: HeldGpus) -> bool:
-    """Whether one of the two lets the other finish."""
+    """Whether the two may hold the same GPUs: one of them is inside the other, or yields to it."""
     kinds = {one.kind, two.kind}
     if kinds == {"running", "booked"}:
         job, booking = (one, two) if one.kind == "running" else (two, one)

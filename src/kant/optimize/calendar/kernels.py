@@ -2,9 +2,10 @@
 
 In a plan with the least sum of offsets every booking rests: on GPU 0 or on another booking, as far down as its
 alignment and the pinned bookings allow. Such plans are built from below. A booking is *open* until it is placed, and
-`low` is a lower bound of its offset. The lowest `low` in a section is its floor. In the section of a choice either some
-booking begins at the floor, or none does: the alternatives are these bookings, and then that all of them are lifted.
-Only sections are chosen in which no booking at the floor is undercut by another one that overlaps it in time.
+`low` is a lower bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section:
+either one of its bookings begins at the floor, or none does. So the alternatives are these bookings, one by one, and
+last that all of them are lifted. Only sections are chosen in which no booking at the floor has another one below it
+that overlaps it in time.
 
 - Bound: in every section the open bookings, in order of `low`, are stacked from there; what passes the capacity fails.
   (On one machine with release dates this order gives the least makespan, so no plan is lost.)
@@ -149,8 +150,8 @@ def choose_section(
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
     """Fill how low each booking of section k can be if none begins at the floor of k; False if that is infeasible.
 
-    A booking that leaves the floor rests on one outside the section that reaches above the floor, or on another of the
-    section. And something must overlap its old place: otherwise it could fall back.
+    A booking that is lifted from the floor must rest on another booking: one outside the section that reaches above the
+    floor, or one of the section. And something must overlap its old place, or it could fall back.
     """
     floor = NEVER
     for i in range(s.gpus.shape[0]):

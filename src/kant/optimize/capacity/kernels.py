@@ -1,8 +1,8 @@
 """The starts of tasks: insertion that considers the peaks, and repair around them.
 
 Both work towards *targets*, one peak for each resource. Use above a target is overload, and a plan without overload
-costs what the targets cost. A good start adds little overload, squared so that it is spread; among equals, one where
-less is used.
+costs what the targets cost. A good start adds little squared overload (squared, so that overload is spread); ties go to
+the start with less usage.
 """
 
 from __future__ import annotations
@@ -231,8 +231,8 @@ def repair(
 ) -> int:  # fmt: skip
     """Move tasks away from ticks above a target, until there are none; returns the remaining overload.
 
-    A step takes a task that is active at such a tick and gives it the cheapest start, among those that its neighbours
-    allow, or among all, where it pushes them; or it reinserts the whole process. A change that adds overload is undone,
+    A step moves a task that is active at such a tick to the cheapest start that its neighbours allow, or to the
+    cheapest of all and pushes the neighbours; or it reinserts the whole process. A change that adds overload is undone,
     less often if it is small or the search is hot: `heat` falls to zero with the steps.
     `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1] grows by the
     entries of `usage` that are read: a measure of cost that does not depend on the load of the machine. Min-conflicts:

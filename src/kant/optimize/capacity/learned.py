@@ -51,7 +51,8 @@ class LearnedInsertion:
 
 
 def features(tasks: TaskArrays, horizon: int) -> tuple[Numbers, Profile, Profile]:
-    """By process: its window; its features from `work` on; and how its cost is shared between resources."""
+    """Return for each process its window, its features (`work` and the following), and the shares of the resources in
+    its cost."""
     count, width = len(tasks.tasks_from) - 1, max(horizon, 1)
     windows = np.tile(np.array([0, 1], np.int64), (count, 1))
     known, shares = np.zeros((count, 6)), np.zeros((count, len(tasks.cost)))

@@ -79,7 +79,8 @@ class Flow:
         return self.fragments - self.block * int((self.fragments - bound + EPSILON) // self.block)
 
     def entering(self, prices: Prices) -> list[Floats]:
-        """The least cost of a slot after VMs entered, by its free cores: of no size, of the first, of two, …"""
+        """The least cost of a slot by its free cores, after VMs entered: one table for VMs of no size, one for the
+        first size, one for the first two, …"""
         layers = [(np.arange(self.top + 1) % self.block).astype(np.float64)]
         for size, price in zip(self.sizes, prices.size, strict=True):
             cost = layers[-1].copy()
@@ -89,7 +90,8 @@ class Flow:
         return layers
 
     def leaving(self, prices: Prices, entering: Floats) -> list[Floats]:
-        """The least cost of a slot after VMs left and entered, by slot and free cores: of no size, of the first, …
+        """The least cost by slot and its free cores, after VMs left and entered: one table for VMs of no size, one for
+        the first size, …
 
         `entering` may begin with negative free cores, at infinite cost: then at least that many cores must leave.
         """

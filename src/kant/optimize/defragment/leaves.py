@@ -1,8 +1,8 @@
 """Partly used leaves, and the nodes whose jobs would have to move for some of these leaves to be idle.
 
-A gang that requires one leaf has no place while the idle nodes are spread over many. The problem is that of `leftovers`
-one level up, and `empty_nodes` solves it: a leaf takes the place of a node, its nodes those of GPUs, and all jobs of a
-node, which move together to an idle node of another leaf, that of a job.
+A gang that requires one leaf has no place while the idle nodes are spread over many. It is the problem of `leftovers`
+one level up, and `empty_nodes` solves it too: leaves replace nodes, nodes replace GPUs, and the jobs of a node, which
+move together to an idle node of another leaf, replace a job.
 """
 
 from __future__ import annotations

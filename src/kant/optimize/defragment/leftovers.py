@@ -154,7 +154,7 @@ class _Search:
         return None if best is None else best[1:]
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
-        """How many jobs would have moved, and at what price, with these rows elsewhere."""
+        """How many jobs move, and at what price, if the rows of `other` are on those nodes."""
         moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 

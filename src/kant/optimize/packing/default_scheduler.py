@@ -13,7 +13,7 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 
 
 def schedule(problem: Problem) -> Assignment:
-    """Where the pods of `problem` run once they have arrived in their order; their present nodes are ignored."""
+    """Return the nodes of the pods of `problem` if they arrive in their order; their present nodes are ignored."""
     run = _Run(problem)
     for pod in range(len(problem.request)):
         run.arrive(pod)

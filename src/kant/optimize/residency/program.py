@@ -42,8 +42,8 @@ class ProgramStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
     """Consecutive steps on a GPU whose fast memory holds `capacity` units.
 
-    A step reads what it uses from a slow tier while it computes: it takes the longer of its compute and of all its
-    reads. Raises InputError if names are inconsistent.
+    A step reads from a slow tier while it computes: it takes as long as its compute or all its reads, whichever is
+    longer. Raises InputError if names are inconsistent.
     """
 
     capacity: Size
@@ -115,7 +115,7 @@ class BufferAction(NamedTuple):
 
 
 def duration(program: Program, choices: Sequence[BufferAction]) -> int:
-    """How long the program takes: for each step the longer of its compute and of its reads."""
+    """How long the program takes: the sum over its steps of their compute or their reads, whichever is longer."""
     reads = [0] * len(program.steps)
     for use, choice in zip(uses_of(program), choices, strict=True):
         reads[use.step] += use.ticks if choice.action == DROP else 0

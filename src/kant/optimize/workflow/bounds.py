@@ -10,7 +10,7 @@ from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
     """For each stage of a plan how much later it could end without the plan ending later.
 
-    Stages keep their processors and their order there, which excludes those without duration; `runs` are those of one
+    Stages keep their processors and their order on each; stages without duration have no order. `runs` are those of one
     graph.
     """
     of = {run.stage: run for run in runs}

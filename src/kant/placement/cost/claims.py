@@ -19,9 +19,9 @@ from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M
 def node_claims(typical: Table, empty: Table) -> Table:
     """Return for each node the thousandths of its GPUs that typical pods claim, if enough came to fill the cluster.
 
-    `typical` has the typical pods, `empty` the node table with nothing taken. A kind of pods may use the nodes of its
-    pools that have the GPUs and the CPU of one such pod; its demand divided by all GPUs of these nodes is its load on
-    each. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that fit
+    `typical` has the typical pods, `empty` the node table with nothing taken. Each kind of pods may use those nodes of
+    its pools that have the GPUs and the CPU for one pod; its demand, divided by all GPUs of these nodes, is its load on
+    each of them. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that fit
     anywhere claim nothing, and all claims are 0 where all nodes are alike. No claim is above 1000.
     """
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # one look at the wide table

@@ -3,7 +3,7 @@
 Pack the typical shares on as few GPUs as possible, where fractions of a packing count (the cutting-stock problem with
 its integers relaxed). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole
 GPU. Sizes that make a GPU useless to all others cost a whole one, sizes with more gaps than shares cost nothing. A gap
-is worth the best filling at these prices, so a share in the wrong gap loses what the right one would have paid.
+is worth its best filling at these prices. So a share in the wrong gap costs the difference to the right one.
 
 The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
 1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. That is within a

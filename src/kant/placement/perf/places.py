@@ -38,9 +38,9 @@ class PlacementShape(NamedTuple):
 def places_in(cluster: ClusterSpec, gpus: int) -> list[PlacementShape]:
     """Return placements that a job of `gpus` GPUs could get in the empty cluster, the closest first.
 
-    On the fewest nodes, with as many of its GPUs on each: in as few domains as possible, over twice and four times as
-    many leaves, over one more spine and superspine than necessary; and on half nodes. Raises InputError where the
-    cluster is too small.
+    They are: the fewest nodes, with equal numbers of GPUs, in as few domains as possible; the same in twice and four
+    times as many leaves; the same with one more spine, and one more superspine, than necessary; and half nodes. Raises
+    InputError where the cluster is too small.
     """
     size = _usual(node.gpus for node in cluster.nodes)
     each = next((count for count in range(min(size, gpus), 0, -1) if gpus % count == 0), 0)

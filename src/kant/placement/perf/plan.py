@@ -164,7 +164,7 @@ def published_plan(stack: Stack) -> StepPlan:
 
 
 def timed(stack: Stack, plans: Sequence[LayerPlan], apart: bool = True) -> StepPlan:
-    """Run a plan on the streams. What no layer sums is summed at the end."""
+    """Run a plan on the streams. Gradients that no layer has reduced are reduced at the end."""
     costs = stack.costs
     forward = backward = 0.0
     known: dict[tuple[Volumes, LayerPlan], tuple[float, float]] = {}

@@ -17,8 +17,8 @@ from kant.placement.perf.streams import Floats
 def closed_form(half: Half, degree: int, gradient: float) -> float:
     """Return the seconds of the experts' half by algorithm 1, while gradients take `gradient` seconds between nodes.
 
-    Its four cases reduce to one: dispatches and combines, plus the longer of the gradients and of what else keeps the
-    network between nodes idle.
+    Its four cases reduce to one: the dispatches and combines, plus the gradients or the idle time of the network
+    between nodes, whichever is longer.
     """
     dispatch = half.at(degree)[0]
     return 2 * degree * dispatch + max(gradient, _idle(half, degree))

@@ -58,7 +58,7 @@ class SpreadPlacement:
         return found
 
     def may_fit(self) -> bool:
-        """Return whether all nodes together hold each group alone."""
+        """Return whether each group, taken alone, fits on all nodes together."""
         return self.others.may_fit()
 
     def missing(self) -> int | None:

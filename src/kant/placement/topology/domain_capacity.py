@@ -146,14 +146,14 @@ def best_domain(
     rows: Table, slots: Table, counts: Table, milli: int, first: int, last: int, domain_of: Table, ancestors: Table,
     occupied: Table, failed: Table,
 ) -> int:  # fmt: skip
-    """Return the domain in [first, last) that a gang should take whole, so that large holes stay; -1: none holds it.
+    """Return the domain in [first, last) for a whole gang, so that large free blocks remain; -1: none holds it.
 
-    `counts` are pods of the demands in `slots`; `milli` milli-GPUs in all on nodes of the first. First comes a domain
-    in which the gang has pods already; then one that it fills exactly; one in which it breaks no whole node; one that
-    is already broken (for a node: its leaf is). Of these the one in the superspine, and then in the spine, with the
-    fewest whole nodes left, so that broken domains are close at every level; then the one with the fewest itself, and
-    with the least room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills
-    nodes, not leaves.
+    `counts` are pods of the demands in `slots`; `milli` milli-GPUs in all on nodes of the first. Domains are preferred,
+    in this order, in which the gang has pods already; which it fills exactly; in which it breaks no whole node; which
+    are already broken (for a node: its leaf is). Ties go to the domain whose superspine, and then whose spine, has the
+    fewest whole nodes left, so that broken domains are close at every level; then to the one with the fewest whole
+    nodes itself, and with the least room; among nodes to the fullest. A single pod goes to the leaf with the fullest
+    node instead: it fills nodes, not leaves.
     """
     best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1

@@ -1,8 +1,9 @@
 """Placement of a gang: which domain of the fabric, and how it is laid out inside it.
 
-Of the domains of a level that hold the gang it takes the one that preserves large holes best
-(`domain_capacity.best_domain`). Where none holds it, a gang that only prefers the level goes up level by level, and in
-the narrowest domain that holds it to the fewest domains below: the largest first, and the last as tight as possible.
+Of the domains of a level that hold the gang it takes the one that preserves large free blocks best
+(`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, the narrowest wider domain that
+holds it is taken, and in it as few domains of the level below as possible: the largest first, and the last as tight as
+possible.
 
 For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
 placed one after the other, and domains are tried in order until all groups are placed in one.
@@ -99,7 +100,7 @@ class GangPlacement:
     def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
         """Place a gang as its shape asks. Returns the rows of pieces used, or why it does not fit.
 
-        `members` is what its affinity group holds. By preference it goes to a domain that hosts members, the most of
+        `members` is what its affinity group holds. It prefers a domain that hosts members, the one with the most of
         them first.
         """
         shape = self.shape

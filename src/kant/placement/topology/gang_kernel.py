@@ -16,9 +16,9 @@ from kant.placement.topology.index import CLUSTER, HBD_LEVEL, Fabric
 
 @compiled
 def next_stretch(rows: Table, slot: int, domain: int, pods: int, fabric: Fabric, occupied: Table) -> tuple[int, int]:
-    """Return where `pods` pods that fit in a domain go next: the domain to fill, and the one in which the rest stays.
-
-    They are equal where it takes all pods: down to the leaf or HBD, on the fewest domains of each level below.
+    """Return the next two domains for `pods` pods that fit in a domain: the one to fill, and the one for the rest. They
+    are equal if one domain has room for all pods. This goes down to the leaf or HBD, with the fewest domains of each
+    level.
     """
     slots, count = np.array([slot]), np.array([pods])
     while fabric.splits[domain]:

@@ -22,6 +22,7 @@ class Block(Router):
     source: ClassVar[str] = "Block, arXiv 2508.03611"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned", method="learned search")
     signals: ClassVar[tuple[str, ...]] = ("predicted",)
+    costly: ClassVar[bool] = True
 
     candidates: int = 0
     metric: str = "ttft"

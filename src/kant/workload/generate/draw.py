@@ -148,7 +148,7 @@ def _bodies(row: ClusterStatistics, rng: Generator, jobs: int) -> _Bodies:
 
 
 def _bodies_for(row: ClusterStatistics, bits: object, gpu_seconds: float) -> _Bodies:
-    """As many jobs as use `gpu_seconds`, ending with the job that comes closest."""
+    """Return as many jobs as use `gpu_seconds` together, up to the job with which their sum is closest."""
     expected = gpu_seconds / gpu_seconds_per_job(row)
     state = bits.state  # type: ignore[attr-defined]
     tries = _bounded(math.ceil(expected * 1.2) + 20)
