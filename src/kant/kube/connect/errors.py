@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from kant.model.errors import InputError
-
 
 class ApiError(Exception):
     """A rejection by the API server, or no answer (`code` 0: it is unknown whether a write happened).
@@ -63,14 +61,6 @@ def advice(error: ApiError, source: str) -> str:
     what, namespace = denied
     role = f"Role kant in namespace {namespace}" if namespace else "ClusterRole kant"
     return f"no permission to {what}: add it to {role}, as `kant kube manifests` has it (403)"
-
-
-def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
-    """Return why an object cannot be used; `right` is what that needs, `kind` what the cluster may lack."""
-    if isinstance(error, InputError):
-        return error
-    expected = {403: right, 404: kind}.get(error.code)
-    return InputError(where, expected or "an API server that answers", error.message if expected else str(error))
 
 
 def denied_by(error: ApiError) -> tuple[str, str] | None:

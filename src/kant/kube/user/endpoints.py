@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import unread
 from kant.kube.follow.reflector import Reflector
 from kant.kube.objects.views import Meta, PartialMetadata, View
 from kant.model.errors import InputError
@@ -113,6 +112,14 @@ def mirror(
     return known, Reflector(
         client, path, view, sink, on_replace=replace, on_malformed=malformed, on_trouble=on_trouble, fields=fields
     )
+
+
+def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
+    """Return why an object cannot be used; `right` is what that needs, `kind` what the cluster may lack."""
+    if isinstance(error, InputError):
+        return error
+    expected = {403: right, 404: kind}.get(error.code)
+    return InputError(where, expected or "an API server that answers", error.message if expected else str(error))
 
 
 class ServiceEndpoints:

@@ -17,9 +17,8 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import unread
 from kant.kube.objects.views import Condition, LabelSelector, PartialMetadata, View
-from kant.kube.user.endpoints import LABEL, mirror
+from kant.kube.user.endpoints import LABEL, mirror, unread
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from urllib.parse import quote
 from msgspec import UNSET, UnsetType
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import unread
 from kant.kube.objects.views import View
+from kant.kube.user.endpoints import unread
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
