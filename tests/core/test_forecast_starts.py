@@ -355,7 +355,8 @@ def test_of_two_octaves_that_are_as_near_the_one_of_shorter_estimates_stands(fir
     past = PastJobs()
     for number in range(20):
         said = first if number < 10 else 500 - first
-        past.remember(make_job(f"j{number}", estimate=said * SECOND), said * SECOND * (20 if said == 100 else 80) // 100)
+        ran = said * SECOND * (20 if said == 100 else 80) // 100
+        past.remember(make_job(f"j{number}", estimate=said * SECOND), ran)
     assert abs(past.whole(make_job("own", estimate=200 * SECOND), 500) - 40 * SECOND) <= 200
 
 

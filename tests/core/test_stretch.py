@@ -202,7 +202,6 @@ def run(spec: Any, coming: list[JobSubmitted], profile: Any, forgetful: bool) ->
 
     def cycle(now: int) -> Plan:
         harness.scheduler.pending.wake_all()
-        harness.scheduler.pending.late_heads._known.clear()
         plan = decide(now)
         soon = now + 15 * MINUTE
         if harness.state.pending and (plan.review_at < 0 or plan.review_at > soon):

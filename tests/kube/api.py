@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import aiohttp
 import yaml
-from tests.kube.control_plane import NAMESPACE, ControlPlane
+from tests.kube.control_plane import GANG_API, NAMESPACE, ControlPlane
 from tests.kube.objects import Object
 from tests.patience import PATIENCE_S
 
@@ -225,7 +225,7 @@ class Api:
             f"/apis/resource.k8s.io/v1/{kind}"
             for kind in ("resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses")
         )
-        native = [path for path in ("/apis/scheduling.k8s.io/v1alpha2/podgroups",) if self.plane.gates]
+        native = [f"/apis/{GANG_API}/{kind}" for kind in ("podgroups", "workloads") if self.plane.gates]
         there = await self._kinds_in_etcd()
         custom = await self._custom() if any("." in folder for folder in there.keys() - OWN_GROUPS) else []
         every = [*everywhere, *groups, *storage, *native, *custom, "nodes"]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from tests.kube import running
@@ -30,7 +30,6 @@ from tests.kube.running import Kant
 
 from kant.kube.lead import driver
 
-NewPlane = Callable[..., ControlPlane]
 driver.gc = SimpleNamespace(collect=int, freeze=int, unfreeze=int)  # type: ignore[assignment]
 """A leader that builds its state anew collects garbage in all of its process: half a second with all modules of tests.
 `test_turns.py` has it do so."""
@@ -99,17 +98,3 @@ def kant(plane: ControlPlane, tmp_path: Path) -> Iterator[Kant]:
     """Starts Kants on it, in the loop of the test. Their journals have to come out of the simulator the same."""
     yield partial(running.kant, plane, journal=tmp_path)
     replayed(tmp_path)
-
-
-@pytest.fixture
-def new_plane(binaries: Binaries) -> Iterator[NewPlane]:
-    """Starts control planes of a test's own: `new_plane(rbac=False)`; they end with the test."""
-    started: list[ControlPlane] = []
-
-    def start(**options: Any) -> ControlPlane:
-        started.append(ControlPlane(binaries, **options).start())
-        return started[-1]
-
-    yield start
-    for plane in started:
-        plane.stop()

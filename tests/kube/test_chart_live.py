@@ -13,7 +13,7 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.kube.api import Api, RefusedError
-from tests.kube.conftest import NewPlane
+from tests.kube.control_plane import ControlPlane
 from tests.kube.faults import FaultProxy
 from tests.kube.live import queue
 from tests.kube.test_manifests import may
@@ -53,10 +53,10 @@ async def rest(api: Api, things: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.plane
 async def test_helm_installs_upgrades_and_uninstalls_kant(
-    helm_program: str, new_plane: NewPlane, tmp_path: Path
+    helm_program: str, plane: ControlPlane, tmp_path: Path
 ) -> None:
-    plane = new_plane()
     objects = [thing for thing in yaml.safe_load_all(render(ManifestSettings(**WITH))) if thing]
     everything = ",".join(f"{name}=true" for name in ("gates", "hami", "networkPolicy", "dashboard"))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
-from tests.kube.objects import make_gang, make_node, make_pod
+from tests.kube.objects import make_gang, make_node
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent.parent
@@ -87,21 +87,6 @@ async def test_a_custom_resource_is_applied_after_its_definition(plane: ControlP
             await api.apply(CRD.replace("size: 3", "size: 0"))
         await api.clean()
         assert not await api.list("/apis/test.kant.dev/v1/widgets")
-
-
-async def test_an_outage_loses_nothing_and_a_pause_answers_nobody(new_plane: object) -> None:
-    plane: ControlPlane = new_plane(rbac=False, gates=())  # type: ignore[operator]
-    async with Api(plane, "nobody") as api:  # no RBAC: anybody may
-        await api.create(make_pod("kept"))
-        plane.pause()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await api.list("pods")
-        plane.resume()
-        assert len(await api.list("pods")) == 1
-    plane.restart_apiserver()
-    async with Api(plane, "nobody") as api:
-        assert [pod["metadata"]["name"] for pod in await api.list("pods")] == ["kept"]
 
 
 async def test_nothing_is_left_when_the_tests_are_killed() -> None:

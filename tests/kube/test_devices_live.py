@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from tests.kube.api import Api, RefusedError
+from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
     CLAIMS,
     DRIVER,
@@ -25,6 +26,7 @@ from tests.kube.device_objects import (
     template,
     uses,
 )
+from tests.kube.faults import Fault, FaultProxy
 from tests.kube.live import bound, condition, deputy_of_kant, of_queue, queue, says, until, where
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import Kant
@@ -159,10 +161,10 @@ async def test_without_the_right_to_read_claims_pods_that_have_some_are_refused(
         await until(api, lambda pods: says(pods, "one", "expected the right to list") and bound(pods) == ["without"])
 
 
-@pytest.mark.plane(gates=(), flags=["--runtime-config=resource.k8s.io/v1=false"])
-async def test_a_cluster_without_claims_to_devices_is_what_it_was(api: Api, kant: Kant) -> None:
+async def test_a_cluster_without_claims_to_devices_is_what_it_was(api: Api, kant: Kant, plane: ControlPlane) -> None:
     await api.create(make_node("n0"))
-    async with kant() as driver:
+    absent = Fault("404", resource="deviceclasses|resource.*")
+    async with FaultProxy(plane, [absent]) as proxy, kant(server=proxy.url) as driver:
         await api.create_all([make_pod("plain", 8), claiming_pod("claims", "any")])
         await until(
             api, lambda pods: bound(pods) == ["plain"] and says(pods, "claims", "that has the API resource.k8s.io/v1")

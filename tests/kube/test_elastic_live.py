@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.kube.api import Api
-from tests.kube.control_plane import GANG_GATES, ControlPlane
+from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
 from tests.kube.live import (
     bound,
@@ -276,7 +276,6 @@ async def test_a_budget_that_spares_only_the_minimum_lets_the_others_go(api: Api
         assert sum("wide" in one for one in bound(pods)) == 6 and driver.counts.evicted == 2
 
 
-@pytest.mark.plane(gates=(*GANG_GATES, "WorkloadAwarePreemption"))
 @pytest.mark.parametrize("mode", ["Pod", "PodGroup"])
 async def test_a_podgroup_of_kubernetes_grows_and_says_how_it_is_disrupted(api: Api, kant: Kant, mode: str) -> None:
     """With its Workload. In mode PodGroup all of its pods go, or none."""

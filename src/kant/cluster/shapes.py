@@ -40,13 +40,6 @@ from kant.model.mig import profile_on
 from kant.model.node import Node, PoolKey
 from kant.model.placement import COUNTED, GROUP, WIDTH, Allocation
 from kant.model.rules import PodRules
-from kant.model.units import GPU
-
-# --- columns of `Shapes.facts` -----------------------------------------------------------------------------------
-S_POOLS = 0  # the pools that admit it, as bits
-S_SHARED = 1  # the most GPUs of which one pod takes a share or a MIG slice; 0: none does
-S_ELASTIC = 2  # 1: its jobs have pods above their floor
-FACT_WIDTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +128,8 @@ class Shapes:
         self.shapes: list[Shape] = []
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
-        self.facts: Table = np.zeros((8, FACT_WIDTH), dtype=np.int64)
+        self.pools: Table = np.zeros(8, dtype=np.int64)
+        """By shape, the pools that admit it, as bits."""
         self._by_request: dict[tuple[object, ...], Shape] = {}  # by the requests of a job without affinity
         self._by_ask: dict[Ask, Shape] = {}
         self._by_planned_ask: dict[Ask, Shape] = {}
@@ -251,10 +245,9 @@ class Shapes:
     def _intern(self, ask: Ask) -> Shape:
         shape = self._make_shape(ask, len(self.shapes))
         self.shapes.append(shape)
-        if len(self.shapes) > len(self.facts):
-            self.facts = np.concatenate([self.facts, np.zeros_like(self.facts)])
-        shared = max((group.demand.gpus for group in ask.groups if group.demand.milli < GPU), default=0)
-        self.facts[shape.index] = shape.pool_bits, shared, bool(shape.ceiling)
+        if len(self.shapes) > len(self.pools):
+            self.pools = np.concatenate([self.pools, np.zeros_like(self.pools)])
+        self.pools[shape.index] = shape.pool_bits
         self._by_ask[ask] = shape
         return shape
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
@@ -124,6 +125,12 @@ class TracingPlacer:
 
     def counted_domains(self, shape: Shape) -> Table | None:
         return self.placer.counted_domains(shape)
+
+    def nodes_of(self, shape: Shape) -> NDArray[np.bool_]:
+        return self.placer.nodes_of(shape)
+
+    def fits_without(self, shape: Shape, rows: Table) -> bool | None:
+        return self.placer.fits_without(shape, rows)
 
     def may_fit(self, shape: Shape) -> bool:
         return self.placer.may_fit(shape)

@@ -49,6 +49,8 @@ def _at_level(
 ) -> TooLarge | None:
     """Return the smallest victims at one level; None where none suffice, or there are too many to search."""
     places, marks, until = rules.victims(level)
+    if not len(places):
+        return None
     rows, admits, cap = rules.entitlements.rows[places], rules.quota(level), int(policy.most * shape.gpu_milli)
     # Lost work and rank do not matter here: the search key is then what the victims hold.
     whole = candidates_of(diagnosis.cycle, rows, marks & PASSED)

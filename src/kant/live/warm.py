@@ -79,3 +79,4 @@ def warm(profile: Profile, ahead: bool = False) -> None:
         with diagnosis.rolled_back():
             pool = candidates_of(diagnosis.cycle, list(state.running))
             search(diagnosis.placer, state.shapes.of(jobs[0]), state.rows["large"], pool, FOREVER, exact=0)
+            diagnosis.placer.fits_without(state.shapes.of(jobs[0]), pool.rows)

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import FREE, Table, copy_row
+from kant.cluster.columns import FREE, J_PIECE, J_PIECES, Table, copy_row, give_piece
 from kant.cluster.holders import LIMB, Candidates, PoolColumns, in_columns, sort_by
 from kant.cluster.quota_condition import QuotaCondition, admits
 from kant.compiled import compiled
@@ -42,6 +42,28 @@ def counting(
         np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), random[:count],
         np.zeros(known, dtype=np.int64), np.zeros(known, dtype=np.int64), np.zeros(2, dtype=np.int64), quota,
     )  # fmt: skip
+
+
+@compiled
+def fits_without(
+    table: Table, rows: Table, jobs: Table, held: Table, demands: Table, groups: Table, own: NDArray[np.bool_],
+    domain: Table,
+) -> bool:  # fmt: skip
+    """Return whether a gang of one group fits once these running jobs have left, whose pieces are in `held`.
+
+    `groups` has its pods and their demand, `own` the nodes on which it may lie; `domain` is that of each node.
+    """
+    table, last = table.copy(), 0
+    for row in rows:
+        for piece in range(jobs[row, J_PIECE], jobs[row, J_PIECE] + jobs[row, J_PIECES]):
+            give_piece(table, held[piece], demands)
+    for node in range(own.shape[0]):
+        last = max(last, domain[node])
+    totals = np.zeros(last + 1, dtype=np.int64)
+    for node in range(own.shape[0]):
+        if own[node]:
+            totals[domain[node]] += capacity(table, node, demands, groups[0, 1])
+    return bool(totals.max() >= groups[0, 0])
 
 
 @cache

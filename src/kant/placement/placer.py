@@ -12,12 +12,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kant.cluster.columns import D_ENTRIES, D_SLICES, Table, devices_of
+from kant.cluster.columns import D_ENTRIES, D_SLICES, POOL, STATUS, Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import NODE, Allocation
+from kant.model.status import NodeStatus
 from kant.model.units import GPU
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
@@ -203,6 +205,30 @@ class Placer:
         topology = self._domain_policy(self.policy_of(shape), False).topology
         domains: Table = topology.domain_of[topology.position, shape.level] - topology.offsets[shape.level]
         return domains
+
+    def nodes_of(self, shape: Shape) -> NDArray[np.bool_]:
+        """Return a mask of the nodes in service to which a pod of a shape may go."""
+        table = self.trial.table
+        own = self.snapshot.state.shapes.admitting(shape, table[:, POOL])
+        own &= table[:, STATUS] == NodeStatus.IN_SERVICE
+        return own
+
+    def fits_without(self, shape: Shape, rows: Table) -> bool | None:
+        """Return whether a gang fits once these running jobs have left; None where only placing it tells.
+
+        Takes nothing.
+        """
+        domains, state = self.counted_domains(shape), self.snapshot.state
+        if domains is None:
+            return None
+        from kant.placement.counted_search import fits_without
+
+        return bool(
+            fits_without(
+                self.trial.table, rows, state.jobs, state.pieces, state.shapes.demands,
+                np.array(shape.parts, dtype=np.int64), self.nodes_of(shape), domains,
+            )
+        )  # fmt: skip
 
     def may_fit(self, shape: Shape) -> bool:
         """Return False where `place` would find no place for the shape now. May be True for a shape that finds none.

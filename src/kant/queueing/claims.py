@@ -1,6 +1,6 @@
-"""What a blocked job claims: whom it may evict at all, and whom it keeps from starting. Python and kernels call these.
+"""What a blocked job claims: whom it may evict at all, who is behind it, and whom it keeps from starting.
 
-The rules of priority are in `queueing/priority.py` and design note 51.
+Python and kernels call these. The rules of priority are in `queueing/priority.py` and design note 51.
 """
 
 from __future__ import annotations
@@ -19,6 +19,20 @@ IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
 NOTHING, CAPACITY, QUOTA, QUOTA_OF_USER = range(4)
 """What a blocked job lacks, or competes for. NOTHING: its queue starts no jobs."""
+
+
+@inlined
+def ranks_after(jobs: Table, head: int, other: int) -> bool:
+    """Return whether a job is behind a head by priority and submission."""
+    own, job = jobs[head], jobs[other]
+    later = job[c.J_SUBMIT] > own[c.J_SUBMIT] or (job[c.J_SUBMIT] == own[c.J_SUBMIT] and other > head)
+    return bool(job[c.J_PRIORITY] < own[c.J_PRIORITY] or (job[c.J_PRIORITY] == own[c.J_PRIORITY] and later))
+
+
+@inlined
+def is_behind(jobs: Table, head: int, other: int) -> bool:
+    """Return whether a running job started while a head waited, and is behind it by priority and submission."""
+    return bool(jobs[other, c.J_STARTED] >= jobs[head, c.J_SINCE] and ranks_after(jobs, head, other))
 
 
 @inlined

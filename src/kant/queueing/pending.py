@@ -42,7 +42,6 @@ from kant.cluster.state import ClusterState
 from kant.model.placement import NODE, Allocation
 from kant.model.units import FOREVER
 from kant.queueing import waiting as w
-from kant.queueing.late_heads import LateHeads
 from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
@@ -102,7 +101,6 @@ class PendingQueue:
         self.rounds = 0
         """How many rounds over the buckets have begun."""
         self._priorities: set[int] = set()  # seen so far, until there are two
-        self.late_heads = LateHeads(state, order.outgrown)
         self.now = state.now
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
         self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_table(w.PLACE_WIDTH)

@@ -274,7 +274,7 @@ class Advancer:
             discipline = run.profile.discipline
             rules = Rules(
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                FOREVER, state.shapes.facts, self._late,
+                FOREVER, state.shapes.pools, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
         evictions = None

@@ -21,8 +21,7 @@ from kant.compiled import compiled, inlined
 from kant.model.placement import GROUP, NODE
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
-from kant.placement.counted_search import search_counted
-from kant.placement.fits import capacity
+from kant.placement import counted_search
 from kant.placement.group_kernel import G_DEMAND, G_NUMBER, G_PODS, Domains, Scores
 from kant.placement.kernels import Kernel, named
 from kant.queueing import evictable as e
@@ -102,18 +101,10 @@ def mark(blocked: Blocked, level: int, marks: Table) -> None:
 @compiled
 def fits_without(blocked: Blocked, places: Table) -> bool:
     """Return whether the job fits once the running jobs at these places have left."""
-    table, demands, last = blocked.nodes.copy(), blocked.demands, 0
-    for i in places:
-        job = blocked.jobs[blocked.table[i, e.R_ROW]]
-        for piece in range(job[c.J_PIECE], job[c.J_PIECE] + job[c.J_PIECES]):
-            c.give_piece(table, blocked.held[piece], demands)
-    for node in range(blocked.own.shape[0]):
-        last = max(last, blocked.domain[node])
-    totals = np.zeros(last + 1, dtype=np.int64)
-    for node in range(blocked.own.shape[0]):
-        if blocked.own[node]:
-            totals[blocked.domain[node]] += capacity(table, node, demands, blocked.groups[0, 1])
-    return bool(totals.max() >= blocked.groups[0, 0])
+    return counted_search.fits_without(
+        blocked.nodes, blocked.table[:, e.R_ROW][places], blocked.jobs, blocked.held, blocked.demands, blocked.groups,
+        blocked.own, blocked.domain,
+    )  # fmt: skip
 
 
 @compiled
@@ -156,7 +147,7 @@ def search_among(
         running.entitled, level, True,
     )  # fmt: skip
     pool = PoolColumns(rows, pieces, begin, milli, cost, ranks, passed)
-    chosen, found, exact = search_counted(
+    chosen, found, exact = counted_search.search_counted(
         blocked.nodes, blocked.demands, blocked.groups, blocked.milli, blocked.own, blocked.domain, pool, condition,
         blocked.cap, evictions.exact, evictions.trials, evictions.random,
     )  # fmt: skip

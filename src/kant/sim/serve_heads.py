@@ -15,14 +15,13 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import first_short, would_borrow
-from kant.cluster.shapes import S_POOLS
 from kant.compiled import compiled
 from kant.model.units import FOREVER, GPU
 from kant.placement.capacity import room_beside
 from kant.placement.group_kernel import G_DEMAND, G_PODS, Domains, Scores
 from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
-from kant.queueing.preemption.room_bound import comes_after, is_behind
+from kant.queueing.claims import is_behind, ranks_after
 from kant.sim.blocked import (
     HOME_MIN_RUN,
     HOME_SLOT,
@@ -44,15 +43,16 @@ from kant.sim.blocked import (
 class Rules(NamedTuple):
     """How a discipline serves late heads: timeouts, µs, and the size from which a job is large.
 
-    `above` is above all priorities, `facts` are those of the shapes. `known` has heads that could not be served: the
-    number of node changes by then, until when that holds, and 1 for heads that no backfilled job keeps from starting.
+    `above` is above all priorities, `pools` are those of each shape, as bits. `known` has heads that could not be
+    served: the number of node changes by then, until when that holds, and 1 for heads that no backfilled job keeps from
+    starting.
     """
 
     timeout: int
     small_timeout: int
     large: int
     above: int
-    facts: Table
+    pools: Table
     known: Table
 
 
@@ -174,7 +174,7 @@ def serve_kernel(place: Kernel) -> Serve:
             pieces, jobs_behind = top - begun, 0
             for k in range(running.shape[0]):
                 other = running[k]
-                near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
+                near = rules.pools[jobs[other, c.J_SHAPE]] & shapes[s, S_POOL_BITS] != 0
                 if near and jobs[other, c.J_PREEMPTIBLE] == 1 and is_behind(jobs, row, other):
                     same = asks and jobs[other, c.J_QUEUE] == queue
                     least = rights.min_run
@@ -218,9 +218,9 @@ def serve_kernel(place: Kernel) -> Serve:
                     return PYTHON_DECIDES  # fewer pods may fit than are counted
                 for k in range(said.shape[0]):
                     other = said[k]
-                    near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
+                    near = rules.pools[jobs[other, c.J_SHAPE]] & shapes[s, S_POOL_BITS] != 0
                     starts = places[other, w.P_ENTRY] == 0 and jobs[other, c.J_PREEMPTIBLE] == 1
-                    if starts and near and comes_after(jobs, row, other):
+                    if starts and near and ranks_after(jobs, row, other):
                         next_one = min(next_one, now + max(rights.min_run, 1))
             review = min(review, next_one)
             served[lane], without[queue, lane] = definitive, True

@@ -74,7 +74,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         if holds is not None:
             cycle.growth_held_until = holds.growth_until
         try_in_order(cycle, holds)
-        state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
+        state, large = cycle.state, self.large_gpus * GPU
         served = set[HeadKey]()  # of heads that were served
         unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
         freed = False  # whether capacity was freed for one: quotas may then admit others
@@ -122,7 +122,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 continue
             if cycle.order.outgrown or not allocation.definitive:
                 unserved.append((row, shape))
-            if state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
+            if state.quota_usage.tree is not None and not (allocation.definitive and shape.ask.preempts):
                 # Enough jobs were backfilled, but it may not preempt them; the head of another queue may.
                 served.discard(head_key)
                 without.add((queue, head_key))

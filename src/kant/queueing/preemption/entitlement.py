@@ -10,7 +10,6 @@ An elastic gang counts as its floor. What it has above its floor comes after all
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -21,11 +20,9 @@ from kant.cluster.elastic import above_floor
 from kant.cluster.quota_columns import NO_QUOTAS, reach, weigh
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
-from kant.cluster.shapes import S_POOLS
 from kant.cluster.state import ClusterState
 from kant.queueing.evictable import Running
 from kant.queueing.ports import PlanSoFar
-from kant.queueing.preemption.room_bound import PreemptibleRoom
 
 Mask = NDArray[np.bool_]
 
@@ -49,7 +46,7 @@ class Entitlements:
         jobs = state.jobs.take(self.rows, axis=0)
         self.queue, self.priority, self.milli = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_MILLI]
         self.base, self.runs = jobs[:, J_BASE], np.ones(len(self.rows), dtype=np.bool_)
-        self.pools = state.shapes.facts[jobs[:, J_SHAPE], S_POOLS]
+        self.pools = state.shapes.pools[jobs[:, J_SHAPE]]
         self.preemptible: Mask = jobs[:, J_PREEMPTIBLE] == 1
         self.borrowing: Mask = np.ones(len(self.rows), dtype=np.bool_)
         self.held: Table = np.zeros((len(self.rows), 0), dtype=np.int64)
@@ -91,22 +88,6 @@ class Entitlements:
                 self._weigh()
         if shrunk:  # their remaining pods stay in this plan
             self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
-
-    @cached_property
-    def protected(self) -> list[int]:
-        """The places of the preemptible jobs that have not reached their minimum run time; the next to reach it first.
-
-        As of the first use in the cycle.
-        """
-        places = np.flatnonzero(self.preemptible & (self.protected_until > self.cycle.now))
-        found: list[int] = places[np.argsort(self.protected_until[places], kind="stable")].tolist()
-        return found
-
-    @cached_property
-    def room(self) -> PreemptibleRoom:
-        """What the preemptible jobs past their minimum run time hold, as of the first use in the cycle."""
-        places = self.preemptible & (self.protected_until <= self.cycle.now)
-        return PreemptibleRoom(self.state, self.rows[places], self.borrowing[places].astype(np.int64))
 
     def _count_floors(self) -> None:
         """Count elastic gangs with their floors; `above` has what they hold in addition."""

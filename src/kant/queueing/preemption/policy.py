@@ -31,7 +31,6 @@ from kant.queueing.preemption.rules import PreemptionRules
 from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.preemption.shrinking import choose_shrinking_first, lost_work, lost_works, surplus_candidate
 from kant.queueing.resizing import shrink
-from kant.queueing.room_given import UNBOUNDED, room_given
 
 
 class _OnTrial:
@@ -58,8 +57,8 @@ class _OnTrial:
 
     def fits(self, places: Table) -> bool:
         """Return whether the job fits once those at these places have left."""
-        stop, shrink = (self.table[which, R_ROW].tolist() for which in self._apart(places))
-        return fits_without(self.all_rules[0].entitlements, stop, self.row, self.shape, shrink)
+        stop, shrink = (self.table[which, R_ROW] for which in self._apart(places))
+        return fits_without(self.all_rules[0].entitlements, stop, self.row, self.shape, shrink.tolist())
 
     def search(self, places: Table, marks: Table, level: int, later: bool) -> tuple[Table, Table, bool, bool]:
         """Return which level was searched for victims at these places, what they weigh, whether there are such and
@@ -192,34 +191,22 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fits_without(
-    entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
+    entitlements: Entitlements, stopped: Sequence[int] | Table, row: int, shape: Shape, shrunk: Sequence[int] = ()
 ) -> bool:
     """Return whether the job fits if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
-    return missing_without(entitlements, stopped, row, shape, shrunk) == 0
-
-
-def missing_without(
-    entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
-) -> int:
-    """Return a lower bound on the pods of a group that do not fit if `stopped` stop and `shrunk` have only their
-    floors; 0 if the gang fits.
-    """
-    placer, state = entitlements.cycle.placer, entitlements.state
-    if not shrunk and (room := room_given(state, shape, stopped)) < UNBOUNDED:
-        missing = placer.missing(shape, row) - room
-        if missing > 0:
-            return missing
-    mark = placer.trial.checkpoint()
-    leaving = [state.running[other] for other in stopped]
-    if shrunk:
-        gone = set(stopped)
-        leaving += [above_floor(state.shape_of(other), state.running[other]) for other in shrunk if other not in gone]
+    placer, state, rows = entitlements.cycle.placer, entitlements.state, np.array(stopped, dtype=np.int64)
+    fits = None if shrunk else placer.fits_without(shape, rows)
+    if fits is not None:
+        return fits
+    mark, gone = placer.trial.checkpoint(), set(rows.tolist())
+    leaving = [state.running[other] for other in rows.tolist()]
+    leaving += [above_floor(state.shape_of(other), state.running[other]) for other in shrunk if other not in gone]
     if leaving:
         for allocation in leaving if shape.has_affinity else [np.concatenate(leaving)]:
             placer.trial.evict(allocation)
     missing = placer.missing(shape, row)
     placer.trial.rollback(mark)
-    return missing
+    return missing == 0
 
 
 def candidates_of(cycle: CyclePlan, rows: Sequence[int] | Table, marks: Table | int = 0) -> Pool:

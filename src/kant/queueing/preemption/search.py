@@ -18,7 +18,6 @@ from kant.cluster.quota_condition import NO_CONDITION
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit
 from kant.model.placement import NODE, Allocation
-from kant.model.status import NodeStatus
 from kant.queueing.ports import Placer
 from kant.queueing.preemption.candidate import Admits, Candidate, Pool, members
 from kant.queueing.preemption.rules import QuotaRule
@@ -132,10 +131,7 @@ def search(
     On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
     the order in which they are to be stopped.
     """
-    table = placer.trial.table
-    own = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL] & 1 == 1)
-    if shape.ask.node_sets:
-        own &= placer.trial.state.shapes.admitting(shape, table[:, c.POOL])
+    own = placer.nodes_of(shape)
     condition = NO_CONDITION if admits is None else admits.condition(pool) if isinstance(admits, QuotaRule) else None
     domains = None if condition is None else placer.counted_domains(shape)
     if condition is not None and domains is not None:
@@ -148,7 +144,7 @@ def search(
     if admits is not None and not admits(pool):
         return None, True
     admitted = np.flatnonzero(own)
-    lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
+    lacking = shape.gpu_milli - int(placer.trial.table[admitted, c.FREE].sum())
     if lacking > cap_milli + int(pool.milli[pool.passed].sum()):
         return None, True
     order, monotone = np.lexsort((pool.rows, pool.milli, pool.cost, *pool.ranks.T[::-1])), len(shape.parts) == 1
