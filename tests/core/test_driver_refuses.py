@@ -65,5 +65,5 @@ def test_a_job_whose_start_was_refused_was_never_running() -> None:
     for event in both:
         harness.happen(event)
     refused, alone = harness.state.jobs[0], harness.state.jobs[1]
-    for column in ("J_WAITED", "J_FIRST_START", "J_ATTAINED", "J_REMAINING", "J_PREEMPTIONS", "J_EVICTIONS"):
+    for column in ("J_WAITED", "J_FIRST_START", "J_ATTAINED", "J_REMAINING", "J_PREEMPTIONS"):
         assert refused[getattr(c, column)] == alone[getattr(c, column)], column

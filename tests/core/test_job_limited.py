@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.cluster.columns import J_ESTIMATE, J_LIMIT, J_REMAINING
+from kant.cluster.columns import J_ESTIMATE, J_REMAINING
 from kant.model.event import JobLimited, JobPreempted
 from kant.model.units import SECOND
 from kant.testing import Harness, make_cluster, make_job, make_profile
@@ -27,8 +27,9 @@ def story(limit: int | None, later: int | None, at: int, other: int, estimate: b
     harness.submit(make_job("wide", gpus=2, estimate=SECOND))
     harness.submit(make_job("small", estimate=other * SECOND))
     plans = [harness.cycle(time * SECOND).decisions for time in range(1 + at, 12)]
-    row = harness.state.jobs[harness.state.rows["a"]]
-    return [[[(type(one), one.job) for one in each] for each in plans], *row[[J_LIMIT, J_ESTIMATE, J_REMAINING]]]
+    row = harness.state.rows["a"]
+    own = harness.state.jobs[row, [J_ESTIMATE, J_REMAINING]]
+    return [[[(type(one), one.job) for one in each] for each in plans], *own]
 
 
 @given(before=st.none() | LIMITS, then=LIMITS, at=st.integers(0, 1), other=LIMITS, estimate=st.booleans())

@@ -170,7 +170,7 @@ JOBS = st.tuples(st.integers(-2, 2), st.floats(-1e9, 1e9), st.integers(0, 2))
 def test_the_first_job_of_a_bucket_is_on_top_whoever_leaves(
     jobs: list[tuple[int, float, int]], data: st.DataObject
 ) -> None:
-    entries, places = w.make_table(w.ENTRY_WIDTH, len(jobs) + 1), w.make_table(w.PLACE_WIDTH, len(jobs))
+    entries, places = w.make_table(w.ENTRY_WIDTH, len(jobs) + 1), w.make_places(len(jobs))
     buckets, verdicts = w.make_table(w.BUCKET_WIDTH, 4), w.make_table(w.VERDICT_WIDTH, 1)
     keys, waiting = w.as_integers(np.array([key for _, key, _ in jobs])).tolist(), dict[int, tuple[int, float, int]]()
     for row in [*range(len(jobs)), *data.draw(st.permutations(range(len(jobs))))]:

@@ -242,7 +242,7 @@ def test_features_are_what_a_count_by_hand_says(found: list[tuple[int, bool]], m
 )  # fmt: skip
 @example([(10, 1, 600)], 1)
 def test_predictions_are_judged_by_the_jobs_that_ended_lately(found: list[tuple[int, int, int]], enough: int) -> None:
-    state = ClusterState(SPEC)
+    state = ClusterState(SPEC, learn=True)
     for at, (ran, predicted, ended) in enumerate(found):
         state.apply(JobSubmitted(at, Job(f"j{at}", at, (PodGroup(1, Demand(1)),))))
         state.jobs[at, [J_ATTAINED, J_P50, J_END]] = ran, predicted, ended
@@ -260,7 +260,7 @@ def test_predictions_are_judged_by_the_jobs_that_ended_lately(found: list[tuple[
 
 
 def test_kant_weather_goes_by_predictions_for_as_long_as_they_hold() -> None:
-    router, state = builtin_profile("kant-weather").router, ClusterState(SPEC)
+    router, state = builtin_profile("kant-weather").router, ClusterState(SPEC, learn=True)
     assert router is not None
     for at in range(60):
         state.apply(JobSubmitted(at, Job(f"j{at}", at, (PodGroup(1, Demand(1)),))))

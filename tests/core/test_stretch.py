@@ -48,7 +48,7 @@ def orders(draw: st.DrawFn) -> Stretch:
 @st.composite
 def tables(draw: st.DrawFn) -> np.ndarray:
     """Some running jobs, half an hour to some days old."""
-    table = np.zeros((draw(st.integers(1, 5)), c.JOB_WIDTH), dtype=np.int64)
+    table = np.zeros((draw(st.integers(1, 5)), c.LEARNED_WIDTH), dtype=np.int64)
     for row in table:
         row[c.J_SUBMIT] = draw(st.integers(0, 100)) * HOUR + draw(st.integers(0, 1))
         row[c.J_MILLI] = draw(st.integers(1, 16)) * 1000

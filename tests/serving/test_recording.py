@@ -42,8 +42,8 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
     `--remote --odd` 9, 7305 and 7307, with `--sync` 10, 7303 and 7315, and with `--drafts` 6; with `--failing` too
     7708, with `--sync` 7702, and with `--drafts` 0, and with `--fatal` too 7723, with `--sync` 7725. With `--offload
     --odd` 0 and 3, with `--sync` 2 and 10, and with `--drafts` 7504. With `--sending --odd` 7800 and 7807, with
-    `--sync` 7807, and with `--drafts` 7803. With `--sglang` 8, 10 and 7520, with `--odd` 6 and 7, and with `--sync`
-    7506 and 7520.
+    `--sync` 7807, and with `--drafts` 7803. With `--sglang` 8, 10 and 7520, with `--odd` 6 and 7, with `--orders`
+    too 1 and 2, and with `--sync` 7506 and 7520.
     """
     path = str(Path(__file__).with_name("modes.json.gz"))
     modes = kant("serve", "verify", path, "--json").json()["modes"]
@@ -60,6 +60,7 @@ def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_
         "asynchronous, loads that fail, KV connector": (1, 160, 22),
         "synchronous, loads that fail, KV connector": (1, 160, 88), "SGLang, lpm": (1, 160, 0),
         "SGLang, fcfs": (1, 80, 1), "SGLang, lpm, overlap": (3, 320, 3), "SGLang, fcfs, overlap": (2, 240, 10),
+        "SGLang, lof, overlap": (1, 80, 0), "SGLang, dfs-weight, overlap": (1, 160, 0),
     }  # fmt: skip
     assert all(found["exact"] == found["requests"] for found in modes.values())
     row = "│ asynchronous, mtp                           │    2 │     2 │      280 │   280 │"

@@ -134,7 +134,7 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, says in (
         ({"block_size": 16}, "block_size: expected 1 with SGLang"),
         ({"kv_role": "kv_consumer"}, "kv_role: expected .* with SGLang"),
-        ({"policy": "priority"}, "policy: expected fcfs or lpm"),
+        ({"policy": "priority"}, "policy: expected fcfs or lof or lpm or dfs-weight"),
         ({"engine": "other"}, "engine: expected vllm or sglang"),
     ):
         given = {"block_size": 1, "prefix_cache": True, "engine": "sglang", **more}
@@ -146,7 +146,10 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, overlap in ((), True), (("--no-async-scheduling",), False):
         answer = kant(*simulate, "sglang-lpm", *more, "--json").json()
         assert (answer["finished"], answer["async_scheduling"]) == (2, overlap)
-    assert "--engine: expected vllm, sglang or sglang-lpm" in kant(*simulate, "tgi").refusal()
+    assert (
+        "--engine: expected vllm, sglang or one of sglang-fcfs, sglang-lof, sglang-lpm"
+        in kant(*simulate, "tgi").refusal()
+    )
     assert "expected fcfs with SGLang" in kant(*simulate, "sglang", "--policy", "mlfq").refusal()
     assert "--swap: expected False with SGLang" in kant(*simulate, "sglang", "--swap").refusal()
     assert "--router: expected one that runs no copy" in kant(*simulate, "sglang", "--router", "block").refusal()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def simulate(
         queue_config=_queues(queues, jobs),
         faults=read_faults(Path(faults), machines.inner) if faults is not None else (),
     )
-    return Result(result, jobs, machines, chosen, seed)
+    return Result(replace(result, jobs=result.jobs.apart()), jobs, machines, chosen, seed)
 
 
 def _queues(path: str | PathLike[str] | None, jobs: Workload) -> QueueConfig | None:

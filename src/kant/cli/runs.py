@@ -7,7 +7,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -170,7 +170,8 @@ def _run_in_turn(
     for label, profile in runs:
         sight.begin(label)
         update = partial(sight.update, label)
-        results.append(batch.run(label, profile, update, lambda: bool(asked)))
+        result = batch.run(label, profile, update, lambda: bool(asked))
+        results.append(result if len(runs) == 1 else replace(result, jobs=result.jobs.apart()))
         sight.end(label)
         if asked:
             break

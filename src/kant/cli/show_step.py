@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from kant.cli.show import console
+from kant.cli.show import console, print_table
 
 if TYPE_CHECKING:
     from kant.placement.cost.communication import Spans
     from kant.placement.perf.step import TrainingStep
     from kant.placement.perf.streams import StreamTimes
 
+BUSY = ("compute", "dispatch", "combine", "gather", "scatter", "gradients")
 WIDTH = 96
 """The width of a picture."""
 LETTERS = {"dispatch": "D", "gather": "G", "compute": "E", "scatter": "S", "combine": "C", "gradients": "R"}
@@ -27,33 +28,30 @@ def _ms(seconds: float) -> str:
 
 def show_breakdown(found: list[tuple[str, Spans, TrainingStep]]) -> None:
     """Print the parts of the step under each placement, in milliseconds."""
-    table = Table(title="A training step, in ms", title_justify="left")
-    table.add_column("")
-    for text, _, _ in found:
-        table.add_column(text, justify="right")
-    fastest = min(each.seconds for _, _, each in found)
     steps = [each for _, _, each in found]
-    table.add_row("step", *(_ms(each.seconds) for each in steps))
-    table.add_row(
-        "slower than the fastest", *(f"{100 * (s.seconds / fastest - 1):.1f} %" for s in steps), end_section=True
-    )
-    table.add_row("forward, one micro-batch", *(_ms(each.plan.forward) for each in steps))
-    table.add_row("backward, the last one", *(_ms(each.plan.backward) for each in steps))
-    table.add_row("of it gradients after all layers", *(_ms(each.plan.exposed) for each in steps))
-    table.add_row("micro-batches", *(f"{each.micro_batches:,}" for each in steps))
-    table.add_row("waiting for other stages", *(_ms(each.bubble) for each in steps))
-    table.add_row("messages between stages", *(_ms(each.passing) for each in steps), end_section=True)
-    busy = [each.busy() for each in steps]
-    for name in ("compute", "dispatch", "combine", "gather", "scatter", "gradients"):
-        table.add_row(f"busy with {name}", *(_ms(each[name]) for each in busy), end_section=name == "gradients")
-    for name, key in (
-        ("experts exchanged over", "all_to_all"),
-        ("layers shared over", "all_gather"),
-        ("gradients summed over", "all_reduce"),
-    ):
-        table.add_row(name, *(each.groups.at[key] for each in steps))
-    table.add_row("chunks forward, backward", *(_degrees(each) for each in steps))
-    console.print(table)
+    fastest = min(each.seconds for each in steps)
+    shown: list[tuple[str, Callable[[TrainingStep], str]]] = [
+        ("step", lambda each: _ms(each.seconds)),
+        ("slower than the fastest", lambda each: f"{100 * (each.seconds / fastest - 1):.1f} %"),
+        ("forward, one micro-batch", lambda each: _ms(each.plan.forward)),
+        ("backward, the last one", lambda each: _ms(each.plan.backward)),
+        ("of it gradients after all layers", lambda each: _ms(each.plan.exposed)),
+        ("micro-batches", lambda each: f"{each.micro_batches:,}"),
+        ("waiting for other stages", lambda each: _ms(each.bubble)),
+        ("messages between stages", lambda each: _ms(each.passing)),
+        *((f"busy with {name}", partial(_busy, name)) for name in BUSY),
+        ("experts exchanged over", lambda each: each.groups.at["all_to_all"]),
+        ("layers shared over", lambda each: each.groups.at["all_gather"]),
+        ("gradients summed over", lambda each: each.groups.at["all_reduce"]),
+        ("chunks forward, backward", _degrees),
+    ]
+    rows = [(name, *map(cell, steps)) for name, cell in shown]
+    ends = (1, 7, 7 + len(BUSY))
+    print_table(("", *(text for text, _, _ in found)), rows, "A training step, in ms", ends=ends)
+
+
+def _busy(name: str, found: TrainingStep) -> str:
+    return _ms(found.busy()[name])
 
 
 def _degrees(found: TrainingStep) -> str:

@@ -57,7 +57,7 @@ def generate(
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Draw a workload after the published facts of a real cluster, or after a trace that was fitted."""
+    """Draw a workload from the published statistics of a real cluster, or from a fitted trace."""
     from kant.workload.convert import write_workload
     from kant.workload.generate import generate as draw
 
@@ -105,7 +105,7 @@ def fit(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Fit a generator to a trace, and say how near a workload that it draws is to the trace."""
+    """Fit a generator to a trace, and say how similar a drawn workload is to the trace."""
     from kant.workload.fit import fit as fit_to
     from kant.workload.fit import quality
     from kant.workload.fitted import draw, write_fit

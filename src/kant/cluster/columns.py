@@ -17,6 +17,7 @@ from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER, MINUTE
 
 Table = NDArray[np.int64]
+Narrow = NDArray[np.int32]
 Row = TypeVar("Row", bound=np.generic)
 
 # --- nodes ---------------------------------------------------------------------------------------------------
@@ -87,24 +88,23 @@ J_END = 12  # -1: not yet
 J_LEVEL = 13  # level of a multi-level queue
 J_RANK = 14  # place in the order of the last cycle, for orders that remember it
 J_PREEMPTIONS = 15
-J_EVICTIONS = 16
-J_PODS = 17
-J_PREEMPTIBLE = 18  # 1: the scheduler may stop it
-J_STARTED = 19  # when it last started (-1: not yet)
-J_USER = 20
-J_LIMIT = 21  # time limit of one run (-1: no limit)
-J_DUE = 22  # -1: no due date
-J_CHECKPOINT = 23  # time between two checkpoints (-1: it saves nothing)
-J_FAILURES = 24  # how often it failed or timed out
-J_RETURNS = 25  # consecutive returns to the queue other than by a stop of the scheduler
-J_BASE = 26  # row of the base job of a burst replica (-1: it is none)
-J_UNWANTED = 27  # 1: submitted while its queue took no new jobs
-J_KIND = 28  # kind of its run time (cluster/history.py; -1: nothing is learned)
-J_P50 = 29  # run time predicted at its submission, at two probabilities (-1: unknown)
-J_P90 = 30
-J_PIECE = 31  # the first of its rows in the table of held pieces, while it runs (`StateData.pieces`)
-J_PIECES = 32  # the number of these rows
-JOB_WIDTH = 33
+J_PODS = 16
+J_PREEMPTIBLE = 17  # 1: the scheduler may stop it
+J_STARTED = 18  # when it last started (-1: not yet)
+J_USER = 19
+J_DUE = 20  # -1: no due date
+J_CHECKPOINT = 21  # time between two checkpoints (-1: it saves nothing)
+J_FAILURES = 22  # how often it failed or timed out
+J_RETURNS = 23  # consecutive returns to the queue other than by a stop of the scheduler
+J_BASE = 24  # row of the base job of a burst replica (-1: it is none)
+J_PIECE = 25  # the first of its rows in the table of held pieces, while it runs (`StateData.pieces`)
+J_PIECES = 26  # the number of these rows
+JOB_WIDTH = 27
+# Where run times are learned (`StateData.history`) a row goes on:
+J_KIND = 27  # kind of its run time
+J_P50 = 28  # run time predicted at its submission, at two probabilities (-1: unknown)
+J_P90 = 29
+LEARNED_WIDTH = 30
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 
@@ -326,7 +326,7 @@ def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int
 
 @inlined
 def note_counts(table: Table, log: Table, node: int, demands: Table, d: int) -> None:
-    """Log the rows of other nodes in which pods of demand `d` on this node count."""
+    """Log the rows of the other nodes whose counters include pods of demand `d` on this node."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         row = domain_row(table, node, demands[d, at + N_TOPOLOGY])

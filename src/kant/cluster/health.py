@@ -20,7 +20,8 @@ class ClusterHealth:
 
     `lost` has the devices that a node lacks, as bits; `drains` when a draining node must be empty, if that was given.
     `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held when one
-    of its nodes failed, until it starts again. `faults` counts failures of nodes and losses of devices.
+    of its nodes failed, until it starts again. `faults` counts failures of nodes and losses of devices, `evictions`
+    the jobs that these stopped.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class ClusterHealth:
         self.drains: dict[int, int] = {}
         self.bad: dict[int, tuple[int, ...]] = {}
         self.broken: dict[int, Allocation] = {}
-        self.faults = 0
+        self.faults = self.evictions = 0
         self._failed: set[int] = set()
 
     def status_changed(self, node: int, status: int, until: int) -> None:

@@ -47,13 +47,14 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     if quotas.tree is not None and quotas.tree.max_times and job.limit < 0:
         job = replace(job, limit=quotas.max_time(queue)[0] or -1)
     user = state.users.setdefault(job.user, len(state.users))
-    kind, p50, p90 = (-1, -1, -1) if state.history is None else run_time_promises(state, job, queue, user)
-    unwanted = quotas.tree is not None and not quotas.accepts(queue, job.limit)
     to.submitted(
         state.jobs, row, event.time, state.arrivals, queue, user, shape.index, shape.gpu_milli, shape.pods,
-        job.submit, job.estimate, job.priority, job.preemptible, job.limit, job.due, job.checkpoint, base,
-        unwanted, kind, p50, p90,
+        job.submit, job.estimate, job.priority, job.preemptible, job.due, job.checkpoint, base,
     )  # fmt: skip
+    if state.history is not None:
+        state.jobs[row, c.J_KIND :] = run_time_promises(state, job, queue, user)
+    if quotas.tree is not None and not quotas.accepts(queue, job.limit):
+        state.unwanted.add(row)
     state.arrivals += 1
     state.ids.append(job.id)
     state.rows[job.id] = row
@@ -135,7 +136,8 @@ def preempted(state: StateData, event: ev.JobPreempted) -> None:
 
 def evicted(state: StateData, event: ev.JobEvicted) -> None:
     blamed = blamed_for(state, event.job, event.node)
-    row = leave_devices(state, event.job, event.time, to.PENDING, event.cost, c.J_EVICTIONS, to.ONE_MORE)
+    row = leave_devices(state, event.job, event.time, to.PENDING, event.cost, returns=to.ONE_MORE)
+    state.health.evictions += 1
     if blamed is not None:
         state.health.blame(row, blamed[0])
         state.health.broken[row] = blamed[1]
@@ -246,7 +248,6 @@ def limited(state: StateData, event: ev.JobLimited) -> None:
         done = job.estimate - numbers[c.J_REMAINING] if job.estimate >= 0 else numbers[c.J_ATTAINED]
         numbers[c.J_ESTIMATE], numbers[c.J_REMAINING] = limit, max(limit - done, 0)
         job = replace(job, estimate=limit)
-    numbers[c.J_LIMIT] = limit
     state.live[row] = replace(job, limit=limit)
     state.limits_runs = True
     state.job_changes.add(row)
@@ -340,6 +341,7 @@ def withdraw(state: StateData, row: int, now: int, status: int) -> None:
 def forget(state: StateData, row: int) -> None:
     """Forget a job that leaves for good. The scheduler stops burst replicas that have lost their base job."""
     del state.live[row]
+    state.unwanted.discard(row)
     state.prices.pop(row, None)
     state.without_node.pop(row, None)
     if state.health.bad or state.health.broken:

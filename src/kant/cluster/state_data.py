@@ -55,7 +55,8 @@ class StateData:
     `spec` is the cluster at the start of the run. `nodes` has the present node of each row of the table (`node_rows`),
     `node_index` the rows of present nodes by name.
     `affinity_members` has the running jobs of each affinity group, `prices` the cost of stopping a live job in
-    milli-GPU-seconds, if set. For the waiting jobs in `without_node` no autoscaler adds a node.
+    milli-GPU-seconds, if set. For the waiting jobs in `without_node` no autoscaler adds a node. The live jobs in
+    `unwanted` were submitted while their queue took no new jobs.
 
     With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
     which shapes distinguish. With `usage_hours` it keeps the GPU time that each queue has used, by hour.
@@ -86,7 +87,7 @@ class StateData:
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
         self.now = 0
 
-        self.jobs: Table = np.zeros((1024, c.JOB_WIDTH), dtype=np.int64)
+        self.jobs: Table = np.zeros((1024, c.LEARNED_WIDTH if learn else c.JOB_WIDTH), dtype=np.int64)
         self.ids: list[str] = []
         self.rows: dict[str, int] = {}
         self.live: dict[int, Job] = {}  # waiting and running jobs as they were submitted
@@ -100,6 +101,7 @@ class StateData:
         self.elastic: dict[int, Progress] = {}
         self.prices: dict[int, int] = {}
         self.without_node: dict[int, None] = {}
+        self.unwanted: set[int] = set()
         self.preemptible: PreemptibleCounts | None = None  # counted from the first use on
         self.followers: list[Follower] = []
         self.job_changes = ChangeLog()  # jobs that arrived, started, made progress, stopped or left

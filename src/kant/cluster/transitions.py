@@ -21,8 +21,7 @@ STAYS, ONE_MORE, ENDS = 0, 1, -1
 @compiled
 def submitted(
     jobs: Table, row: int, now: int, rank: int, queue: int, user: int, shape: int, milli: int, pods: int, submit: int,
-    estimate: int, priority: int, preemptible: bool, limit: int, due: int, checkpoint: int, base: int, unwanted: bool,
-    kind: int, p50: int, p90: int,
+    estimate: int, priority: int, preemptible: bool, due: int, checkpoint: int, base: int,
 ) -> None:  # fmt: skip
     """Write the row of a submitted job, which waits."""
     job = jobs[row]
@@ -39,14 +38,9 @@ def submitted(
     job[c.J_PODS] = pods
     job[c.J_PREEMPTIBLE] = preemptible
     job[c.J_USER] = user
-    job[c.J_LIMIT] = limit
     job[c.J_DUE] = due
     job[c.J_CHECKPOINT] = checkpoint
     job[c.J_BASE] = base
-    job[c.J_UNWANTED] = unwanted
-    job[c.J_KIND] = kind
-    job[c.J_P50] = p50
-    job[c.J_P90] = p90
 
 
 @compiled
@@ -80,7 +74,7 @@ def stopped(
 ) -> None:  # fmt: skip
     """Stop a running job and free its pieces. It waits again with `cost` more work, or leaves for good.
 
-    `counted` is the column that counts such stops (-1: none). Without `ran` the start did not happen: it still waits.
+    `counted` is the column that counts such stops (-1: none). Without `ran` it never started, and still waits.
     """
     c.give(table, log, pools, pieces, demands)
     job = jobs[row]

@@ -9,35 +9,33 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
 from kant.placement.cost.communication import FULL
-from kant.placement.cost.slowdown import SpanRows
+from kant.placement.cost.slowdown import T_LEAVES, T_NODES, SpanRows
 
 
-def jtted(spans: SpanRows, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the metric over started jobs, each with nodes and leaves in `spans` and `best`, and a slowdown (‰).
+def jtted(
+    spans: SpanRows, best: NDArray[np.integer[Any]], rows: Table, slowdowns: Table, sizes: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the metric over the started jobs `rows`, with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
-    `sizes` has a mask over the jobs for each size class.
+    `sizes` has a mask over `rows` for each size class. A log has half a million jobs: one ratio at a time is there.
     """
-    if len(spans) == 0:
+    if len(rows) == 0:
         return {"mean": None, "nodes_ratio": None, "leaves_ratio": None, "by_size": {}}
-    factor = slowdowns / FULL
-    nodes, leaves = (spans / best).T
-    by_size = {
-        name: {
-            "count": int(mask.sum()),
-            "mean": float(factor[mask].mean()),
-            "p90": float(np.quantile(factor[mask], 0.9)),
-            "nodes_ratio": float(nodes[mask].mean()),
-            "leaves_ratio": float(leaves[mask].mean()),
-        }
-        for name, mask in sizes.items()
-        if mask.any()
-    }
-    return {
-        "mean": float(factor.mean()),
-        "nodes_ratio": float(nodes.mean()),
-        "leaves_ratio": float(leaves.mean()),
-        "by_size": by_size,
-    }
+    sizes, factor = {name: mask for name, mask in sizes.items() if mask.any()}, slowdowns / FULL
+    found: dict[str, Any] = {"mean": float(factor.mean())}
+    by_size: dict[str, dict[str, float]] = {}
+    for name, mask in sizes.items():
+        own = factor[mask]
+        by_size[name] = {"count": len(own), "mean": float(own.mean()), "p90": float(np.quantile(own, 0.9))}
+    del factor
+    for at, (column, what) in enumerate(((T_NODES, "nodes_ratio"), (T_LEAVES, "leaves_ratio"))):
+        ratio = spans[rows, column] / best[rows, at]
+        found[what] = float(ratio.mean())
+        for name, mask in sizes.items():
+            by_size[name][what] = float(ratio[mask].mean())
+        del ratio
+    return {**found, "by_size": by_size}

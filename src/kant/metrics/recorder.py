@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
@@ -16,6 +17,9 @@ from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
 # Columns of a sample. Each value holds from its time to the next sample's.
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
 SAMPLE_WIDTH = 7
+
+SPARE = 1 << 14
+"""Samples in a row that are packed together."""
 
 # Columns of a pool's integrals: milli-GPU times whole seconds, and the rest in milli-GPU times microseconds. A single
 # product of milli-GPUs and microseconds can exceed 64 bits: 10^8 milli-GPUs times 11 days.
@@ -76,6 +80,7 @@ class Recorder:
         self.keep_intervals = keep_intervals
         self.samples: Table = np.zeros((4096, SAMPLE_WIDTH), dtype=np.int64)
         self.used = 0
+        self._packed: list[list[NDArray[np.int32] | NDArray[np.int64]]] = []  # the columns of earlier samples
         self.integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
         self.held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
         self.spans: SpanRows = np.zeros((1024, SPANS_WIDTH), dtype=np.int32)
@@ -90,7 +95,7 @@ class Recorder:
     def observe(self, now: int) -> None:
         """Take in the state's totals, valid from `now` on."""
         if self.used == len(self.samples):
-            self.samples = c.longer(self.samples)
+            self.make_room(1)
         state = self.state
         if len(self.held) < len(state.pools):
             self.meet_pools()
@@ -98,6 +103,33 @@ class Recorder:
             state.pools, self.samples, self.used, self.integrals, self.held,
             now, len(state.pending), state.waiting_milli,
         )  # fmt: skip
+
+    def make_room(self, rows: int) -> None:
+        """Make room for so many further samples."""
+        if self.used > SPARE:
+            self.pack()
+        if self.used + rows > len(self.samples):
+            self.pack()
+            self.samples = c.longer(self.samples, rows + SPARE)
+
+    def pack(self) -> None:
+        """Store all samples but the last in less space, since a run has a million: in four bytes a number where that
+        suffices, and once where a column has one value.
+        """
+        rows = self.samples[: self.used - 1]
+        if len(rows):
+            self._packed.append([
+                (column[:1] if low == high else column).astype(np.int32 if -low < high < 1 << 31 else np.int64)
+                for column, low, high in zip(rows.T, rows.min(axis=0).tolist(), rows.max(axis=0).tolist(), strict=True)
+            ])  # fmt: skip
+            self.samples, self.used = self.samples[self.used - 1 : self.used].copy(), 1
+
+    def column(self, which: int) -> NDArray[np.int64]:
+        """Return one of the columns S_ of all samples."""
+        last = self.samples[: self.used, which]
+        if not self._packed:
+            return last
+        return np.concatenate([*[one[which].repeat(len(one[S_TIME]) // len(one[which])) for one in self._packed], last])
 
     def meet_pools(self) -> None:
         """Add rows for new pools, after nodes have joined."""
@@ -153,7 +185,8 @@ class Recorder:
     def gpu_time_there(self, end: int) -> int:
         """Return GPUs of present nodes, in service or not, times microseconds, from the first sample to `end`."""
         spent, since, gpus = self._there
-        begin = int(self.samples[0, S_TIME]) if self.used else end
+        first = self._packed[0][S_TIME] if self._packed else self.samples[: self.used, S_TIME]
+        begin = int(first[0]) if len(first) else end
         return spent + gpus * max(end - max(since, begin), 0)
 
     def service(self) -> Table:
@@ -162,15 +195,14 @@ class Recorder:
 
     def series(self) -> Series:
         """Return the samples by column."""
-        rows = self.samples[: self.used]
         return Series(
-            time=rows[:, S_TIME],
-            allocated=rows[:, S_ALLOCATED],
-            in_service=rows[:, S_CAPACITY],
-            fragmented=rows[:, S_FRAGMENTED],
-            nodes=rows[:, S_NODES],
-            waiting_jobs=rows[:, S_WAITING],
-            waiting_gpus=rows[:, S_WAITING_MILLI],
+            time=self.column(S_TIME),
+            allocated=self.column(S_ALLOCATED),
+            in_service=self.column(S_CAPACITY),
+            fragmented=self.column(S_FRAGMENTED),
+            nodes=self.column(S_NODES),
+            waiting_jobs=self.column(S_WAITING),
+            waiting_gpus=self.column(S_WAITING_MILLI),
         )
 
     def integral(self, kind: int) -> list[float]:

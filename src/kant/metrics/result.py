@@ -39,13 +39,12 @@ class JobTable:
     wait: Ints  # all time spent waiting, also after preemption, up to the end of the run
     preemptions: Ints
     status: Ints  # kant.model.status
-    fewest: Ints | None = (
-        None  # shape (jobs, 2): the fewest nodes and leaves on which it could lie; 0 where it never fits
-    )
+    fewest: NDArray[np.int64] | NDArray[np.int32] | None = None
+    """Shape (jobs, 2): the fewest nodes and leaves on which it could lie; 0 where it never fits."""
 
     def apart(self) -> JobTable:
         """Return the table with columns of its own, which do not keep the state's table of jobs in memory."""
-        names = "queue", "submit", "first_start", "end", "preemptions", "status"
+        names = "queue", "gpus", "submit", "first_start", "end", "wait", "preemptions", "status"
         return replace(self, **{name: getattr(self, name).copy() for name in names})
 
 

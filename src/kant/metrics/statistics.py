@@ -43,7 +43,10 @@ def over_time(ratios: Values, durations: Values) -> dict[str, float | None]:
     if total <= 0:
         return {"mean": None, "median": None}
     order = np.argsort(ratios, kind="stable")
-    reached = np.cumsum(durations[order])
+    reached = durations[order]
+    np.cumsum(reached, out=reached)
     median = ratios[order[np.searchsorted(reached, total / 2)]]
     del order, reached  # a run has a million samples
-    return {"mean": float((ratios * (durations / total)).sum()), "median": float(median)}
+    shares = durations / total
+    shares *= ratios
+    return {"mean": float(shares.sum()), "median": float(median)}

@@ -18,7 +18,7 @@ from kant.metrics.result import JobTable
 from kant.metrics.statistics import over_time, spread
 from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
-from kant.placement.cost.slowdown import SPANS_WIDTH, T_LEAVES, T_NODES
+from kant.placement.cost.slowdown import SPANS_WIDTH, T_LEAVES, T_NODES, SpanRows
 
 LEFT_BEFORE = -1
 """Replaces the status of a job that does not count."""
@@ -30,7 +30,9 @@ def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -
     Columns are those of the state, where it has them (`JobTable.apart`).
     """
     jobs = state.jobs[: len(state.ids)]
-    waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
+    waits = jobs[:, c.J_WAITED]
+    if state.pending:
+        waits = waits + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
     return JobTable(
         id=state.ids,
         queue=jobs[:, c.J_QUEUE],
@@ -45,17 +47,20 @@ def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -
     )
 
 
-def _fewest(recorder: Recorder) -> Table:
-    shapes, which = np.unique(recorder.shapes(), return_inverse=True)
-    best = np.array([recorder.model.best(shape) for shape in shapes.tolist()], dtype=np.int64).reshape(-1, SPANS_WIDTH)
-    fewest: Table = best[:, [T_NODES, T_LEAVES]][which]
+def _fewest(recorder: Recorder) -> SpanRows:
+    shapes = recorder.shapes()
+    known = np.unique(shapes)
+    best = np.array([recorder.model.best(shape) for shape in known.tolist()], dtype=np.int32).reshape(-1, SPANS_WIDTH)
+    fewest: SpanRows = best[:, [T_NODES, T_LEAVES]][np.searchsorted(known, shapes)]
     return fewest
 
 
 def _asked(state: ClusterState) -> np.ndarray:
     """Return the milli-GPUs that each job requested; for an elastic gang its ceiling."""
-    most = np.array([shape.most_milli for shape in state.shapes.shapes], dtype=np.int64)
-    return most[state.jobs[: len(state.ids), c.J_SHAPE]]
+    jobs, shapes = state.jobs[: len(state.ids)], state.shapes.shapes
+    if {shape.ceiling for shape in shapes} <= {()}:
+        return jobs[:, c.J_MILLI]
+    return np.array([shape.most_milli for shape in shapes], dtype=np.int64)[jobs[:, c.J_SHAPE]]
 
 
 def summarise(
@@ -92,9 +97,9 @@ def summarise(
         "first_wait_s": spread((table.first_start - table.submit)[started], quantile),
         "wait_by_size": waited,
         **_ratios(state, recorder),
-        "jtted": _jtted(state, recorder, started, sizes),
+        "jtted": _jtted(state, recorder, table, started, sizes),
         "preemptions": int(jobs[:, c.J_PREEMPTIONS].sum()),
-        "evictions": int(jobs[:, c.J_PREEMPTIONS].sum() + jobs[:, c.J_EVICTIONS].sum()),
+        "evictions": int(jobs[:, c.J_PREEMPTIONS].sum()) + state.health.evictions,
         "node_faults": state.health.faults,
         "replaced_in_place": recorder.replaced,
         "failures": int(jobs[:, c.J_FAILURES].sum()),
@@ -123,15 +128,17 @@ def size_masks(milli: np.ndarray) -> dict[str, np.ndarray]:
 
 def _ratios(state: ClusterState, recorder: Recorder) -> dict[str, Any]:
     """Return GAR, SOR and GFR of the cluster and of each pool."""
-    rows = recorder.samples[: recorder.used]
-    spans = np.diff(rows[:, rec.S_TIME])
-    serving = rows[: len(spans), rec.S_CAPACITY] > 0
-    held, spans = rows[: len(spans)].T, spans[serving]
-    gar = over_time(held[rec.S_ALLOCATED, serving] / held[rec.S_CAPACITY, serving], spans)
-    gfr = over_time(held[rec.S_FRAGMENTED, serving] / held[rec.S_NODES, serving], spans)
+    time = recorder.column(rec.S_TIME)
+    last, spans, serving = int(time[-1]), np.diff(time), recorder.column(rec.S_CAPACITY)[:-1] > 0
+    del time  # a run has a million samples
+    spans = spans[serving]
+    gar, gfr = [
+        over_time(recorder.column(part)[:-1][serving] / recorder.column(whole)[:-1][serving], spans)
+        for part, whole in ((rec.S_ALLOCATED, rec.S_CAPACITY), (rec.S_FRAGMENTED, rec.S_NODES))
+    ]
     allocated, capacity = recorder.integral(rec.I_ALLOCATED), recorder.integral(rec.I_CAPACITY)
     fragmented, nodes = recorder.integral(rec.I_FRAGMENTED), recorder.integral(rec.I_NODES)
-    everything = GPU * float(recorder.gpu_time_there(int(rows[-1, rec.S_TIME])))
+    everything = GPU * float(recorder.gpu_time_there(last))
     return {
         "gar": gar,
         "sor": _share(sum(allocated), sum(capacity)),
@@ -152,14 +159,16 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: dict[str, np.ndarray]) -> Any:
+def _jtted(
+    state: ClusterState, recorder: Recorder, table: JobTable, started: np.ndarray, sizes: dict[str, np.ndarray]
+) -> Any:
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
     rows = rows[rows < len(recorder.spans)]
     rows = rows[recorder.spans[rows, T_NODES] > 0]  # its start was recorded
     slowdowns = recorder.model.of_all(recorder.shapes(), recorder.spans, rows)
-    spans = recorder.spans[rows[:, None], [T_NODES, T_LEAVES]]
-    return jtted(spans, _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
+    fewest = table.fewest if table.fewest is not None else _fewest(recorder)
+    return jtted(recorder.spans, fewest, rows, slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _useful_and_busy(

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import or_
 
 from kant.cluster.budgets import ALL_USERS, first_of
-from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SHAPE, J_SINCE, J_UNWANTED, J_USER
+from kant.cluster.columns import J_BASE, J_QUEUE, J_SHAPE, J_SINCE, J_USER
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
@@ -113,8 +113,9 @@ class Admission:
             booking = self.state.bookings.get(name)
             if booking is None or booking.end <= self.now:
                 return NoReservation(name)
-        queue, base, unwanted, limit = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED, J_LIMIT]].tolist()
-        if unwanted:
+        queue, base = self.state.jobs[row, [J_QUEUE, J_BASE]].tolist()
+        if row in self.state.unwanted:
+            limit = self.state.live[row].limit
             most, where = self.quota_usage.max_time(queue)
             if most and limit > most:
                 return TooLong(where, limit, most)

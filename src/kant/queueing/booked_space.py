@@ -46,7 +46,7 @@ class BookedSpace:
 
     def in_the_way(self, row: int) -> list[tuple[str, Booking]]:
         """Return the bookings that begin before a job without a reservation would end, if it started now."""
-        limit = self.state.jobs.item(row, c.J_LIMIT)
+        limit = self.state.live[row].limit
         until = min(self.now + limit, FOREVER) if limit >= 0 else FOREVER
         makes_way = self.preempts and bool(self.state.jobs.item(row, c.J_PREEMPTIBLE))
         return [

@@ -14,7 +14,7 @@ from weakref import proxy
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, Table
+from kant.cluster.columns import J_BASE, J_LEVEL, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, Table
 from kant.cluster.quota_usage import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -217,7 +217,7 @@ class CyclePlan:
     def _expected_run(self, row: int, shape: Shape) -> int:
         """Return the expected run time of the job, at most its limit, µs; FOREVER if unknown."""
         estimates = GIVEN if self.forecast is None else self.forecast.estimates
-        limit = self.state.jobs.item(row, J_LIMIT)
+        limit = self.state.live[row].limit
         return min(estimates.duration(self.state, row, shape.pods), limit if limit >= 0 else FOREVER)
 
     def bad_nodes(self, row: int) -> tuple[int, ...]:
@@ -308,8 +308,8 @@ class CyclePlan:
             self.bases.add(job[J_BASE])
         if job[J_PREEMPTIBLE] and job[J_PRIORITY] < self.lowest:
             self.lowest = job[J_PRIORITY]
-        if job[J_LIMIT] >= 0:
-            self.wake_at(self.now + job[J_LIMIT])
+        if (limit := self.state.live[row].limit) >= 0:
+            self.wake_at(self.now + limit)
         if self.order.shares:
             shape = self.state.shape_of(row)
             self.share_out(row, (shape.charged_milli, shape.cpu, shape.memory), 1)

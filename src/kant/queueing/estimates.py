@@ -41,9 +41,9 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         return -1 if not self.learns else J_P50 if self.probability == 50 else J_P90
 
     def _of_elastic(self, state: ClusterState, row: int, pods: int) -> int:
-        progress, promised = state.elastic[row], int(state.jobs[row, J_P50 if self.probability == 50 else J_P90])
+        progress, promised = state.elastic[row], int(state.jobs[row, self.promised]) if self.learns else -1
         pods, left = pods or progress.pods, progress.left
-        if self.learns and promised >= 0:
+        if promised >= 0:
             left = max(promised - progress.time_at_ceiling(), MINUTE) * progress.ceiling
         return min(max(-(-left // pods), 1), FOREVER) if left >= 0 else FOREVER
 

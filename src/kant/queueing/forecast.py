@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kant.cluster.columns import J_STARTED, Table
+from kant.cluster.columns import J_STARTED, Narrow, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
@@ -48,11 +48,11 @@ class Calendar(Protocol):
         self, reserved: Table, row: int, shape: Shape, duration: int, start: int, now: int
     ) -> tuple[Allocation, list[int]] | None: ...
     def first_sooner(
-        self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, given: int,
+        self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]: ...  # fmt: skip
     def first_candidate(
-        self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
+        self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]: ...  # fmt: skip
     def ask_again(self, rows: list[int]) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from kant.cluster.columns import J_LIMIT, J_QUEUE, J_STARTED, POOL
+from kant.cluster.columns import J_QUEUE, J_STARTED, POOL
 from kant.cluster.state import ClusterState
 from kant.model.placement import MASK, NODE
 from kant.queueing.cycle_plan import CyclePlan
@@ -25,11 +25,11 @@ class Limits:
             self.ends.clear()
             moved = list(state.running)
         for row in moved:
-            if row in state.running and state.jobs[row, J_LIMIT] >= 0:
+            if row in state.running and state.live[row].limit >= 0:
                 heappush(self.ends, (self._end(row), row))
 
     def _end(self, row: int) -> int:
-        return int(self.state.jobs[row, J_STARTED] + self.state.jobs[row, J_LIMIT])
+        return int(self.state.jobs[row, J_STARTED]) + self.state.live[row].limit
 
     def stop(self, cycle: CyclePlan) -> None:
         """Stop the jobs that may not run on, and ask for a cycle when the next job reaches its limit."""

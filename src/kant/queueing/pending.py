@@ -25,7 +25,6 @@ import numpy as np
 from kant.cluster.budgets import ALL_USERS, OverBudget, first_of
 from kant.cluster.columns import (
     J_BASE,
-    J_LIMIT,
     J_PREEMPTIBLE,
     J_PRIORITY,
     J_QUEUE,
@@ -103,7 +102,7 @@ class PendingQueue:
         self._priorities: set[int] = set()  # seen so far, until there are two
         self.now = state.now
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
-        self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_table(w.PLACE_WIDTH)
+        self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_places()
         self.ready, self.sorting, self.sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
         self._fits = np.zeros(64, np.bool_)
         self.keys: list[BucketKey] = [()]
@@ -337,7 +336,7 @@ class PendingQueue:
             job = jobs[row].tolist()
             by = (
                 job[J_QUEUE], job[J_SHAPE], job[J_USER] if self._by_user else -1, job[J_PRIORITY], job[J_BASE],
-                job[J_PREEMPTIBLE], job[J_LIMIT] if self._booking_version else -1,
+                job[J_PREEMPTIBLE], self.state.live[row].limit if self._booking_version else -1,
             )  # fmt: skip
             bucket, known = self._where.get(by) or self.numbers(*by)
             if lowers:
@@ -472,8 +471,8 @@ class PendingQueue:
         """Return the row of the first job of a job's bucket, which keeps it from being tried; None if it is first."""
         if self.bucket_of is None:
             return None
-        job = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PREEMPTIBLE, J_LIMIT]].tolist()
-        key = self._bucket_key(*job)
+        queue, shape, user, preemptible = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PREEMPTIBLE]].tolist()
+        key = self._bucket_key(queue, shape, user, preemptible, self.state.live[row].limit)
         top = self.buckets.item(self._numbers.get(key, 0), w.B_TOP)
         first = self.entries.item(top, w.E_ROW)
         return first if top and first != row else None

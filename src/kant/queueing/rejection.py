@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_FAILURES, J_SHAPE, J_UNWANTED
+from kant.cluster.columns import J_FAILURES, J_SHAPE
 from kant.model.decision import Reason
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.requeue import retries_used
@@ -23,7 +23,7 @@ def never_starts(cycle: CyclePlan, row: int) -> Reason | None:
     """Return why a job can never start on this cluster; None if it could."""
     state, first = cycle.state, None
     job = state.jobs[row]
-    if not (cycle.limited or job[J_FAILURES] or job[J_UNWANTED]):
+    if not (cycle.limited or job[J_FAILURES] or row in state.unwanted):
         return cycle.placer.never_fits(state.shapes.shapes[job[J_SHAPE]])
     failures = int(job[J_FAILURES])
     used = retries_used(state, row, failures) if failures else None

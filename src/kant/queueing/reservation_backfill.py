@@ -45,7 +45,7 @@ class ReservationBackfill:
     If no job's end is known, nothing can be reserved: a head that has waited for `timeout` preempts backfilled jobs.
 
     Times are microseconds (`timeout`, `cycle.now`, the J_ columns of the job table that hold a time: J_SUBMIT, J_SINCE,
-    J_STARTED, J_ESTIMATE, J_LIMIT, J_REMAINING, J_ATTAINED, J_DUE; -1: unknown), GPUs are thousandths (J_MILLI), and
+    J_STARTED, J_ESTIMATE, J_REMAINING, J_ATTAINED, J_DUE; -1: unknown), GPUs are thousandths (J_MILLI), and
     `forecast.estimates.duration` is the planned run time of a job in microseconds (FOREVER: unknown).
 
     Raises AssertionError for a discipline without `forecasts = True`, because its cycles have no forecast.

@@ -144,8 +144,9 @@ def features(state: ClusterState, now: int) -> dict[str, int]:
 
 def predictions(state: ClusterState, now: int) -> dict[str, int]:
     """Return the percentages of recently ended jobs far shorter and far longer than their P50; 100 if too few ended."""
-    jobs = state.jobs[: len(state.ids)]
-    ended = jobs[(jobs[:, J_END] > now - LATELY) & (jobs[:, J_P50] > 0)]
+    jobs = state.jobs[: len(state.ids) if state.history is not None else 0]
+    ended = jobs[jobs[:, J_END] > now - LATELY]
+    ended = ended[ended[:, J_P50] > 0] if len(ended) else ended
     if len(ended) < ENOUGH:
         return {"shorter": 100, "longer": 100}
     ran, predicted = ended[:, J_ATTAINED], ended[:, J_P50]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import Table
+from kant.cluster.columns import Narrow, Table
 from kant.compiled import compiled, inlined
 from kant.queueing.watch import ANYTHING, NODES, freed
 
@@ -64,6 +64,10 @@ def make_table(width: int, rows: int = 64) -> Table:
     return np.zeros((rows, width), dtype=np.int64)
 
 
+def make_places(jobs: int = 64) -> Narrow:
+    return np.zeros((jobs, PLACE_WIDTH), dtype=np.int32)
+
+
 def as_integers(keys: np.ndarray) -> Table:
     """Convert the keys of an order to integers that sort alike."""
     if keys.dtype.kind != "f":
@@ -108,7 +112,7 @@ def meld(entries: Table, one: int, other: int) -> int:
 
 @inlined
 def push(
-    entries: Table, places: Table, buckets: Table, row: int, priority: int, key: int, shape: int, known: int,
+    entries: Table, places: Narrow, buckets: Table, row: int, priority: int, key: int, shape: int, known: int,
     bucket: int,
 ) -> bool:  # fmt: skip
     """Add a job to a bucket; return whether it is now the first. The table must have room for one more entry."""
@@ -130,7 +134,7 @@ def push(
 
 
 @inlined
-def remove(entries: Table, places: Table, buckets: Table, old: int) -> bool:
+def remove(entries: Table, places: Narrow, buckets: Table, old: int) -> bool:
     """Remove an entry from its bucket; return whether it was the first."""
     entry = entries[old]
     above, rest = entry[E_ABOVE], meld(entries, entry[E_LEFT], entry[E_RIGHT])
@@ -149,7 +153,7 @@ def remove(entries: Table, places: Table, buckets: Table, old: int) -> bool:
 
 @compiled
 def push_one(
-    entries: Table, places: Table, buckets: Table, verdicts: Table, row: int, priority: int, key: int, shape: int,
+    entries: Table, places: Narrow, buckets: Table, verdicts: Table, row: int, priority: int, key: int, shape: int,
     known: int, bucket: int, wakes: bool,
 ) -> bool:  # fmt: skip
     """Add a job to a bucket; return whether it is now the first. If so, and with `wakes`, its key wakes."""
@@ -160,14 +164,14 @@ def push_one(
 
 
 @compiled
-def drop(entries: Table, places: Table, buckets: Table, row: int) -> bool:
+def drop(entries: Table, places: Narrow, buckets: Table, row: int) -> bool:
     """Remove a job from its bucket, if it is in one; return whether it was the first."""
     old = places[row, P_ENTRY]
     return bool(old > 0 and remove(entries, places, buckets, old))
 
 
 @compiled
-def take_first(entries: Table, places: Table, buckets: Table, bucket: int) -> None:
+def take_first(entries: Table, places: Narrow, buckets: Table, bucket: int) -> None:
     """Remove the first job of a bucket."""
     remove(entries, places, buckets, buckets[bucket, B_TOP])
 
@@ -270,7 +274,7 @@ def rouse(verdicts: Table, stirred: Table, now: int) -> int:
 
 @inlined
 def settle(
-    entries: Table, places: Table, buckets: Table, verdicts: Table, k: int, fits: bool, shares: bool, now: int
+    entries: Table, places: Narrow, buckets: Table, verdicts: Table, k: int, fits: bool, shares: bool, now: int
 ) -> None:
     """Wake a stirred key, unless it does not fit.
 
@@ -373,7 +377,7 @@ def next_ready(entries: Table, buckets: Table, verdicts: Table, ready: Table, as
 
 @compiled
 def begin_round(
-    entries: Table, places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table,
+    entries: Table, places: Narrow, buckets: Table, verdicts: Table, ready: Table, stirred: Table,
     fits: NDArray[np.bool_], count: int, shares: bool, now: int,
 ) -> int:  # fmt: skip
     """Begin a round; return the entry of the first job to try; 0 for none.

@@ -28,7 +28,8 @@ WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
 
 MOST_DRAFTS, MOST_GROUPS = 64, 64
 
-KV_ROLES = ("", "kv_consumer", "kv_producer")
+ENGINES = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lof", "lpm", "dfs-weight")}
+"""The engines, and the orders in which their schedulers take requests."""
 
 OF_SGLANG = (
     "latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine", "async_scheduling",
@@ -54,8 +55,8 @@ class EngineSettings:
 
     `host_blocks` of host memory keep blocks too, of prompts alone with `offload_prompt_only`.
 
-    With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is
-    `fcfs` or `lpm`.
+    With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is one
+    of its schedule policies.
     """
 
     latency: LatencyModel
@@ -99,11 +100,10 @@ class EngineSettings:
             raise InputError("speculative_method", f"{', '.join(WITH_HIDDEN_STATES)} or ngram", self.speculative_method)
         if not 0 <= self.acceptance <= 1:
             raise InputError("acceptance", "a share of the drafts from 0 to 1", self.acceptance)
-        policies = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lpm")}
-        if self.engine not in policies:
+        if self.engine not in ENGINES:
             raise InputError("engine", "vllm or sglang", self.engine)
-        if self.policy not in policies[self.engine]:
-            raise InputError("policy", " or ".join(policies[self.engine]), self.policy)
+        if self.policy not in ENGINES[self.engine]:
+            raise InputError("policy", " or ".join(ENGINES[self.engine]), self.policy)
 
         self._check_windows()
         if self.engine != "vllm":
@@ -117,7 +117,10 @@ class EngineSettings:
         if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
             expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
             raise InputError("sliding_windows", expected, windows)
-        for name, known in (("kv_role", KV_ROLES), ("kv_load_failure_policy", ("recompute", "fail"))):
+        for name, known in (
+            ("kv_role", ("", "kv_consumer", "kv_producer")),
+            ("kv_load_failure_policy", ("recompute", "fail")),
+        ):
             if getattr(self, name) not in known:
                 raise InputError(name, " or ".join(filter(None, known)), getattr(self, name))
         if self.kv_role and (self.swap or windows != (0,)):

@@ -1,8 +1,9 @@
 """An engine that batches as SGLang does: its scheduler, version 0.5.23 (srt/managers/scheduler.py, Apache-2.0).
 
 In short: a step computes either prompts or one token of each running request, and prompts go first. Waiting requests
-are taken in order of arrival, or those with the longest cached prefix first (`lpm`), and of several with the same
-uncached beginning one. A request is admitted if its prompt and what it and all running ones may still output fit,
+are taken in order of arrival (`fcfs`), by the longest output that they may have (`lof`), by the longest cached prefix
+(`lpm`; of several with the same uncached beginning one), or prefix by prefix, those of most requests first
+(`dfs-weight`). A request is admitted if its prompt and what it and all running ones may still output fit,
 counting a share of these outputs: the new-token ratio, which falls at each step of decoding. Prompts are cut at the
 chunk. If KV runs out, those with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
 
@@ -235,25 +236,33 @@ class SGLang(Engine):
         return self._budget()
 
     def _sort(self) -> None:
-        """Sort the waiting requests by their cached prefix; of those that share an uncached one, one comes first."""
-        if self.settings.policy != "lpm" or len(self.line) > SORTED_AT_MOST:
+        """Sort the waiting requests by the policy, and look at their prefixes, which are then evicted later."""
+        policy = self.settings.policy
+        if policy == "lof":
+            self.line.sort(key=lambda r: -int(self.requests[r, c.MOST]))
+        if policy in ("fcfs", "lof") or (policy == "lpm" and len(self.line) > SORTED_AT_MOST):
             if self.line and self.refreshes % REFRESH_EVERY == 0:
                 for r in reversed(self.line[:SORTED_AT_MOST]):
                     self.tree.find(self.texts[r][: self._known(r)])
             self.refreshes += bool(self.line)
             return
+        nodes = []
         seen, order = Radix(), {}
         for r in self.line:
             known = self._known(r)
             text = self.texts[r][:known]
-            prefix = self.tree.find(text)[0]
+            prefix, node = self.tree.find(text)
+            nodes.append(node)
             order[r] = -float(min(prefix, known - 1))
             if prefix <= SHORT_PREFIX:
                 if seen.find(text)[0] >= SHORT_PREFIX:
                     order[r] = FOREVER
                 else:
                     seen.insert(text)
-        self.line.sort(key=order.__getitem__)
+        if policy == "lpm":
+            self.line.sort(key=order.__getitem__)
+        else:
+            self.line = [self.line[k] for k in self.tree.by_weight(nodes)]
 
     def _decode(self) -> list[int]:
         """Return the requests of which the step computes a token, once so many have lost their KV.

@@ -19,7 +19,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster import transitions as to
-from kant.cluster.columns import Table
+from kant.cluster.columns import Narrow, Table
 from kant.cluster.preemptible import count, lowest
 from kant.cluster.quota_columns import (
     any_beyond_nominal,
@@ -130,7 +130,7 @@ def advance_kernel(
         jobs: Table, work: Table, table: Table, log: Table, pools: Table, demands: Table, held: Table, view: Table,
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
-        places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
+        places: Narrow, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
         rules: Rules | None, rights: Rights, quotas: Quotas | None, counts: Table,
         reservations: Reservations, store: Table, evictions: Evictions | None,
     ) -> Table:  # fmt: skip
@@ -213,7 +213,7 @@ def advance_kernel(
                     to.submitted(
                         jobs, row, now, stands[RANK], queues[come[A_QUEUE]], users[come[A_USER]], s,
                         shapes[s, S_MILLI], shapes[s, S_PODS], now, come[A_ESTIMATE], come[A_PRIORITY],
-                        come[A_PREEMPTIBLE] == 1, -1, come[A_DUE], checkpoint, -1, False, -1, -1, -1,
+                        come[A_PREEMPTIBLE] == 1, come[A_DUE], checkpoint, -1,
                     )  # fmt: skip
                     work[row] = come[A_RUNTIME]
                     stands[RANK] += 1

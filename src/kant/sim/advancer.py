@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 MOST = 1 << 14
 """Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
-STALE = 1 << 16
+STALE = 1 << 14
 """Pieces of stopped jobs that may be kept beside twice those of running ones."""
 
 PIECES = 1 << 10
@@ -245,9 +245,7 @@ class Advancer:
             self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
         most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
-        samples = recorder.used + runs + 4 * more + 1
-        if samples > len(recorder.samples):
-            recorder.samples = c.longer(recorder.samples, samples)
+        recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # one for each end, arrival and wake
         ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # who runs may come to wait, and start again
         speed.reserve(most, ends)
         pending.reserve(most, ends)
@@ -413,7 +411,7 @@ class Advancer:
         return Quotas(tree.limits, tree.used, homes, self._amounts)
 
     def _rights(self) -> Rights:
-        """Return what the jobs of the run may do that do not fit."""
+        """Return what jobs that do not fit may do in this run."""
         run, state, pending = self.run, self.state, self.run.scheduler.pending
         by, discipline, tree = run.profile.evictors[pending.mixed], run.profile.discipline, state.quota_usage.tree
         hold, fixed = 0, 0

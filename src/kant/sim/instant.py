@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kant.cluster import columns as c
-from kant.cluster.columns import Table
+from kant.cluster.columns import Narrow, Table
 from kant.cluster.quota_columns import charge_all, refund_all
 from kant.compiled import inlined
 from kant.queueing import waiting as w
@@ -36,7 +36,7 @@ def changes_of(happened: Table, known: int, said: int) -> int:
 
 @inlined
 def undo(
-    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, jobs: Table,
+    happened: Table, known: int, said: int, entries: Table, places: Narrow, buckets: Table, jobs: Table,
     quotas: Quotas | None, ends: Table, begin: int, end: int,
 ) -> None:  # fmt: skip
     """Undo the attempt at an instant: new jobs are removed, started jobs wait again, and evicted jobs run on."""

@@ -82,7 +82,8 @@ def _keep(found: RemainingWork, job: Job, seen: dict[str, int], left: int, sourc
 
 
 def _of_live(state: ClusterState, row: int, now: int, usual: int) -> tuple[int, Source]:
-    since, attained, kind = state.jobs[row, [c.J_SINCE, c.J_ATTAINED, c.J_KIND]].tolist()
+    since, attained = state.jobs[row, [c.J_SINCE, c.J_ATTAINED]].tolist()
+    kind = int(state.jobs[row, c.J_KIND]) if state.history is not None else -1
     running = now - since if row in state.running else 0
     progress = state.elastic.get(row)
     elapsed = attained + running if progress is None else progress.done(-1, running) // progress.ceiling

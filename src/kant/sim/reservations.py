@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.columns import Table
+from kant.cluster.columns import Narrow, Table
 from kant.cluster.transitions import RUNNING
 from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
@@ -63,7 +63,7 @@ class Reservations(NamedTuple):
     scores: Scores
     others: Scores
     domains: Domains | None
-    places: Table
+    places: Narrow
 
 
 PLANNED = -1

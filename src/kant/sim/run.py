@@ -189,9 +189,14 @@ class Run:
         self.state.check()
         for row, allocation in self.state.running.items():
             self.recorder.ended(row, allocation, began(self.state, row), end)
+        because = self._waiting_because()
+        self.recorder.make_room(0)
+        # What only a run needs is as much as what summing it up takes.
+        del self.scheduler, self.execution.speed, self.state.job_changes[:]
+        self.state.pieces = self.state.pieces[:0].copy()
         table = job_table(self.state, end, self.recorder)
         summary = summarise(self.state, self.recorder, table, end, self.options.quantile, self.gone)
-        summary |= self._account(time.process_time() - work.cpu_s - self._began)
+        summary |= self._account(time.process_time() - work.cpu_s - self._began, because)
         if self.curve is not None:
             summary |= self.curve.curves()
         causes = self.ledger.columns(end) if self.ledger is not None else None
@@ -203,7 +208,7 @@ class Run:
             cluster=self.cluster,
             summary=summary,
             series=self.recorder.series(),
-            jobs=table.apart(),
+            jobs=table,
             queues=tuple(self.state.queues),
             end=end,
             interrupted=self.interrupted,
@@ -218,7 +223,7 @@ class Run:
         self._loop(iter(coming), 0)
         self._take_vain()
 
-    def _account(self, cpu_s: float) -> dict[str, Any]:
+    def _account(self, cpu_s: float, because: dict[str, int]) -> dict[str, Any]:
         jobs = len(self.state.ids)
         return {
             "profile": self.profile.name,
@@ -227,7 +232,7 @@ class Run:
             "seed": self.seed,
             "interrupted": self.interrupted,
             "rejected_because": dict(self.execution.rejected.most_common()),
-            "waiting_because": self._waiting_because(),
+            "waiting_because": because,
             "decisions": self.journal.decisions,
             "digest": self.journal.digest,
             "cpu_s": cpu_s,
@@ -243,9 +248,8 @@ class Run:
             arrive = dependencies.arrive
         instants, always = 0, self.faults.any
         if isinstance(coming, Arrivals) and (rows := len(state.ids) + len(coming.workload)) > len(state.jobs):
-            recorder = self.recorder  # room for all at once: a table that grows is there twice meanwhile
-            state.jobs, recorder.spans = c.longer(state.jobs, rows), c.longer(recorder.spans, rows)
-            recorder.samples = c.longer(recorder.samples, 2 * rows)
+            # Room for all at once: a table that grows is there twice meanwhile.
+            state.jobs, self.recorder.spans = c.longer(state.jobs, rows), c.longer(self.recorder.spans, rows)
         arrival = next(coming, None)
         may_advance = isinstance(coming, Arrivals) and Advancer.may_advance(self)
         advancer = Advancer(self, coming) if isinstance(coming, Arrivals) and may_advance else None

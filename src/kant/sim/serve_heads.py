@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.columns import Table
+from kant.cluster.columns import Narrow, Table
 from kant.cluster.quota_columns import first_short, would_borrow
 from kant.compiled import compiled
 from kant.model.units import FOREVER, GPU
@@ -70,7 +70,7 @@ def serve_none(
     now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
     said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
     view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
-    domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
+    domains: Domains | None, entries: Table, places: Narrow, buckets: Table, verdicts: Table, stirred: Table,
 ) -> int:  # fmt: skip
     """Serve no head. Return when time alone may let a blocked job start, µs; -1: never."""
     if retry <= now:
@@ -87,7 +87,7 @@ def serve_kernel(place: Kernel) -> Serve:
         now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
         said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
         view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
-        domains: Domains | None, entries: Table, places: Table, buckets: Table, verdicts: Table, stirred: Table,
+        domains: Domains | None, entries: Table, places: Narrow, buckets: Table, verdicts: Table, stirred: Table,
     ) -> int:  # fmt: skip
         """Return when to look again without an event, µs, or PYTHON_DECIDES; -1: never.
 

@@ -170,8 +170,8 @@ def _keeping(hooks: RunHooks) -> RunHooks:
 def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult | None:
     """Run to the end; the result has the jobs that were live or came later, and `name` as its profile in pictures."""
     run, state = own.run, own.state
-    counted = run.state.jobs[: len(state.ids), [c.J_PREEMPTIONS, c.J_EVICTIONS, c.J_FAILURES]].sum(axis=0).tolist()
-    faults = state.health.faults
+    counted = run.state.jobs[: len(state.ids), [c.J_PREEMPTIONS, c.J_FAILURES]].sum(axis=0).tolist()
+    faults, evicted = state.health.faults, state.health.evictions
     result = run.result(iter(coming), len(state.ids) + len(own.coming))
     if result.interrupted:
         return None
@@ -183,8 +183,8 @@ def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult |
     intervals[:, 4] = np.maximum(intervals[:, 4], run.begin)
     summary = {key: value for key, value in result.summary.items() if key not in ("fairness", "wait_by_cause")}
     summary["preemptions"] -= counted[0]
-    summary["evictions"] -= counted[0] + counted[1]
-    summary["failures"] -= counted[2]
+    summary["evictions"] -= counted[0] + evicted
+    summary["failures"] -= counted[1]
     summary["node_faults"] -= faults
     stayed = (jobs.status != JobStatus.REJECTED) & (jobs.status != JobStatus.CANCELLED)
     summary["by_queue"] = {

@@ -230,14 +230,14 @@ def _microseconds(seconds: Floats) -> Ints:
     return whole.astype(np.int64) * SECOND + fraction.astype(np.int64)
 
 
-def _numbered(column: Floats, unknown: str) -> tuple[Ints, tuple[str, ...]]:
+def _numbered(column: Floats, unknown: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Codes of a column of numbers, in order of first appearance; -1 is called `unknown`."""
     values, first, inverse = np.unique(column.astype(np.int64), return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     names = tuple(unknown if value < 0 else str(value) for value in values[order].tolist())
-    return rank[inverse].astype(np.int64), names
+    return rank[inverse].astype(np.int32), names
 
 
 def _ids(numbers: Ints) -> list[str]:

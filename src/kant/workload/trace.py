@@ -20,7 +20,7 @@ class Trace:
     """
 
     jobs: Workload
-    slices: NDArray[np.int64]
+    slices: NDArray[np.int64] | NDArray[np.int32]
     names: tuple[str, ...]
     slice_kind: str = "queue"
     apart: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kant import __version__
-from kant.cluster.columns import J_LIMIT, J_PRIORITY
+from kant.cluster.columns import J_PRIORITY
 from kant.kube.serve.led_run import LedRun
 from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
@@ -154,7 +154,7 @@ class LeaderQuestions(Questions):
         place, apart = live.get(name), self._apart(run, row, outside)
         waits = self.reason(core.state.ids[place]) if pending and place is not None else ""
         phase, waits = (PHASES[JobStatus(own["status"])], waits) if apart is None else apart
-        limit = int(core.state.jobs[place, J_LIMIT]) if place is not None else -1
+        limit = core.state.live[place].limit if place is not None else -1
         return {
             "seq": row, "id": name, "array": -1, "array_index": -1, "phase": phase,
             "name": run.names[row][0], "queue": run.queue_names()[own["queue"]], "user": run.names[row][1],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import J_LIMIT, J_PREEMPTIBLE, J_STARTED
+from kant.cluster.columns import J_PREEMPTIBLE, J_STARTED
 from kant.cluster.state import ClusterState
 from kant.model.placement import MASK, NODE
 from kant.model.units import FOREVER
@@ -18,7 +18,8 @@ def occupied(state: ClusterState, now: int, preempts: bool) -> list[Taken]:
     """
     found = []
     for row, pieces in state.running.items():
-        limit, started, preemptible = state.jobs[row, [J_LIMIT, J_STARTED, J_PREEMPTIBLE]].tolist()
+        started, preemptible = state.jobs[row, [J_STARTED, J_PREEMPTIBLE]].tolist()
+        limit = state.live[row].limit
         if state.shape_of(row).ask.reservation or (preempts and preemptible):
             continue
         held: dict[int, int] = {}

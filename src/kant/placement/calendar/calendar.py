@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kant.cluster.columns import GPUS, J_SHAPE, MIG, POOL, Table, longer
+from kant.cluster.columns import GPUS, J_SHAPE, MIG, POOL, Narrow, Table, longer
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import StateError
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, WIDTH, Allocation
@@ -353,7 +353,7 @@ class Calendar:
             self.make_slots()
 
     def first_sooner(
-        self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, given: int,
+        self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
         """Call the kernel (moves.py). Returns the job's position; whether it keeps its reservation and must be told
@@ -375,7 +375,7 @@ class Calendar:
         return at, what == KEPT, found, self._take_in(moves, rows.item(at)) if what == MADE_WAY else []
 
     def first_candidate(
-        self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
+        self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
         """Call the kernel (moves.py). Returns the job's position, its place and the jobs that moved, if any did."""

@@ -19,6 +19,7 @@ from kant.cluster.columns import (
     J_SHAPE,
     POOL,
     STATUS,
+    Narrow,
     Table,
     bits_in,
     planned_run,
@@ -211,7 +212,7 @@ def make_way(
 
 @compiled
 def first_sooner(
-    book: Book, store: Table, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, given: int,
+    book: Book, store: Table, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
     steps: Table, pools: int, moves: Table, attempts: Table, now: int, opened: int,
 ) -> tuple[int, int, int, Table, Table]:  # fmt: skip
     """Return the first of `rows` from `at` on with a result: its position, the result, its start and pieces; and the
@@ -289,7 +290,7 @@ def first_sooner(
 
 @compiled
 def first_candidate(
-    book: Book, store: Table, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, none: Table,
+    book: Book, store: Table, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, none: Table,
     stamp: int, current: int, lowest: int, moves: Table, may_move: bool, now: int,
 ) -> tuple[int, int, Table, Table]:  # fmt: skip
     """Return the first of `rows` from `at` on without a reservation that can or might start now: its position, the

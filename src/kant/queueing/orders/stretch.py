@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from kant.cluster.columns import J_ATTAINED, J_MILLI, J_P50, J_P90, J_SINCE, J_STATUS, J_SUBMIT, Table
+from kant.cluster.columns import J_ATTAINED, J_MILLI, J_P50, J_P90, J_SINCE, J_STATUS, J_SUBMIT, LEARNED_WIDTH, Table
 from kant.model.status import JobStatus
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import FOREVER, GPU, HOUR
@@ -82,7 +82,7 @@ class Stretch(Order, frozen=True, tag="stretch"):
         return np.where(large, self.large_factor, self.factor)
 
     def _predicted(self, jobs: Table, rows: Table) -> Table:
-        if not self.probability:
+        if not self.probability or jobs.shape[1] < LEARNED_WIDTH:
             return np.zeros(len(rows), dtype=np.int64)
         promised: Table = np.maximum(jobs[rows, J_P50 if self.probability == 50 else J_P90], 0)
         return promised
