@@ -35,7 +35,7 @@ FIRST_RATIO, LEAST_RATIO, DECAY_STEPS, RETRACT_STEPS = 0.7, 0.7 * 0.14, 600, 20
 SORTED_AT_MOST, SHORT_PREFIX, REFRESH_EVERY = 128, 32, 32
 
 
-class Step(NamedTuple):
+class ForwardBatch(NamedTuple):
     """What a step computes: of which requests, and of how many of their tokens there is KV after it."""
 
     who: list[int]
@@ -58,9 +58,9 @@ class SGLang(Engine):
         self.node: list[Node] = []  # what it has locked
         self.line: list[int] = []
         self.runs: list[int] = []
-        self.step: Step | None = None  # under way
-        self.next: Step | None = None  # the one that follows it
-        self.last: Step | None = None  # what was planned last
+        self.step: ForwardBatch | None = None  # under way
+        self.next: ForwardBatch | None = None  # the one that follows it
+        self.last: ForwardBatch | None = None  # what was planned last
         self.full = False
         self.chunked = -1  # whose prompt goes on
         self.ratio, self.refreshes, self.done = FIRST_RATIO, 0, 0
@@ -135,7 +135,7 @@ class SGLang(Engine):
         state[c.FREE] = self.free + self.tree.evictable
 
     # --- planning a step ------------------------------------------------------------------------------------------
-    def _plan(self) -> Step | None:
+    def _plan(self) -> ForwardBatch | None:
         if self.chunked >= 0 and self.end[self.chunked] > self.prefix[self.chunked]:
             self._checkpoint(self.chunked, self.end[self.chunked])
             self.prefix[self.chunked] = self.end[self.chunked]
@@ -317,7 +317,7 @@ class SGLang(Engine):
         self.ratio = min(1.0, (int(done[keep].sum()) + RETRACT_STEPS * len(keep)) / (most + 1))
 
     # --- computing it ---------------------------------------------------------------------------------------------
-    def _begin(self, who: list[int], prompts: bool) -> Step:
+    def _begin(self, who: list[int], prompts: bool) -> ForwardBatch:
         tokens, decode, chunks = 0, 0, 0.0
         for r in who:
             count = self.end[r] - self.prefix[r]
@@ -329,16 +329,16 @@ class SGLang(Engine):
             self.requests[r, c.COMPUTED] = self.end[r]
         self.state[c.TOKENS_DONE] += tokens
         ms = self.settings.latency.step_ms(tokens, decode, chunks)
-        return Step(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
+        return ForwardBatch(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
 
-    def _follow(self, step: Step | None) -> None:
+    def _follow(self, step: ForwardBatch | None) -> None:
         """Compute a step from now on."""
         self.step, self.next, self.state[c.LOOKED] = step, None, 0
         if step:
             self.clock[c.END] = self.clock[c.CLOCK] + step.ms / 1e3
         self._tell()
 
-    def _complete(self, step: Step) -> None:
+    def _complete(self, step: ForwardBatch) -> None:
         now, took = self.clock[c.END], self.clock[c.END] - self.clock[c.CLOCK]
         self.clock[c.BUSY] += took
         self.clock[c.KV_SECONDS] += took * (self.settings.num_blocks - 1 - self.state[c.FREE])
