@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.compiled import compiled, inlined
+from kant.compiled import compiled, inlined, shared
 from kant.model.units import FOREVER, MINUTE
 
 Table = NDArray[np.int64]
@@ -260,7 +260,7 @@ def fewest_in(table: Table, topology: int, column: int) -> int:
     return int(fewest) if fewest < NO_LIMIT else 0
 
 
-@inlined
+@shared
 def count_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
     """Add `pods` pods of demand `d` on a node to all their counters."""
     for entry in range(demands[d, D_ENTRIES]):
@@ -290,7 +290,7 @@ def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
     return False
 
 
-@inlined
+@shared
 def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
     """Return how many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
 
@@ -343,7 +343,7 @@ def fragmented(table: Table, node: int) -> int:
     return 1 if 0 < free < table[node, GPUS] * 1000 else 0
 
 
-@inlined
+@shared
 def take_piece(table: Table, piece: Table, demands: Table) -> None:
     """Take one piece of an allocation from its node. The caller has checked that it is free."""
     node, mask, milli = piece[0], piece[2], piece[3]
@@ -364,7 +364,7 @@ def take_piece(table: Table, piece: Table, demands: Table) -> None:
         count_pods(table, node, demands, piece[8] - 1, piece[1])
 
 
-@inlined
+@shared
 def give_piece(table: Table, piece: Table, demands: Table) -> None:
     """Give one piece of an allocation back to its node."""
     node, mask, milli = piece[0], piece[2], piece[3]

@@ -29,7 +29,7 @@ CALL_S = 2e-5
 """CPU seconds, about, to find out at each call that a kernel has no code yet."""
 
 _inner: list[object] = []
-"""Keeps the dispatchers of inlined functions alive: Numba's types hold only weak references to them."""
+"""Keeps the dispatchers of functions that kernels call alive: Numba's types hold only weak references to them."""
 
 
 _plain: set[int] = set()
@@ -138,6 +138,14 @@ def inlined(function: F) -> F:
     return _inner_function(function, forced=False)
 
 
+def shared(function: F) -> F:
+    """Let kernels call `function`, which is compiled once for all of them; called from Python it stays plain Python.
+
+    For what many kernels call and few places inline: as `inlined` it would be in the machine code of each of them.
+    """
+    return _called_by_kernels(function, _kernel(function, at_once=False))
+
+
 def merged(function: F) -> F:
     """Copy `function` into each kernel that calls it, whatever its size: code that a constant rules out is removed."""
     return _inner_function(function, forced=True)
@@ -145,7 +153,10 @@ def merged(function: F) -> F:
 
 def _inner_function(function: F, forced: bool) -> F:
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": InnerCompiler}
-    dispatcher = numba.njit(**options, forceinline=forced)(function)
+    return _called_by_kernels(function, numba.njit(**options, forceinline=forced)(function))
+
+
+def _called_by_kernels(function: F, dispatcher: object) -> F:
     if dispatcher is not function:
         _inner.append(dispatcher)
         cpu_target.typing_context.insert_global(function, InnerType(dispatcher))

@@ -22,7 +22,7 @@ def inlined(function: F) -> F:
     return function
 
 
-merged = inlined
+merged = shared = inlined
 
 
 def is_ready(kernel: Callable[..., object], *args: object) -> bool:

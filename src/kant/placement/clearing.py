@@ -276,7 +276,8 @@ def cheapest_node(
     The table is left unchanged.
     """
     holders, heavy, place_of = candidates.holders, candidates.heavy[0], np.empty_like(candidates.by_row)
-    place_of[candidates.by_row] = np.arange(place_of.shape[0])
+    for place in range(place_of.shape[0]):  # Numba takes seconds to compile an assignment by an array
+        place_of[candidates.by_row[place]] = place
     width = holders.widest
     order, whose, twin, leaving = np.zeros((4, width + 1), dtype=np.int64)
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kant.cluster.columns import FREE, J_PIECE, J_PIECES, Table, copy_row, give_piece
 from kant.cluster.holders import LIMB, Candidates, PoolColumns, in_columns, sort_by
 from kant.cluster.quota_condition import QuotaCondition, admits
-from kant.compiled import compiled
+from kant.compiled import compiled, inlined
 from kant.model.placement import NODE
 from kant.placement.clearing import TOO_MANY, on_one_node
 from kant.placement.fits import capacity
@@ -76,6 +76,26 @@ def random_numbers(count: int) -> Table:
     return _random_numbers(max(10, count.bit_length()))
 
 
+@inlined
+def _at(column: Table, places: Table) -> Table:
+    """Return a column at these places. An index would do, but Numba takes long to compile one by an array."""
+    found = np.empty(places.shape[0], dtype=np.int64)
+    for k in range(places.shape[0]):
+        found[k] = column[places[k]]
+    return found
+
+
+@inlined
+def _members(order: Table, which: Table) -> Table:
+    """Return those of the candidates in order that a set has."""
+    found, count = np.empty(order.shape[0], dtype=np.int64), 0
+    for k in range(order.shape[0]):
+        if which[k] == 1:
+            found[count] = order[k]
+            count += 1
+    return found[:count]
+
+
 @compiled
 def search_counted(
     table: Table, demands: Table, groups: Table, asked: int, own: NDArray[np.bool_], domain: Table, pool: PoolColumns,
@@ -136,11 +156,14 @@ def search_counted(
                 if ranks[i, column] != ranks[order[k - 1], column]:
                     rank[k] = rank[k - 1] + 1
     columns = in_columns(
-        theirs, held, rank, cost[order], milli[order], capped[order], rows[order], np.flatnonzero(own), few
-    )
+        theirs, held, rank, _at(cost, order), _at(milli, order), _at(capped, order), _at(rows, order),
+        np.flatnonzero(own), few,
+    )  # fmt: skip
     home, amounts = condition.home, condition.amounts
     if limited:
-        home, amounts = home[order], amounts[order]
+        home, amounts = _at(home, order), np.empty((kept, amounts.shape[1]), dtype=np.int64)
+        for k in range(kept):
+            copy_row(condition.amounts, order[k], amounts, k)
     quota = QuotaCondition(
         condition.limits, condition.used, condition.first if limited else -1, condition.asked, home, amounts,
         condition.part, condition.entitled, condition.level, condition.limited,
@@ -151,7 +174,7 @@ def search_counted(
     if groups[0, 0] == 1 and not few and not limited:
         alone = on_one_node(newcomer.table, demands, groups[0, 1], columns, cap, best)
         if alone != TOO_MANY and count_without(view, best):
-            return order[best == 1], True, True
+            return _members(order, best), True, True
         if alone != TOO_MANY and alone <= 0:
             return nobody[:0], False, True
         best[:] = 0
@@ -159,4 +182,4 @@ def search_counted(
         found = cheapest_of_few(view, columns, cap, best)
     else:
         found = cheapest_of_many(view, newcomer, columns, cap, trials, True, best)
-    return order[best == 1], found, few
+    return _members(order, best), found, few

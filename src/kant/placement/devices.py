@@ -12,7 +12,7 @@ Sets of devices are bits of one integer.
 from __future__ import annotations
 
 from kant.cluster.columns import BLOCKS, DEVICES, ISLAND, Table, bits_in, end_of_devices
-from kant.compiled import inlined
+from kant.compiled import inlined, shared
 
 LEVELS = 3
 """Number of block sizes in a node row."""
@@ -55,7 +55,7 @@ def left_around(table: Table, node: int, idle: int, device: int, level: int) -> 
     return int(key)
 
 
-@inlined
+@shared
 def closest(table: Table, node: int, idle: int, wanted: int) -> int:
     """Return `wanted` of the `idle` devices, of which there must be enough, as close together as possible.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table, admits, counted_capacity, end_of_devices
-from kant.compiled import inlined
+from kant.compiled import inlined, shared
 from kant.placement.devices import closest, idle_devices, left_around
 from kant.placement.slices import slices_capacity
 
@@ -27,7 +27,7 @@ def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
     return int(pods)
 
 
-@inlined
+@shared
 def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """As `capacity`, by the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory."""
     if table[node, c.STATUS] != 0 or not admits(demands, d, table[node, c.POOL], node):
@@ -81,7 +81,7 @@ def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, m
     return int(pods)
 
 
-@inlined
+@shared
 def tightest(table: Table, node: int, demands: Table, d: int) -> int:
     """Return the devices that a pod gets on a node where it fits, as bits.
 
