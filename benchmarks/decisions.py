@@ -8,6 +8,7 @@ decision alone where engines have room.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator
 
@@ -19,6 +20,7 @@ from kant.gateway.aside import Aside
 from kant.gateway.ask import Ask, read_ask
 from kant.gateway.backend import Limits, Placement
 from kant.gateway.dispatch import Dispatcher
+from kant.gateway.server import collect_rarely
 from kant.service.router_process import RouterProcess
 from kant.serving.policies import policy_named
 from kant.serving.routers import router_named
@@ -94,6 +96,17 @@ async def aside(turns: int = 200) -> float:
 
 
 def measure() -> Iterator[Figure]:
+    """All figures, with the collections of a router."""
+    before = gc.get_threshold()
+    collect_rarely()
+    try:
+        yield from decisions()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def decisions() -> Iterator[Figure]:
     for name, decide in (("held", full), ("free", free)):
         ours, plain = (min(asyncio.run(decide(router)) for _ in range(2)) for router in ("prefix", "least-tokens"))
         yield Figure(f"decision-{name}", ours, "µs", plain / ours, "least-tokens", "a look at each engine")

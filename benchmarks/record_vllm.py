@@ -9,7 +9,7 @@ another engine, and with `--failing` as well some of it fails to, with `--fatal`
 another engine, and with `--offload` to host memory.
 `--venv DIR` says where vLLM is. With `--sglang` it is SGLang's scheduler instead, whose package is installed there
 without what it asks for: PyTorch is enough to schedule. There `--sync` turns its overlap off, and `--odd` leaves hardly
-any KV.
+any KV; with `--orders` the schedule policies are `lof` and `dfs-weight`, else `fcfs` and `lpm`.
 
 With `--odd` cells have settings that are seldom: other sizes of blocks, one sequence, prompts that are not chunked or
 are cut at a threshold, a watermark, admission by a step's tokens; and requests that come at once, with prompts that
@@ -35,7 +35,9 @@ VLLM = "0.32.0"
 TORCH = "2.13.0"
 NEEDED_GB = 8
 SGLANG = "0.5.23"
-FLAGS = ("--odd", "--sync", "--drafts", "--hybrid", "--remote", "--failing", "--fatal", "--sending", "--offload")
+FLAGS = (
+    "--odd", "--sync", "--drafts", "--hybrid", "--remote", "--failing", "--fatal", "--sending", "--offload", "--orders",
+)  # fmt: skip
 WRONG_BUILD = ("torchvision", "torchaudio", "torchcodec")  # built against another PyTorch; vLLM imports them if there
 METADATA = f"Metadata-Version: 2.1\nName: vllm\nVersion: {VLLM}+cpu\n"
 

@@ -1,6 +1,6 @@
-"""Other proxies before the same engine, where they are installed: Envoy, alone and with our picker, and nginx.
+"""Other proxies before the same engine, where they are installed.
 
-Each has one thread.
+Envoy, alone and with our picker, nginx, and SGLang's gateway (`pip install sglang-router`, 0.3). Each has one thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 TYPES = "type.googleapis.com/envoy.extensions.filters"
 ENVOY = """
@@ -90,5 +92,30 @@ def rivals(folder: Path, engine: int, picker: int) -> dict[str, tuple[subprocess
             text = text.format(port=port, engine=engine, folder=folder, types=TYPES)
         file.write_text(text or with_picker(port, engine, picker), encoding="utf-8")
         flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"] if name != "nginx" else []
-        found[name] = (subprocess.Popen([program, "-c", str(file), *flags], text=True), port)
+        command = [program, "-c", str(file), *flags]
+        found[name] = (subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True), port)  # its access log
+    gateway = installed("smg")
+    if gateway is not None:
+        port, worker = free_port(), f"http://127.0.0.1:{engine}"
+        command = [gateway, "launch", "--worker-urls", worker, "--host", "127.0.0.1", "--port", str(port)]
+        command += ["--policy", "round_robin", "--prometheus-port", str(free_port())]
+        one_thread = {**os.environ, "TOKIO_WORKER_THREADS": "1"}
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, env=one_thread
+        )
+        wait_for(port)
+        found["SGLang's gateway"] = (process, port)
     return found
+
+
+def wait_for(port: int) -> None:
+    """Wait until a proxy answers a request."""
+    asked = Request(f"http://127.0.0.1:{port}/v1/completions", b'{"model":"m","prompt":"x"}')
+    asked.add_header("Content-Type", "application/json")
+    for _ in range(600):
+        try:
+            with urlopen(asked, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError(f"nobody answers at port {port}")

@@ -259,7 +259,8 @@ def cell(seed: int, folder: str) -> dict[str, Any]:
     """One cell: settings and requests drawn from its number, every second with little memory; `--odd`: hardly any."""
     odd = "--odd" in sys.argv
     draw = random.Random(f"sglang odd {seed}" if odd else f"sglang {seed}")
-    policy, seqs, chunk = draw.choice(["lpm", "fcfs"]), draw.choice([1, 4, 16, 64]), draw.choice([64, 256, 512, 2048])
+    policies = ["lof", "dfs-weight"] if "--orders" in sys.argv else ["lpm", "fcfs"]
+    policy, seqs, chunk = draw.choice(policies), draw.choice([1, 4, 16, 64]), draw.choice([64, 256, 512, 2048])
     tokens = draw.choice([1500, 3000, 5000] if seed % 2 == 0 else [8000, 40000])
     rate, count = draw.choice([3, 8, 20]), draw.choice([80, 160])
     mean, long = draw.choice([4, 5.5]), 5.0

@@ -38,6 +38,9 @@ for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
 CI = os.environ.get("CI") == "true"
 
 ROOT = Path(__file__).parent.parent
+START = str(ROOT / "tests" / "start")
+if START not in (paths := os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [START, *paths]))
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 
 # How long an example takes says nothing: the first ones compile, and machines are shared.

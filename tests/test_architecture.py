@@ -22,8 +22,14 @@ POLICY_ROOMS = ("optimize", "placement", "queueing", "reproduce", "serving")
 SMELL, LONGEST, LONGEST_CYCLE = 300, 500, 110
 REASON = re.compile(r"^Long: \S+", re.MULTILINE)
 BANNED = {"manager", "helper", "helpers", "util", "utils", "info"}
+FOREIGN = {
+    "door", "doors", "essence", "glance", "heed", "humble", "lanes", "loose", "lots", "standing", "told", "wish",
+    "wishes",
+}  # fmt: skip
+"""Words that an engineer of the field would have to ask about."""
 SEEDED = {"Generator", "PCG64", "Philox", "SeedSequence"}
 CLASS = re.compile(r"^\s*class (\w+)", re.MULTILINE)
+PUBLIC = re.compile(r"^\s*(?:class|(?:async )?def) ([A-Za-z]\w*)", re.MULTILINE)
 BASE_IMPL = re.compile(r"Base\w*Impl")
 MOST_SHARED_NAMES = 68
 """Names that stand for more than one class: protocols and what implements them, objects of Kubernetes, orders that are
@@ -94,6 +100,15 @@ def test_classes_and_modules_have_the_nouns_of_the_field() -> None:
         names += [(f"{_name(path)}: {name}", name) for name in CLASS.findall(path.read_text())]
     broken = sorted({where for where, name in names if _words(name) & BANNED or BASE_IMPL.search(name)})
     assert not broken
+
+
+def test_public_names_are_words_of_the_field() -> None:
+    names = [(_name(path), name) for path in MODULES for name in (path.stem, *PUBLIC.findall(path.read_text()))]
+    assert not [(where, name) for where, name in names if _words(name) & FOREIGN]
+
+
+def test_one_module_reads_toml() -> None:
+    assert [_name(path) for path in MODULES if "tomllib" in path.read_text()] == ["src/kant/toml_file.py"]
 
 
 def test_few_names_stand_for_more_than_one_class() -> None:

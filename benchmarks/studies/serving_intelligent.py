@@ -152,7 +152,7 @@ round robin's, as the mean of {len(LEARNERS)} learners of each form, and its 95 
         yield f"| {better} less {worse} | {cell.mean:+.1f} ± {cell.half:.1f} | {wins} of {len(LEARNERS) ** 2} pairs |"
     yield ""
     yield "## What it says\n"
-    yield """\
+    yield f"""\
 Nearly all of the gain is in holding: heavy requests wait at the router while engines are full, and light ones pass. So
 fewer are evicted, and steps are shorter. Where a request goes matters less, as the rules that hold nobody show. The
 published order of the three forms does not show: with three learners of each on eight seeds they differ by less than
@@ -160,7 +160,8 @@ their intervals. Nor can it show where training lasts: all three choose among th
 latency that `base` alone minimises. At their optima `base` is as good as `guided`, whose guidance has faded, and
 neither is worse than `aware`, which goes on paying for regret. An order the other way round is one of how fast they
 learn, on engines whose latency is known to the router no better than the heuristic says it. The published figures are
-of a router that holds without overtaking.
+of a router that holds without overtaking. That is an argument: no longer training than {LESSONS.rounds} rounds of
+{LESSONS.population} policies was run.
 
 The setting was tuned: rate, KV capacity and length of the runs were moved until the engines were saturated, with
 results on the first four of these seeds in view, and the training until the forms came apart there. At lower load all

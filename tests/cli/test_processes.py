@@ -41,7 +41,7 @@ def test_a_command_seldom_looks_for_garbage_while_it_loads() -> None:
         "atexit.register(lambda: print(sum(each['collections'] for each in gc.get_stats()) - before));"
         "before = sum(each['collections'] for each in gc.get_stats()); main(['profiles', '--json'])"
     )
-    printed = subprocess.check_output([sys.executable, "-c", program], env=environment(), text=True)
+    printed = subprocess.check_output([sys.executable, "-I", "-c", program], env=environment(), text=True)
     assert int(printed.splitlines()[-1]) < 10, "by default it is more than a hundred"
 
 

@@ -361,3 +361,13 @@ def test_a_disk_that_is_full(small: Path, tmp_path: Path) -> None:
 
 def _codes(outcome: Outcome) -> tuple[int, str, str]:
     return outcome.code, "", outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "such"),
+    [("submit --gpu 1 -- x", ", such as --gpus,"), ("run --tim=2h x", ", such as --time,"), ("submit --zz x", "")],
+)
+def test_an_unknown_option_of_a_job_is_named_with_the_nearest_one(words: str, such: str) -> None:
+    option = words.split()[1].partition("=")[0]
+    expected = f"kant: {option}: expected an option of `kant submit`{such} or a program after --\n"
+    assert kant(*words.split()).refusal() == expected

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import kant
 
-from kant.cli.show import console
+from kant.cli.show import console, print_table
 from kant.cli.show_answers import table
 
 NAMES = ("[red]", "[/]", "[bold]x[/bold]", ":smile:", "[link=http://a]b[/link]", "\\[x]")
@@ -117,3 +117,11 @@ def test_a_table_loses_nothing_whatever_the_width(
     columns = ["".join(cells) for cells in zip(*said, strict=True)]
     assert columns == [LONG, "research", "8"]
     assert (len(said) == 1) == (width is None)  # in a pipe a row is a line
+
+
+def test_a_table_has_lines_between_sections_and_says_how_many_rows_follow() -> None:
+    with console.recorded(0, False) as text:
+        print_table(("a", "b"), [(str(row), "x") for row in range(5)], most=3, ends=[1])
+    lines = text.getvalue().splitlines()
+    assert [line[2] for line in lines[3:-2]] == ["0", "1", "─", "2"]
+    assert lines[-1] == "and 2 more (--json has all)"

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.command import kant
 from tests.docs.pages import ROOT, words_in_backticks
 
-from kant.cli.whatif_show import SOURCES
+from kant.cli.whatif import SOURCES
 from kant.sim.remaining_work import Source
 from kant.workload.job_text import WORDS
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kant.insight.explanation import explain
 from kant.insight.facts import AwaitsNode, ProtectedVictims, fact_sentence
@@ -15,7 +16,8 @@ from kant.insight.past_jobs import PastJobs
 from kant.model.event import JobAwaitsNode
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Quota
-from kant.model.units import MINUTE, SECOND, clock
+from kant.model.units import HOUR, MINUTE, SECOND, clock
+from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.node_preemption import preempt_by_node
 from kant.sim.forecast_starts import forecast_starts
@@ -164,3 +166,18 @@ def test_a_late_head_of_backfill_waits_too_and_asks_for_a_cycle_when_it_has() ->
     assert harness.running() == ["passes"] and harness.plans[-1].review_at == 2 * MINUTE
     harness.cycle(2 * MINUTE)
     assert harness.running() == ["head"]
+
+
+def test_a_head_that_waits_for_a_node_lets_the_next_one_preempt_who_passed_it() -> None:
+    harness = Harness(make_cluster(8), make_profile("fifo", Backfill(timeout_s=60)))
+    harness.submit(make_job("old", 2), make_job("one", 3), make_job("two", 3))
+    harness.cycle(0)
+    harness.submit(structs.replace(make_job("first", 8), node_wait=HOUR), make_job("second", 6))
+    harness.finish("one")
+    harness.cycle(SECOND)
+    harness.submit(make_job("passes", 3))
+    harness.cycle(2 * SECOND)
+    harness.finish("two")
+    assert sorted(harness.running()) == ["old", "passes"]
+    harness.cycle(MINUTE + SECOND)
+    assert sorted(harness.running()) == ["old", "second"]

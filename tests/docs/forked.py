@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from tests.docs.session import answer
+
 ROOT = Path(__file__).parents[2]
 
 LOADED = (
@@ -41,16 +43,16 @@ sys.exit(code[0] if code else 70)
 
 @contextmanager
 def forked_kant(folder: Path) -> Iterator[Path]:
-    """A folder with a program `kant`, for the front of PATH."""
+    """A folder with a program `kant`, for the front of PATH, and a program `session` for blocks of Python."""
     address = folder / "socket"
     with subprocess.Popen(
         [sys.executable, "-m", "tests.docs.forked", address], stdout=subprocess.PIPE, cwd=ROOT
     ) as server:
         try:
             assert server.stdout is not None and server.stdout.readline() == b"ready\n"
-            program = folder / "kant"
-            program.write_text(CLIENT.format(python=sys.executable, address=str(address)))
-            program.chmod(0o700)
+            for program in (folder / "kant", folder / "session"):
+                program.write_text(CLIENT.format(python=sys.executable, address=str(address)))
+                program.chmod(0o700)
             yield folder
         finally:
             server.kill()
@@ -94,9 +96,13 @@ def be_the_command(connection: socket.socket) -> NoReturn:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(variables)
-        from kant.cli import main
+        if Path(sys.argv[0]).name == "session":
+            sys.path[0] = ""
+            answer()
+        else:
+            from kant.cli import main
 
-        main()
+            main()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:

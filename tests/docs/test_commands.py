@@ -42,7 +42,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path, fork
         "KANT_HOME": str(tmp_path / "up"),
     }
     try:
-        with Session(tmp_path, environment) as session:
+        with Session(forked / "session", tmp_path, environment) as session:
             run_blocks(page, tmp_path, environment, session)
     finally:
         if (tmp_path / "up" / "kant.sock").exists():  # a page that failed halfway

@@ -110,6 +110,7 @@ def test_the_index_has_every_page_once() -> None:
     index = DOCS / "README.md"
     listed = [(DOCS / link.partition("#")[0]).resolve() for link in links(index)]
     assert sorted(page for page in listed if page.parent == DOCS) == sorted(set(DOCS.glob("*.md")) - {index})
+    assert sum("design" not in page.parts for page in DOCS.rglob("*.md")) <= 80
 
 
 def test_the_index_of_the_design_has_every_note_in_order() -> None:

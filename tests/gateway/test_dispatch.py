@@ -294,6 +294,7 @@ def test_programs_that_strangers_name_do_not_fill_the_memory(monkeypatch: pytest
         placed = come(chosen, 5, vllm_xargs={"program_id": f"p{i}"})
         chosen.offer(placed)
         chosen.end(placed, 5)
+        assert chosen.programs.number("p0") == 0  # it comes again and again
     assert len(chosen.programs.known) == 10
     assert len(chosen.policy.service) <= 11  # type: ignore[attr-defined]
 

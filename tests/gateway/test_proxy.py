@@ -52,12 +52,15 @@ def test_the_router_decides_as_simulated(name: str, mocks: list[Mock]) -> None:
 
     async def played() -> list[int]:
         urls = [mock.url for mock in mocks]
-        chosen, may = dispatcher(urls, router=name), asyncio.Event()
-        may.set()
+        chosen, here = dispatcher(urls, router=name), Here(asyncio.Event())
         if chosen.router.costly:
-            chosen.aside = Aside(Here(may))
+            here.may.set()  # type: ignore[union-attr]
+            chosen.aside = Aside(here)
         async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
-            return await Conductor(session, url, urls).play(requests)
+            assert here.asked == chosen.router.costly  # it is ready before anybody comes
+            where = await Conductor(session, url, urls).play(requests)
+        assert here.asked == -chosen.router.costly  # it ends with the router
+        return where
 
     simulated = simulate(requests, SETTINGS, 2, router=router_named(name), observed=True)
     assert asyncio.run(played()) == simulated.engine.tolist()
@@ -97,7 +100,13 @@ def test_tokens_are_counted_by_tenant_and_model_whatever_the_form(streams: bool,
                     await asyncio.sleep(0.002)
                 for mock in urls:
                     await conductor.clock(mock, until=1000.0)
-                assert all(answer.count(b" tok") >= 5 for answer in await asyncio.gather(*tasks))
+                answers = await asyncio.gather(*tasks)
+            assert all(answer.count(b" tok") >= 5 for answer in answers)
+            named = (b"event: response.output_text.delta\n", b"event: content_block_delta\n")
+            assert not streams or [answer.count(name) for answer, name in zip(answers[2:], named, strict=True)] == [
+                5,
+                5,
+            ]
             assert server.dispatcher.shares.of("lab") == 4 * (10 + 2 * 5)
             async with session.get(url + "/metrics") as answer:
                 return await answer.text()

@@ -75,6 +75,7 @@ AN_IDLE_QUEUE = [
 
 
 @example(AN_IDLE_QUEUE, True)
+@example([("come", "a", 1, 3), ("end", "", 0, 0)], False)
 @given(STEPS, st.booleans())
 def test_turns_are_those_of_the_textbook(steps: list[tuple[str, str, int, int]], streams: bool) -> None:
     async def run() -> None:

@@ -14,9 +14,10 @@ from tests.examples import examples
 from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.rebuilding import Rebuilding
 from kant.kube.notify.status import booking_status
-from kant.kube.objects.views import Unstructured
+from kant.kube.objects.views import Meta, Unstructured
 from kant.kube.reconcile.bookings import AGAIN, Bookings
 from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.crds import GROUP
 from kant.kube.translate.reservations import BookedGpus, ReservedNodes, reservation_of
 from kant.live.core import Core
 from kant.model.errors import InputError
@@ -141,3 +142,21 @@ def test_a_reservation_that_begins_while_a_state_is_built_is_in_the_next_one() -
     rebuilding.built(5, 0.0)
     due = [rebuilding.is_due(SimpleNamespace(now=now), fleet) for now in (6, 7, 8)]  # type: ignore[arg-type]
     assert due == [False, True, True]
+
+
+def test_a_state_begins_with_the_reservations_and_levels_of_the_objects() -> None:
+    mirror = Mirror()
+    for kind, name, spec in (
+        ("topologies", "t", {"levels": [{"level": "leaf", "nodeLabel": "rack"}]}),
+        ("reservations", "nodes", {"nodeSelector": {"rack": "a"}, "start": "2026-01-01T00:00:00Z"}),
+        ("reservations", "gpus", {"gpus": 8, "start": "2026-01-01T00:00:00Z"}),
+        ("reservations", "wrong", {"gpus": 8, "nodeSelector": {"rack": "a"}}),
+    ):  # fmt: skip
+        item = Unstructured(f"{GROUP}/v1alpha1", "", Meta(name), msgspec.Raw(msgspec.json.encode(spec)))
+        mirror.kind(kind).change("added", item)
+    translation = Translation(mirror)
+    translation.begin(0)
+    assert [one.name for one in translation.nodes.reserved] == ["nodes"]
+    assert [one.name for one in translation.booked] == ["gpus"]
+    assert translation.nodes.levels.leaf == "rack"
+    assert list(translation.complaints) == ["Reservation wrong"]

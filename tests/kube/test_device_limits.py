@@ -9,8 +9,10 @@ from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.reconcile import device_limits
 from kant.kube.reconcile.device_allocations import DeviceAllocations
-from kant.kube.reconcile.device_limits import DeviceLimits
+from kant.kube.reconcile.device_limits import PATIENCE, DeviceLimits
+from kant.kube.reconcile.dynamic_resources import DynamicResources
 from kant.kube.translate.pod_rules import apart_from, named_class
+from kant.kube.translate.resources import Claimed
 from kant.model.rules import PodAntiAffinity, PodRules
 
 
@@ -59,3 +61,27 @@ def test_devices_that_others_have_do_not_count_and_without_any_nobody_is_limited
         mirror.devices.claim("modified", d.ResourceClaim(known.metadata, known.spec, status))
         found = DeviceLimits(mirror, DeviceAllocations(mirror).requests).of(mirror.pods["u0"])
         assert (found.most if found is not None else None) == most
+
+
+def test_once_there_are_devices_the_rest_of_kant_is_answered_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = mirror_of(["", ""], d.Device("card-0"), d.Device("card-1"))
+    devices, clock = DynamicResources(mirror), [100.0]
+    monkeypatch.setattr(device_limits, "monotonic", lambda: clock[0])
+    assert devices.gpus_at(mirror.nodes["n0"]) == 2 and devices.gpus(mirror.pods["u0"]) == Claimed(1)
+    for again in (devices.begin, devices.seek_elsewhere):
+        devices.allocations.limits.of(mirror.pods["u0"])
+        clock[0] += PATIENCE
+        assert not devices.may_have_more
+        clock[0] += 1
+        assert devices.may_have_more
+        again()
+        assert not devices.may_have_more, "it is sought anew"
+
+
+def test_a_pod_has_a_claim_for_resources_that_a_class_serves() -> None:
+    mirror = mirror_of([], d.Device("card"))
+    served = d.DeviceClass(k.Meta("cards"), d.DeviceClassSpec(extended_resource_name="example.com/card"))
+    mirror.devices.classes.change("added", served)
+    asks = k.Container(k.Resources({"example.com/card": 1}), name="main")
+    mirror.pod("added", k.Pod(k.Meta("p", "ml", "u"), k.PodSpec(containers=(asks,))))
+    assert mirror.pods["u"].spec.by_claim == ("example.com/card",)

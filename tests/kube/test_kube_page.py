@@ -216,6 +216,7 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     assert code == 503 and found["error"].startswith("this replica: expected one that leads")
     core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
     led.follow(core)
+    assert (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record"))[0] == 503, "it is being built"
     core.settled()
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
     assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")

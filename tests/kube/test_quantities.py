@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.kube.objects.quantity import count, exact, mib, milli
-from kant.kube.objects.views import Container, PodSpec, Resources
+from kant.kube.objects.views import Container, Meta, Node, NodeStatus, Pod, PodSpec, Resources
 from kant.kube.translate.mig_devices import milli_of
 from kant.kube.translate.resources import check_parts, others_of, requests_of, used_of
+from kant.kube.translate.shares import GpuShares
 from kant.model.errors import InputError
 from kant.model.job import Demand
 from kant.model.tenant import Queue, QueueConfig, Quota
@@ -150,3 +151,11 @@ def test_what_somebody_elses_pod_uses_counts_though_kant_would_refuse_it() -> No
     spec = PodSpec(containers=(Container(Resources(None, limits)),))
     assert used_of(spec) == Demand(0, 1000, 2000, 1024)
     assert used_of(PodSpec(containers=(Container(Resources(None, {"cpu": "lots"})),))) == Demand()
+
+
+def test_a_pod_is_counted_by_the_mig_devices_of_the_nodes_there_are() -> None:
+    name, shares = "nvidia.com/mig-2g.20gb", GpuShares()
+    node = Node(Meta("n", labels={"nvidia.com/gpu.memory": "81920"}), status=NodeStatus({name: 3}, {name: 3}))
+    shares.begin([node])
+    found = shares.demand(Pod(Meta("p"), PodSpec(containers=(Container(Resources({name: 2}, {name: 2})),))))
+    assert (found.milli, found.mig) == (500, name)

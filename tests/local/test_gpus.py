@@ -18,7 +18,7 @@ from kant.local import gpu_health, machine, nvml
 from kant.local.gpu_use import GpuUse
 from kant.local.machine import Device, devices, found_here, gpu_watts, listed, this_machine, visible
 from kant.local.machine import checked as checked_gpus
-from kant.local.nvml import Gpu, MigDevice, Use, ailments, list_gpus, uses
+from kant.local.nvml import MigDevice, NvmlGpu, Use, ailments, list_gpus, uses
 from kant.local.power import PowerCaps
 from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
@@ -65,7 +65,7 @@ class FakeNvml:
     `states` gives how the GPUs are now; they slow down at 90 °C.
     """
 
-    def __init__(self, gpus: list[Gpu], states: Callable[[], list[State]] = list, **wrong: int) -> None:
+    def __init__(self, gpus: list[NvmlGpu], states: Callable[[], list[State]] = list, **wrong: int) -> None:
         self.gpus = gpus
         self.states = states
         self.wrong = wrong
@@ -159,7 +159,7 @@ SLICES = (MigDevice(f"{H100} MIG 3g.40gb", "MIG-1"), MigDevice(f"{H100} MIG 3g.4
 
 
 def test_gpus_are_listed_as_nvml_says() -> None:
-    gpus = [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b", True, SLICES)]
+    gpus = [NvmlGpu(H100, "GPU-a"), NvmlGpu(H100, "GPU-b", True, SLICES)]
     fake = FakeNvml(gpus)
     whole, parted = replace(gpus[0], memory=80 << 10), replace(gpus[1], memory=80 << 10, slices=_of_40_gib(SLICES))
     assert list_gpus(fake) == [whole, parted] and fake.open == 0
@@ -176,22 +176,22 @@ def test_gpus_are_listed_as_nvml_says() -> None:
 
 
 def test_devices_into_which_gpus_are_divided_are_gpus_of_their_own() -> None:
-    found = checked_gpus([Gpu(H100, "GPU-a", True, SLICES), Gpu(H100, "GPU-b", True, SLICES[:1])])
+    found = checked_gpus([NvmlGpu(H100, "GPU-a", True, SLICES), NvmlGpu(H100, "GPU-b", True, SLICES[:1])])
     assert [device.gpu for device in found] == [0, 0, 1]
     node = this_machine(found).nodes[0]
     assert (node.gpus, node.model) == (3, f"{H100} MIG 3g.40gb")
     said = found_here(this_machine(found))
     assert re.match(r"this machine has 3 GPUs \(.*MIG 3g\.40gb\), \d+ cores and \d+ GiB of memory$", said)
-    halves = found_here(this_machine(found), checked_gpus([Gpu(H100, "GPU-a", True, _of_40_gib(SLICES))]))
+    halves = found_here(this_machine(found), checked_gpus([NvmlGpu(H100, "GPU-a", True, _of_40_gib(SLICES))]))
     assert "MIG 3g.40gb, 40 GiB), " in halves, "with its memory where it is known"
     assert "1 GPU (" in found_here(this_machine(found[:1])) and "has no GPU" in found_here(this_machine([]))
     assert visible(found) == ("MIG-1", "MIG-2", "MIG-1")
-    assert visible(checked_gpus([Gpu(H100, "GPU-a")])) == ()
+    assert visible(checked_gpus([NvmlGpu(H100, "GPU-a")])) == ()
 
 
 def test_where_nvml_cannot_begin_nvidia_smi_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = [Gpu(H100, "GPU-a")]
-    monkeypatch.setattr(machine, "by_program", lambda: [Gpu("other")])
+    gpus = [NvmlGpu(H100, "GPU-a")]
+    monkeypatch.setattr(machine, "by_program", lambda: [NvmlGpu("other")])
     monkeypatch.setattr(machine, "load", lambda: FakeNvml(gpus))
     assert devices()[0].model == H100
     for library in (None, FakeNvml(gpus, nvmlInit_v2=18)):
@@ -216,7 +216,7 @@ def test_where_nvml_cannot_begin_nvidia_smi_is_asked(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_what_ails_a_gpu(state: State, before: str, why: str) -> None:
-    fake = FakeNvml([Gpu(H100)], lambda: [state])
+    fake = FakeNvml([NvmlGpu(H100)], lambda: [state])
     assert ailments(fake, 1, {0: before} if before else {}) == ({0: why} if why else {})
 
 
@@ -226,11 +226,11 @@ def test_what_ails_a_gpu(state: State, before: str, why: str) -> None:
      "nvmlDeviceGetTemperatureThreshold"],
 )  # fmt: skip
 def test_what_a_gpu_cannot_say_is_no_ailment(function: str) -> None:
-    assert ailments(FakeNvml([Gpu(H100)], lambda: [State()], **{function: 3}), 1, {}) == {}
+    assert ailments(FakeNvml([NvmlGpu(H100)], lambda: [State()], **{function: 3}), 1, {}) == {}
 
 
 def test_a_gpu_that_cannot_be_reached_ails() -> None:
-    assert ailments(FakeNvml([Gpu(H100)], nvmlDeviceGetHandleByIndex_v2=15), 1, {}) == {
+    assert ailments(FakeNvml([NvmlGpu(H100)], nvmlDeviceGetHandleByIndex_v2=15), 1, {}) == {
         0: "it does not answer (GPU is lost)"
     }
 
@@ -240,18 +240,18 @@ def test_a_gpu_that_cannot_be_reached_ails() -> None:
 
 def test_what_gpus_did_since_the_look_before() -> None:
     state = State(busy=(100, 50, 0), used=3000)
-    fake = FakeNvml([Gpu(H100), Gpu(H100)], lambda: [state, State()])
+    fake = FakeNvml([NvmlGpu(H100), NvmlGpu(H100)], lambda: [state, State()])
     first = uses(fake, 2, {})
     assert first == {0: Use(0.5, 3000, 80 << 10, 3), 1: Use(0.0, 0, 80 << 10, 0)}
     assert uses(fake, 1, first) == {0: Use(0.0, 3000, 80 << 10, 3)}, "no sample since"
     state.busy += (80, 40)
     assert uses(fake, 1, first) == {0: Use(0.6, 3000, 80 << 10, 5)}
     for function in ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetSamples"):
-        assert uses(FakeNvml([Gpu(H100)], lambda: [state], **{function: 3}), 1, {}) == {}
+        assert uses(FakeNvml([NvmlGpu(H100)], lambda: [state], **{function: 3}), 1, {}) == {}
 
 
 def test_what_a_gpu_draws_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b", True, SLICES)]
+    gpus = [NvmlGpu(H100, "GPU-a"), NvmlGpu(H100, "GPU-b", True, SLICES)]
 
     def there(*states: State, **wrong: int) -> None:
         fake = FakeNvml(gpus[: len(states)], lambda: list(states), **wrong)
@@ -321,7 +321,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         def states() -> list[State]:
             return [State(busy=tuple(range(int(busy.read_text()))) if busy.exists() else (), used=4096)] * 2
 
-        machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b")], states)  # type: ignore[attr-defined]
+        machine.load = nvml.load = lambda: FakeNvml([NvmlGpu(H100, "GPU-a"), NvmlGpu(H100, "GPU-b")], states)  # type: ignore[attr-defined]
         gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
 
     with Up(home, cluster=None, prepare=prepare, idle_s=4.0, power=PowerCaps(1000)) as up:
@@ -362,7 +362,7 @@ def kant(tmp_path: Path) -> Iterator[Up]:
         return [State(errors=int(text == str(gpu))) for gpu in range(2)]
 
     def prepare() -> None:
-        fake = FakeNvml([Gpu(H100, f"GPU-{gpu}", True, _parts(gpu)) for gpu in range(2)], states)
+        fake = FakeNvml([NvmlGpu(H100, f"GPU-{gpu}", True, _parts(gpu)) for gpu in range(2)], states)
         machine.load = nvml.load = lambda: fake  # type: ignore[attr-defined]
         gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
 

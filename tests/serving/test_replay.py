@@ -151,14 +151,15 @@ def test_blocks_of_a_prompt_are_held_until_its_kv_has_been_fetched(ahead: bool) 
     st.lists(st.tuples(st.floats(0, 1), st.integers(1, 1500), st.integers(1, 60)), min_size=1, max_size=12),
     st.integers(1, 2),
     st.booleans(),
+    st.sampled_from(["fcfs", "mlfq"]),
 )
 def test_no_request_is_lost_where_little_kv_is_held(
-    drawn: list[tuple[float, int, int]], engines: int, ahead: bool
+    drawn: list[tuple[float, int, int]], engines: int, ahead: bool, policy: str
 ) -> None:
     arrival, prompt, output = (list(column) for column in zip(*sorted(drawn), strict=True))
     settings = replace(SETTINGS, num_blocks=120, async_scheduling=ahead, prefix_cache=True)
     apart = [
-        replay(of(arrival, prompt, output), Setup("round-robin", 2 * engines, "fcfs", engines, gb_s), settings, 0)
+        replay(of(arrival, prompt, output), Setup("round-robin", 2 * engines, policy, engines, gb_s), settings, 0)
         for gb_s in (0.5, 1e9)
     ]
     for served in apart:

@@ -58,6 +58,15 @@ def test_the_tree_knows_the_beginnings_of_what_it_keeps(steps: list[tuple[str, l
         assert all(lock == sum(held[: len(whole)] == whole for held, _ in locked) for whole, lock in nodes(tree))
 
 
+def test_what_an_insertion_splits_off_is_evicted_before_what_it_adds() -> None:
+    for _ in range(20):  # a tie would be decided by addresses
+        tree = Radix()
+        tree.insert([1, 1, 1])
+        tree.insert([1, 2, 2])
+        assert tree.evict(2) == 2
+        assert tree.find([1, 2, 2])[0] == 3
+
+
 def test_the_longest_cached_prefix_goes_first_and_of_the_same_beginning_one() -> None:
     """With one seat the last, whose prompt is cached, goes second. With two, one of two new ones waits for another."""
     old, new, other = range(100), range(1000, 1100), range(2000, 2100)
@@ -134,7 +143,7 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, says in (
         ({"block_size": 16}, "block_size: expected 1 with SGLang"),
         ({"kv_role": "kv_consumer"}, "kv_role: expected .* with SGLang"),
-        ({"policy": "priority"}, "policy: expected fcfs or lpm"),
+        ({"policy": "priority"}, "policy: expected fcfs, lof, lpm or dfs-weight"),
         ({"engine": "other"}, "engine: expected vllm or sglang"),
     ):
         given = {"block_size": 1, "prefix_cache": True, "engine": "sglang", **more}
@@ -146,7 +155,10 @@ def test_settings_that_sglang_has_not_are_refused(tmp_path: Path) -> None:
     for more, overlap in ((), True), (("--no-async-scheduling",), False):
         answer = kant(*simulate, "sglang-lpm", *more, "--json").json()
         assert (answer["finished"], answer["async_scheduling"]) == (2, overlap)
-    assert "--engine: expected vllm, sglang or sglang-lpm" in kant(*simulate, "tgi").refusal()
+    assert (
+        "--engine: expected vllm, sglang or one of sglang-fcfs, sglang-lof, sglang-lpm"
+        in kant(*simulate, "tgi").refusal()
+    )
     assert "expected fcfs with SGLang" in kant(*simulate, "sglang", "--policy", "mlfq").refusal()
     assert "--swap: expected False with SGLang" in kant(*simulate, "sglang", "--swap").refusal()
     assert "--router: expected one that runs no copy" in kant(*simulate, "sglang", "--router", "block").refusal()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.history import moment
+from kant.cli.history import moment, print_csv
 from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
 from kant.model.errors import InputError
@@ -65,15 +63,8 @@ def bill(
         raise InputError(str(folder), expected)
     found = bill_of(paths, start, end, prices).rows(parts)
     if csv and not json:
-        return _csv(parts, found)
+        return print_csv((*parts, *HEADS), found)
     return Reply({"by": parts, "rows": found}, lambda: _show(parts, found)).print(json)
-
-
-def _csv(parts: list[str], rows: list[dict[str, Any]]) -> int:
-    writer = csv.DictWriter(sys.stdout, [*parts, *HEADS], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
-    return 0
 
 
 def _show(parts: list[str], rows: list[dict[str, Any]]) -> None:

@@ -19,7 +19,7 @@ def show(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Print all that is known of jobs: what they ask for, where they stand, and their runs with what they used.
+    """Print all about jobs: their requests, their state, and their runs with what these used.
 
     The JSON of several is an object with the list `jobs`."""
     client = ServiceClient(home_of(home))

@@ -29,7 +29,7 @@ def law(
     tail: Annotated[float, Parameter(help="The last part of its tokens in which the rate of a run fell.")] = 0.1,
     json: Json = False,
 ) -> int:
-    """Fit the law of the learning rate to measured runs, and print it as the contract of an elastic job has it."""
+    """Fit the law of the learning rate to measured runs, and print it in the form of an elastic job's contract."""
     from kant.metrics.rate_law import cells_of, fit, regret
 
     if not 0 <= tail < 1:

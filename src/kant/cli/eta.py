@@ -26,10 +26,10 @@ def eta(
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Lay the whole queue out in time, and print when each waiting job is expected to start.
+    """Simulate the whole queue, and print when each waiting job is expected to start.
 
-    Without a journal the Kant of this machine is asked (`kant up`), with --kube that of a Kubernetes cluster:
-    `kant eta`, or `kant eta JOB`."""
+    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster: `kant
+    eta`, or `kant eta JOB`."""
     elsewhere = bool(there) and home is None
     named = journal is not None and (job is not None or is_journal(journal, paths=not elsewhere))
     if journal is None or not named:

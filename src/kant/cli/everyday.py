@@ -70,7 +70,7 @@ def submit_job(
 def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
     """Return the request of `kant submit` options, by parameter name. Raises InputError."""
     if command and command[0].startswith("-"):
-        raise InputError("COMMAND", "options of `kant submit`, and a program after --", command[0])
+        raise _unknown(command[0].partition("=")[0])
     found: Wanted = {"command": command}
     for name, value in options.items():
         field, option, flags, default = OPTIONS[name]
@@ -84,6 +84,15 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
     if notices := _notices(options.get("webhook", ()), options.get("on_event", ()), options.get("events")):
         found["notices"] = notices
     return found
+
+
+def _unknown(option: str) -> InputError:
+    """Return the error for a word before the command that looks like an option, with the nearest option."""
+    from difflib import get_close_matches  # loaded on demand
+
+    near = get_close_matches(option, [flag for said in OPTIONS.values() for flag in said.flags], 1)
+    such = f", such as {near[0]}," if near else ""
+    return InputError(option, f"an option of `kant submit`{such} or a program after --")
 
 
 def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str | None) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def gate(
     at_once: AtOnce = None,
     json: Json = False,
 ) -> int:
-    """Say whether a change of policy does harm on traces: exit code 0 it passes, 1 it does, 2 bad input."""
+    """Say whether a change of policy does harm on traces. Exit code: 0 if it passes, 1 if not, 2 for bad input."""
     from kant.experiments.gate import verdict
 
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)

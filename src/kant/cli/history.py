@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -63,15 +64,15 @@ def history(
         found = ServiceClient(home_of(home)).get("/v1/usage", **asked)
     names = [part for part in by.split(",") if part]
     if csv and not json:
-        return _csv(names, found["rows"])
+        return print_csv(dict.fromkeys((*names, *HEADS, *(OF_JOBS if "job" in names else ()))), found["rows"])
     return Reply(found, lambda: _show(names, found["rows"])).print(json)
 
 
-def _csv(by: list[str], rows: list[dict[str, Any]]) -> int:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    columns = list(dict.fromkeys((*by, *HEADS, *(OF_JOBS if "job" in by else ()))))
-    writer.writerow(columns)
-    writer.writerows([[row.get(name, "") for name in columns] for row in rows])
+def print_csv(columns: Iterable[str], rows: list[dict[str, Any]]) -> int:
+    """Print the columns of rows as comma-separated values, empty if there is no value; return 0."""
+    writer, names = csv.writer(sys.stdout, lineterminator="\n"), list(columns)
+    writer.writerow(names)
+    writer.writerows([[row.get(name) for name in names] for row in rows])
     return 0
 
 

@@ -60,7 +60,7 @@ def logs(
     home: Home = None,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print what the last run of a job has written, or an earlier one."""
+    """Print the output of the last run of a job, or of an earlier one."""
     place_of(home, there).logs(job, follow, tail, _write, attempt)
     return 0
 
@@ -87,7 +87,7 @@ def cancel(
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Withdraw jobs, waiting or running: SIGTERM, and SIGKILL after their grace.
+    """Cancel waiting or running jobs: with SIGTERM, and SIGKILL after their grace period.
 
     Without ids, options select the jobs: a job has to match all of them."""
     if not (all or user or queue or state or name):

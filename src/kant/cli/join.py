@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
 from kant.cli.up import GpuWatts, PowerCap
-from kant.local import machine
 from kant.local.joined import keys
 from kant.local.power import capped, read_caps
 from kant.model.errors import InputError
@@ -49,9 +48,10 @@ def join(
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
-    """Take jobs of the Kant of another machine until told to stop. What runs then runs on for a minute, to be found
-    again by the next `kant join`."""
+    """Run jobs of the Kant of another machine until stopped. Running jobs then continue for a minute, in which the next
+    `kant join` finds them."""
     from kant.live.logs import set_up
+    from kant.local import machine
     from kant.local.joined.agent import Agent, AgentOptions, serve
     from kant.service.daemon import locked
 
@@ -99,10 +99,10 @@ def leave(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Let a machine that has joined leave in order: nothing new starts there, and when nothing runs there any more it
-    is gone, and its `kant join` ends.
+    """Remove a machine that has joined, in order: nothing new starts there, and once its last job has ended it is gone,
+    and its `kant join` ends.
 
-    One that is silent goes when its jobs are given up. It may join again at any time."""
+    A machine that no longer answers is removed when its jobs are given up. It may join again at any time."""
     if stay and within is not None:
         raise InputError("--stay and --within", "one of them")
     within_s = None if within is None else parse_limit(within, "--within") / SECOND

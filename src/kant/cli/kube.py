@@ -77,7 +77,7 @@ def run(
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "json",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
-    """Schedule the pods of a cluster until told to stop."""
+    """Schedule the pods of a cluster until stopped."""
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
     from kant.live.profile_file import read_profile

@@ -7,16 +7,128 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.kubectl_orders import ASKED, QuestionOptions, add_orders
+from kant.cli.inputs import Json
+from kant.cli.kube_options import SYSTEM, Context, Kubeconfig, Namespace
 from kant.cli.leader import LeaderWords
 from kant.cli.live import LiveCluster, stand
+from kant.cli.output import Reply
 from kant.cli.own_pods import OwnPods
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.user.orders import Orders
+
+Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or queue/NAME.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which cluster, and how the answer is printed."""
+
+    kubeconfig: Kubeconfig = None
+    context: Context = None
+    json: Json = False
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class Inside(Access):
+    """Which namespace of which cluster."""
+
+    namespace: Namespace = ""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class QuestionOptions(Inside):
+    """The options of a question."""
+
+    profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")] = ""
+    system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")] = SYSTEM
+
+
+ACCESS, INSIDE, ASKED = Access(), Inside(), QuestionOptions()
+
+
+def add_orders(app: App) -> None:
+    """Add the verbs that give orders."""
+
+    @app.command(name="hold")
+    def _hold(*targets: Targets, inside: Inside = INSIDE) -> int:
+        """Keep what waits from starting."""
+        return _give(targets, lambda orders, one: orders.hold(one), inside, inside.namespace)
+
+    @app.command(name="release")
+    def _release(
+        *targets: Annotated[str, Parameter(help="Jobs or pods, queue/NAME, or node/NAME that was drained.")],
+        inside: Inside = INSIDE,
+    ) -> int:
+        """Release held jobs, open a queue, or return a drained node to service."""
+        return _give(targets, lambda orders, one: orders.release(one), inside, inside.namespace)
+
+    @app.command(name="priority")
+    def _priority(
+        priority: Annotated[str, Parameter(help="A whole number; `class`: that of the PriorityClass.")],
+        *targets: Annotated[str, Parameter(help="Jobs or pods, each with its gang.")],
+        inside: Inside = INSIDE,
+    ) -> int:
+        """Give what waits another priority. Above that of its class only who may change queues."""
+        said = _number(priority)
+        return _give(targets, lambda orders, one: orders.rank(one, said), inside, inside.namespace)
+
+    @app.command(name="drain")
+    def _drain(
+        *targets: Annotated[str, Parameter(help="queue/NAME, which takes no new jobs, or node/NAME, which is freed.")],
+        lasts: Annotated[
+            str, Parameter(name="--for", help="Release a node after this time, such as 2h. Default: by `release`.")
+        ] = "",
+        reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
+        access: Access = ACCESS,
+    ) -> int:
+        """Let a queue run empty, or free a node: its jobs are evicted gang by gang, and wait again."""
+        return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "")
+
+
+def _number(text: str) -> int | None:
+    if text == "class":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError("PRIORITY", "a whole number, or `class`", text) from None
+
+
+def _give(
+    targets: tuple[str, ...], order: Callable[[Orders, str], Awaitable[bool]], access: Access, namespace: str
+) -> int:
+    """Give an order for each target; the first refusal ends the command."""
+    import asyncio
+
+    from kant.cli.extras import needs
+
+    if not targets:
+        raise InputError("TARGETS", "at least one")
+    with needs("kube"):
+        from kant.kube.connect.client import ApiClient
+        from kant.kube.connect.config import load
+        from kant.kube.user.orders import Orders
+
+    async def whole() -> list[str]:
+        async with ApiClient(load(access.kubeconfig, access.context), concurrency=16, timeout=30.0) as client:
+            orders = Orders(client, namespace)
+            return [one for one in targets if await order(orders, one)]
+
+    done = asyncio.run(whole())
+    return Reply({"changed": done}, lambda: print("\n".join(done) or "nothing to change")).print(access.json)
+
 
 Stand = Callable[[Path | None, str | None, str, str, bool], LiveCluster | LeaderWords | OwnPods]
 """Builds the state of a cluster from a kubeconfig, a context, a profile name, and Kant's namespace; the last argument

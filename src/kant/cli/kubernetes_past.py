@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kant.cli.extras import needs
 from kant.cli.kube_options import Kube
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import load
+from kant.kube.connect.errors import advice
 from kant.model.errors import InputError
-
-if TYPE_CHECKING:
-    from kant.kube.connect.client import ApiClient
+from kant.service.usage import USAGE_BY, usage_of
 
 PATHS = {
     "Queue": "/apis/scheduling.kant.dev/v1alpha1/queues",
@@ -25,10 +27,6 @@ PATHS = {
 
 def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, queue: str) -> dict[str, Any]:
     """Return usage in the form of `/v1/usage` of a machine. Raises InputError."""
-    import asyncio
-
-    from kant.service.usage import USAGE_BY, usage_of
-
     names = [part for part in by.split(",") if part]
     for name in names:
         if name not in USAGE_BY or names.count(name) > 1:
@@ -53,8 +51,6 @@ def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, que
 
 def bring(there: Kube, path: Path) -> dict[str, int]:
     """Create the missing objects of a file of `kant export`; return how many of each kind. Raises InputError."""
-    import asyncio
-
     try:
         objects = json.loads(path.read_bytes())["items"]
         targets = [PATHS[each["kind"]].format(each["metadata"].get("namespace", "")) for each in objects]
@@ -64,9 +60,6 @@ def bring(there: Kube, path: Path) -> dict[str, int]:
         raise InputError(str(path), "the objects that `kant export` has written") from None
 
     async def work() -> dict[str, int]:
-        from kant.kube.connect.client import ApiError
-        from kant.kube.connect.errors import advice
-
         made = dict.fromkeys(PATHS, 0)
         async with _client(there) as client:
             for each, target in zip(objects, targets, strict=True):
@@ -85,7 +78,4 @@ def bring(there: Kube, path: Path) -> dict[str, int]:
 
 
 def _client(there: Kube) -> ApiClient:
-    from kant.kube.connect.client import ApiClient
-    from kant.kube.connect.config import load
-
     return ApiClient(load(there.kubeconfig, there.context), concurrency=4, timeout=30.0)

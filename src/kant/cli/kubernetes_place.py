@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kant.cli.extras import needs
+from kant.cli.inputs import load_profile
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
+from kant.cli.live import stand
 from kant.cli.output import Printable, Reply, start_of_last
 from kant.cli.place import EXPORT, Filter, Submitted, TrialReply, Wanted, WantedStage
+from kant.kube.connect.client import ApiClient
+from kant.kube.connect.config import load
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,8 +91,6 @@ class KubernetesPlace:
         page = {"jobs": rows[: chosen.limit], "next": None, "more": more}
 
         def show() -> None:
-            import time
-
             from kant.cli.job_table import show_jobs
             from kant.cli.show import console
 
@@ -159,17 +164,12 @@ class KubernetesPlace:
 
     def past(self) -> Past:
         """Return the present of the cluster, read from its API server as by a starting replica."""
-        import asyncio
-        from tempfile import TemporaryDirectory
-
-        from kant.cli.inputs import load_profile
         from kant.sim.past import read_past
 
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
 
         def work(folder: Path) -> tuple[Path, int]:
-            from kant.kube.connect.config import load
             from kant.kube.user.overview import overview
             from kant.kube.user.rebuild import record
             from kant.scheduler.profile import parse_profile
@@ -185,22 +185,17 @@ class KubernetesPlace:
 
     def _live(self, futures: bool = False) -> LiveCluster | LeaderWords | OwnPods:
         """Return the present state of the cluster, as `kubectl kant` sees it."""
-        from kant.cli.live import stand
-
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
         return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system, futures))
 
     def _namespace(self) -> str:
         """Return the namespace to use."""
-        from kant.kube.connect.config import load
-
         there = self.there
         return there.namespace or _with_extra(lambda: load(there.kubeconfig, there.context)).namespace
 
     def _run(self, work: Callable[[UserJobs], Awaitable[T]]) -> T:
         """Run `work` with the jobs of the namespace."""
-        import asyncio
 
         async def whole() -> T:
             async with _jobs(self.there) as jobs:
@@ -254,8 +249,6 @@ def _is_chosen(row: Any, chosen: Filter) -> bool:
 
 @asynccontextmanager
 async def _jobs(there: Kube) -> AsyncIterator[UserJobs]:
-    from kant.kube.connect.client import ApiClient
-    from kant.kube.connect.config import load
     from kant.kube.user.jobs import UserJobs
 
     async with ApiClient(load(there.kubeconfig, there.context), concurrency=4, timeout=30.0) as client:

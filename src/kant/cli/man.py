@@ -6,15 +6,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from kant import __version__
 from kant.model.errors import InputError
-
-if TYPE_CHECKING:
-    from cyclopts import App
 
 
 def man(

@@ -48,8 +48,8 @@ def export(
 ) -> int:
     """Write all that a Kant on this machine knows to a folder: jobs, queues, history, journals and what it learned.
 
-    `kant import` takes it in on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
-    environments of jobs: keep it to yourself."""
+    `kant import` imports it on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
+    environments of jobs: keep it private."""
     from kant.service.export import export_home
 
     if image:
@@ -91,7 +91,8 @@ def import_(
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Take in what another Kant knew: on a machine on which it does not run just now, or in a Kubernetes cluster."""
+    """Import what another Kant has exported: on a machine where Kant does not run at present, or into a Kubernetes
+    cluster."""
     from kant.service.export import QUEUES, import_home, read_export
 
     header = read_export(folder)

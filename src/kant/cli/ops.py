@@ -89,7 +89,7 @@ def apply(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Carry a plan out, whole or not at all, if nothing has changed since it was made."""
+    """Carry out a plan completely or not at all, if nothing has changed since it was made."""
     own = _desk(where)
     plan_id = own.latest("plan") if plan_id == "last" else plan_id
 
@@ -109,7 +109,7 @@ def undo(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Take back what was applied in the last 15 minutes, as far as it can be."""
+    """Undo what was applied in the last 15 minutes, as far as possible."""
     own = _desk(where)
     transaction = own.latest("applied") if transaction == "last" else transaction
     return _carried_out(lambda: own.undo(transaction, reason), json)
@@ -141,7 +141,7 @@ def habits(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Tell what the record says of users: how honest their time limits are, what they usually ask for."""
+    """Print the habits of users: how accurate their time limits are, and what they usually ask for."""
     from kant.ops.look import habits as asked_for
 
     found = asked_for(_desk(where), " ".join(about) or "jobs")

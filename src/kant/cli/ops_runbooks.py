@@ -90,7 +90,7 @@ def run(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Do tasks as their runbooks say, as far as the conditions of each step hold. Where they do not it stops."""
+    """Do tasks as their runbooks say, as long as the conditions of each step hold."""
     from kant.cli.ops import asked
     from kant.ops.memory.replay import RunbookRun
     from kant.ops.memory.together import run_together

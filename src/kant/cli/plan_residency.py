@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -13,10 +13,7 @@ from kant.cli.output import Reply
 from kant.cli.show import SHOWN, console, print_table
 from kant.optimize.residency.exact import shortest
 from kant.optimize.residency.generate import read_program
-from kant.optimize.residency.program import ACTIONS, COPY, duration, uses_of
-
-if TYPE_CHECKING:
-    from kant.optimize.residency.program import BufferAction, Program
+from kant.optimize.residency.program import ACTIONS, COPY, BufferAction, Program, duration, uses_of
 
 
 def residency(

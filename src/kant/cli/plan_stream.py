@@ -87,7 +87,7 @@ def train(
     cluster: ClusterNodes = None,
     json: Json = False,
 ) -> int:
-    """Train the learned order on streams of workflows: minutes of one core, and nothing but the seed decides.
+    """Train the learned order on streams of workflows. It takes minutes of one core, and depends only on the seed.
 
     `kant plan workflow` and `kant plan stream` take the file as --policy."""
     from kant.optimize.workflow.train import train as generations_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -17,14 +17,11 @@ from kant.optimize.solvers import cp_sat
 from kant.optimize.workflow.bounds import lower_bound, slack
 from kant.optimize.workflow.exact import is_small, shortest
 from kant.optimize.workflow.file import MOST_PROCESSORS, Processor, graph_of, processors_of, read_workflow
-from kant.optimize.workflow.graph import makespan
+from kant.optimize.workflow.graph import Graph, StageRun, makespan
 from kant.optimize.workflow.plan import plan
 from kant.optimize.workflow.policies import POLICIES
+from kant.optimize.workflow.policy import WorkflowRule
 from kant.workload.cluster_file import read_cluster
-
-if TYPE_CHECKING:
-    from kant.optimize.workflow.graph import Graph, StageRun
-    from kant.optimize.workflow.policy import WorkflowRule
 
 OPTIMAL = "optimal"
 WIDTH = 72

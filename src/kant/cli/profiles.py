@@ -61,7 +61,7 @@ def pin(
 def compile_kernels(
     *names: Annotated[str, Parameter(help="Built-in profiles, or TOML files. Default: kant.")], json: Json = False
 ) -> int:
-    """Compile the kernels of profiles ahead, so that no run has to. Those that are there already are left alone."""
+    """Compile the missing kernels of profiles in advance, so that no run has to."""
     from kant.compiled import work
     from kant.compiled.folders import folders
     from kant.live.warm import warm

@@ -11,7 +11,6 @@ from kant.cli.inputs import Json, Out, check_out, load_profile
 from kant.cli.output import print_json
 from kant.cli.show import console, show_runs
 from kant.model.units import show_duration
-from kant.sim import replay as sim
 
 
 def replay(
@@ -27,6 +26,7 @@ def replay(
     Exits with 0 when the digests are equal, with 1 when they are not.
     """
     from kant.cli.runs import write_results
+    from kant.sim import replay as sim
 
     other = load_profile(profile) if profile is not None else None
     check_out(out)

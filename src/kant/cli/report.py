@@ -25,7 +25,7 @@ def report(
     out: Annotated[Path, Parameter(help="The HTML file to write.")] = Path("report.html"),
     title: Annotated[str | None, Parameter(help="The title of the page.")] = None,
 ) -> int:
-    """Write one HTML file in which a recorded run can be looked at as of any moment: a simulated or a live one."""
+    """Write one HTML file that shows a recorded run at any moment, a simulated or a live one."""
     from kant.report import write_report
     from kant.sim.recount import recount
 

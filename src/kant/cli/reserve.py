@@ -39,8 +39,8 @@ def reserve(
 ) -> int:
     """Book GPUs for a window of time, for jobs that name the reservation.
 
-    Nobody else is there when it begins: jobs that would not have ended are not started there, or make way if they are
-    preemptible. Where there is no place, the reservations and jobs that are in the way are named."""
+    Its GPUs are free when it begins: jobs that would not end before it are not started there, or are stopped if they
+    are preemptible. If there is no place, the reservations and jobs in the way are named."""
     now = datetime.now()
     begins = 0.0 if start == "now" else moment(start, now, "--start")
     if (time is None) == (end is None):

@@ -44,7 +44,7 @@ def run(
     home: Home = None,
     **options: Any,
 ) -> int:
-    """Queue a command, wait until it runs, and speak with it: its terminal is this one, its exit code is ours.
+    """Queue a command, wait until it runs, and attach this terminal to it. The exit code is that of the command.
 
     Without a terminal it reads standard input. After ~. (typed after Enter) it runs on without this terminal."""
     return begin(command, options, home, escape)
@@ -60,7 +60,7 @@ def alloc(
     home: Home = None,
     **options: Any,
 ) -> int:
-    """Wait for GPUs, and open a shell on them. They are given back when it ends."""
+    """Wait for GPUs, and open a shell on them. They are freed when the shell ends."""
     named = {"name": "alloc"} | options
     return begin(None if shell else ("sleep", "infinity"), named, home, escape, stays=shell)
 
@@ -72,7 +72,8 @@ def attach(
     escape: Escape = "~",
     home: Home = None,
 ) -> int:
-    """Speak with a job of `kant run`, `kant alloc` or `kant submit --terminal` from this terminal, until it is over."""
+    """Attach this terminal to a job of `kant run`, `kant alloc` or `kant submit --terminal`, until the job has
+    ended."""
     return attach_to(job, home, escape)
 
 

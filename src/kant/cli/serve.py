@@ -72,7 +72,7 @@ def simulate(
     out: ServeOut = None,
     json: Json = False,
 ) -> int:
-    """Serve the requests of a file with some engines; print what they waited for and got."""
+    """Serve the requests of a file with some engines, and print their latencies and throughput."""
     check_out(out)
     settings, coming, about = _prepared(requests, format, setup, seed)
     summary, served = _run(coming, settings, setup, policy, router, seed)

@@ -54,7 +54,7 @@ class EngineOptions:
         str, Parameter(help="The window of each KV group in tokens, 0 for full attention: 128,0 for gpt-oss.")
     ] = "0"
     engine: Annotated[
-        str, Parameter(help="Whose scheduler it has: vllm, sglang, or sglang-lpm (the longest cached prefix first).")
+        str, Parameter(help="Whose scheduler it has: vllm, or sglang, also with a schedule policy: sglang-lpm.")
     ] = "vllm"
     kv_offloading_size: Annotated[
         float, Parameter(help="GiB of host memory to which an engine offloads KV blocks, as vLLM does.")
@@ -85,7 +85,7 @@ OPTIONS = {
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
     """Return the settings of an engine; raises InputError if they are invalid."""
-    from kant.serving.engine import EngineSettings
+    from kant.serving.engine import ENGINES, EngineSettings
     from kant.serving.fit import read_latency
     from kant.serving.latency import kv_tokens, latency_model
 
@@ -107,8 +107,9 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
         raise InputError("--kv-offloading-size", "a number of GiB from 0 on", options.kv_offloading_size)
     windows = tuple(numbers(options.sliding_windows, "--sliding-windows", "128,0"))
     kind, _, order = options.engine.partition("-")
-    if options.engine not in ("vllm", "sglang", "sglang-lpm"):
-        raise InputError("--engine", "vllm, sglang or sglang-lpm", options.engine)
+    if kind not in ENGINES or (order or "fcfs") not in ENGINES[kind] or (order and kind == "vllm"):
+        orders = ", ".join(f"sglang-{each}" for each in ENGINES["sglang"])
+        raise InputError("--engine", f"vllm, sglang or one of {orders}", options.engine)
     size = 1 if kind == "sglang" else options.block_size
     blocks = options.blocks if options.blocks is not None else tokens // size * len(windows) + 1
     if kind == "sglang" and options.blocks is not None:

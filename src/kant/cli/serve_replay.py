@@ -87,7 +87,7 @@ def gate(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Say whether a change does harm on a recorded day: exit code 0 it passes, 1 it does, 2 bad input."""
+    """Say whether a change does harm on a recorded day. Exit code: 0 if it passes, 1 if not, 2 for bad input."""
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
     about, judged = _judged(day, change, allowed, level, seed)
 

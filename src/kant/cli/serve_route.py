@@ -234,7 +234,7 @@ def route(
     ] = None,
     kube: Kube = HERE,
 ) -> None:
-    """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
+    """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until stopped."""
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
@@ -289,7 +289,7 @@ def pick(
     listen: Annotated[str, Parameter(help="The address for Envoy, HOST:PORT.")] = "127.0.0.1:9002",
     kube: Kube = HERE,
 ) -> None:
-    """Pick endpoints for Envoy: the Gateway API Inference Extension's protocol 1.0, until told to stop."""
+    """Pick endpoints for Envoy by the Gateway API Inference Extension's protocol 1.0, until stopped."""
     with needs("picker"):
         import grpc
 
@@ -377,7 +377,7 @@ def mock(
     ] = False,
     engine: EngineOptions = ENGINE,
 ) -> None:
-    """An OpenAI-compatible engine without a GPU, which answers with the simulator's timing, until told to stop."""
+    """Run an OpenAI-compatible engine without a GPU, which answers with the simulator's timing, until stopped."""
     from kant.gateway.mock import MockEngine, serve
     from kant.gateway.server import address
     from kant.serving.policies import policy_named

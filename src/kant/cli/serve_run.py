@@ -39,7 +39,7 @@ def run(
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     json: Json = False,
 ) -> None:
-    """Keep the replicas of services as their forecasts and objectives want them, until told to stop."""
+    """Keep as many replicas of services as their forecasts and objectives require, until stopped."""
     with needs("kube"):
         from kant.service.follow_services import ServiceFollower, alone, follow
         from kant.service.follow_services import plan as ahead

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from cyclopts import App, Parameter
@@ -13,17 +14,12 @@ from kant.cli.output import Reply
 from kant.cli.pack import ToFile
 from kant.cli.show import console, percent
 from kant.cli.show_answers import table
-from kant.model.adaptive import plain_job
+from kant.model.adaptive import AdaptiveJob, plain_job
 from kant.model.errors import InputError
 from kant.model.units import SECOND, parse_duration
+from kant.optimize.share.outcome import SharingOutcome
+from kant.optimize.share.policy import RoundPolicy
 from kant.optimize.share.rounds import simulate as run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kant.model.adaptive import AdaptiveJob
-    from kant.optimize.share.outcome import SharingOutcome
-    from kant.optimize.share.policy import RoundPolicy
 
 share_app = App(
     name="share",

@@ -26,7 +26,7 @@ def status(
 ) -> int:
     """Print what the pools hold and how much waits; with --optimality how far that is from the best.
 
-    Without a journal the Kant of this machine is asked (`kant up`), with --kube that of a Kubernetes cluster."""
+    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster."""
     return questions_of(home, there, journal, at).status(optimality).print(json)
 
 

@@ -32,11 +32,11 @@ def submit(
     there: KubeSubmission = KubeSubmission(),  # noqa: B008 - it is frozen
     **options: Any,
 ) -> int:
-    """Queue a command and print its id. It runs with the environment of now, and sees just its GPUs.
+    """Queue a command and print its id. It runs in the current environment, and sees only its GPUs.
 
     A job that can never start is rejected at once: the reason is printed, and the exit code is 1.
 
-    With --kube it becomes a Job of Kubernetes, which has the environment of its image and of --env alone."""
+    With --kube it becomes a Job of Kubernetes, with only the environment of its image and --env."""
     return submit_job(
         command, graph=graph, lines=lines, test_only=test_only, wait=wait, home=home, json=json, there=there, **options
     )

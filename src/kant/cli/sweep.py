@@ -41,7 +41,7 @@ def sweep(
     dry_run: Annotated[bool, Parameter(help="Print the planned runs, and run none.", negative="")] = False,
     json: Json = False,
 ) -> int:
-    """Simulate profiles on workloads, clusters and seeds; each run once, and a table and a page of all."""
+    """Simulate profiles on workloads, clusters and seeds, each run once, and write a table and a page of all."""
     from kant.cli.sweep_file import read_sweep
 
     folder = out or Path(file.stem)

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,18 +13,16 @@ from kant.cli.inputs import load_faults, load_profile
 from kant.experiments.design import Drawn, DrawnAfter, Experiment, GivenJobs, JobSource, PlannedRun
 from kant.experiments.figures import SHOWN, check_figure
 from kant.model.errors import InputError
+from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, parse_duration, parse_window
+from kant.scheduler.profile import Profile
 from kant.sim.checks import check_profile, check_queues
 from kant.toml_file import read_toml
 from kant.workload.cluster_file import read_cluster
+from kant.workload.faults_file import NodeHealth
 from kant.workload.fitted import read_fit
 from kant.workload.read import read_parts
 from kant.workload.tenants_file import read_tenants
-
-if TYPE_CHECKING:
-    from kant.model.tenant import QueueConfig
-    from kant.scheduler.profile import Profile
-    from kant.workload.faults_file import NodeHealth
 
 MOST_SEEDS = 100_000
 MOST_RUNS = 1_000_000

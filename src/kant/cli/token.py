@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -13,10 +13,7 @@ from kant.cli.output import print_json
 from kant.model.errors import InputError
 from kant.service.client import home_of
 from kant.service.roles import Role
-from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key, read_keys
-
-if TYPE_CHECKING:
-    from kant.service.tokens import Key
+from kant.service.tokens import TOKENS, Key, change_keys, fresh_token, make_key, read_keys
 
 token_app = App(name="token", help="Create, list and revoke the tokens of others. Changes take effect at once.")
 File = Annotated[Path | None, Parameter(help="The file with the tokens. Default: tokens.toml of the home.")]
@@ -31,7 +28,7 @@ def new(
     token_file: File = None,
     home: Home = None,
 ) -> int:
-    """Make a token and print it, this once: only its SHA-256 is kept."""
+    """Create a token and print it once: only its SHA-256 is kept."""
     token = fresh_token()
     key = make_key(token, user, Role(role), queue)
     change_keys(_file(token_file, home), lambda keys: (*keys, key))
@@ -42,7 +39,7 @@ def new(
 
 @token_app.command(name="join")
 def join_token(*, home: Home = None) -> int:
-    """Print the token by which other machines join this Kant (`kant join`). Who has it can run commands here."""
+    """Print the token with which other machines join this Kant (`kant join`). Whoever has it can run commands here."""
     from kant.local.joined.keys import TOKEN, make_keys
     from kant.service.daemon import JOIN
 
@@ -82,7 +79,7 @@ def revoke(
     token_file: File = None,
     home: Home = None,
 ) -> int:
-    """Take a token back. Who shows it is refused from now on, and streams that it opened end."""
+    """Revoke a token. Requests with it are refused from now on, and its open streams end."""
     from kant.cli.show import console
 
     def without(keys: tuple[Key, ...]) -> tuple[Key, ...]:

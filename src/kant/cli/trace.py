@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -21,8 +22,7 @@ from kant.cli.inputs import (
     write_text,
 )
 from kant.cli.output import Reply
-from kant.cli.show import console, show_mapping
-from kant.cli.trace_fit import show_quality
+from kant.cli.show import console, print_table, show_mapping
 from kant.model.errors import InputError
 from kant.workload.tenants_text import text_of
 
@@ -57,7 +57,7 @@ def generate(
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Draw a workload after the published facts of a real cluster, or after a trace that was fitted."""
+    """Draw a workload from the published statistics of a real cluster, or from a fitted trace."""
     from kant.workload.convert import write_workload
     from kant.workload.generate import generate as draw
 
@@ -105,7 +105,7 @@ def fit(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Fit a generator to a trace, and say how near a workload that it draws is to the trace."""
+    """Fit a generator to a trace, and say how similar a drawn workload is to the trace."""
     from kant.workload.fit import fit as fit_to
     from kant.workload.fit import quality
     from kant.workload.fitted import draw, write_fit
@@ -220,3 +220,24 @@ def tenants(
     if out is not None:
         made = f"{len(drafted.queues) - 1:,} queues with {machines.gpus:,} GPUs"
         console.print(f"{made} written to {out}", soft_wrap=True)
+
+
+def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
+    """Print for each quantity the quantiles of the trace and of the drawn workload, and how far they are apart."""
+    parts = list(rows[0]["trace"])
+    lines = []
+    for row in rows:
+        cells = (f"{_short(row['trace'][part])} / {_short(row['generated'][part])}" for part in parts)
+        lines.append((str(row["quantity"]), f"{row['distance']:.3f}", *cells))
+    print_table(["quantity", "distance", *parts], lines, f"{name}: trace / generated")
+    console.print("distance: the largest difference of the two distribution functions", style="dim")
+    if out is not None:
+        console.print(f"generator: {out} (kant trace generate {out} --seed 1 --out jobs.csv)", soft_wrap=True)
+
+
+def _short(value: float) -> str:
+    """Format as three digits, and thousands as such: `12.3k`."""
+    for size, unit in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e6 if unit == 'M' else 1e3):.3g}{unit}"
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

@@ -131,7 +131,8 @@ def up(
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
     detach: Annotated[bool, Parameter(help="In the background, until `kant down`.", negative="")] = False,
 ) -> int:
-    """Schedule commands on this machine until told to stop. What runs then runs on, and is found again."""
+    """Schedule commands on this machine until stopped. Running jobs then continue, and the next `kant up` finds
+    them."""
     place = home_of(home)
     if not 0 <= front_ends <= MOST_FRONT_ENDS:
         raise InputError("--front-ends", f"a number from 0 to {MOST_FRONT_ENDS}", front_ends)
@@ -261,7 +262,7 @@ class StartError(SentenceError):
 
 
 def down(*, home: Home = None) -> int:
-    """Stop Kant. Running jobs run on, and the next `kant up` finds them."""
+    """Stop Kant. Running jobs continue, and the next `kant up` finds them."""
     from kant.cli.show import console
 
     found = ServiceClient(home_of(home), here=True).post("/v1/stop")

@@ -24,7 +24,7 @@ def wait(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Wait until jobs are over, and print how each has ended.
+    """Wait until jobs have ended, and print how each has ended.
 
     The exit code is that of the job: 128 + N where signal N ended it, 1 where it was cancelled or rejected. Of several
     jobs it is the first that is not 0."""

@@ -326,7 +326,7 @@ def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int
 
 @inlined
 def note_counts(table: Table, log: Table, node: int, demands: Table, d: int) -> None:
-    """Log the rows of other nodes in which pods of demand `d` on this node count."""
+    """Log the rows of the other nodes whose counters include pods of demand `d` on this node."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         row = domain_row(table, node, demands[d, at + N_TOPOLOGY])

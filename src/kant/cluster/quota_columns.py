@@ -93,7 +93,7 @@ def any_beyond_nominal(limits: Table, used: Table) -> bool:
 
 @inlined
 def would_borrow(limits: Table, used: Table, first: int, amounts: Table) -> bool:
-    """Return whether own jobs of a queue would hold more than its part with `amounts` more, or nothing is asked for.
+    """Return whether a queue's own jobs would exceed its part with `amounts` more; True if nothing is asked for.
 
     `first` is the first slot of the queue; -1: it is not in the tree, and borrows.
     """

@@ -138,6 +138,7 @@ class Shapes:
         self.node_sets = NodeSets([self.pool_of[node.pool] for node in nodes])
         self.rules = DemandRules()
         self.counts = False  # whether some demand has rules or exact amounts
+        self.await_nodes = False  # whether some jobs wait for an autoscaler's node before they preempt others
         self._demand_rows: dict[tuple[Demand, int, str, PodRules], int] = {}
         self._limited: dict[str, list[int]] = {}  # rows of demands by the node set that they are limited to
         self._pools_by_job: dict[
@@ -248,6 +249,7 @@ class Shapes:
         if len(self.shapes) > len(self.pools):
             self.pools = np.concatenate([self.pools, np.zeros_like(self.pools)])
         self.pools[shape.index] = shape.pool_bits
+        self.await_nodes |= ask.node_wait > 0
         self._by_ask[ask] = shape
         return shape
 

@@ -74,7 +74,7 @@ def stopped(
 ) -> None:  # fmt: skip
     """Stop a running job and free its pieces. It waits again with `cost` more work, or leaves for good.
 
-    `counted` is the column that counts such stops (-1: none). Without `ran` the start did not happen: it still waits.
+    `counted` is the column that counts such stops (-1: none). Without `ran` it never started, and still waits.
     """
     c.give(table, log, pools, pieces, demands)
     job = jobs[row]

@@ -20,7 +20,7 @@ from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.gateway.backend import Backend, Limits, Placement
 from kant.gateway.held import Held, held_for
 from kant.gateway.outliers import Ejection
-from kant.gateway.programs import Programs
+from kant.gateway.programs import ProgramNumbers
 from kant.gateway.scrape import Scraped
 from kant.gateway.shares import Shares
 from kant.live.logs import log_event
@@ -106,7 +106,7 @@ class Dispatcher:
         self.unseen = False
         """Whether there were requests whose responses are not seen here."""
         self.bytes_per_token, self.prefixes = 4.0, router.prefixes
-        self.programs = Programs(policy.forget)
+        self.programs = ProgramNumbers(policy.forget)
         self.addresses: frozenset[str] = frozenset(urls)
 
     # --- a request --------------------------------------------------------------------------------------------------

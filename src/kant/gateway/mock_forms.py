@@ -34,7 +34,7 @@ def _event(said: dict[str, Any], named: bool = False) -> bytes:
     return b"%bdata: %b\n\n" % (name.encode(), msgspec.json.encode(said))
 
 
-class Completions:
+class CompletionForm:
     """`/v1/completions`."""
 
     kind = chunk = "text_completion"
@@ -67,7 +67,7 @@ class Completions:
         return {"prompt_tokens": said.prompt, "completion_tokens": said.output, "total_tokens": tokens}
 
 
-class Chat(Completions):
+class ChatForm(CompletionForm):
     """`/v1/chat/completions`."""
 
     kind, chunk = "chat.completion", "chat.completion.chunk"
@@ -82,7 +82,7 @@ class Chat(Completions):
         return {"message": {"role": "assistant", "content": text}}
 
 
-class Responses(Completions):
+class ResponseForm(CompletionForm):
     """`/v1/responses`."""
 
     def opening(self, said: MockAnswer) -> bytes:
@@ -104,7 +104,7 @@ class Responses(Completions):
         }  # fmt: skip
 
 
-class Messages(Responses):
+class MessageForm(ResponseForm):
     """`/v1/messages`."""
 
     def opening(self, said: MockAnswer) -> bytes:
@@ -129,6 +129,9 @@ class Messages(Responses):
         }  # fmt: skip
 
 
-FORMS: dict[str, Completions] = {
-    "/v1/completions": Completions(), "/v1/chat/completions": Chat(), RESPONSES: Responses(), MESSAGES: Messages(),
-}  # fmt: skip
+FORMS: dict[str, CompletionForm] = {
+    "/v1/completions": CompletionForm(),
+    "/v1/chat/completions": ChatForm(),
+    RESPONSES: ResponseForm(),
+    MESSAGES: MessageForm(),
+}

@@ -327,9 +327,9 @@ def _set_headers(headers: Mapping[str, str]) -> dict[str, Any]:
 def _immediate(error: RefusedError, path: str) -> Any:
     """Return Envoy's immediate response. Load shedding is 429, as the protocol says."""
     status = 429 if error.kind == "overloaded" and error.retry_after else error.status
-    headers = {"content-type": "application/json"} | (
-        {"retry-after": str(error.retry_after)} if error.retry_after else {}
-    )
+    headers = {"content-type": "application/json"}
+    if error.retry_after:
+        headers["retry-after"] = str(error.retry_after)
     return ProcessingResponse(
         immediate_response={
             "status": {"code": status},

@@ -9,7 +9,7 @@ from kant.serving.requests import NO_PROGRAM
 from kant.serving.routing import PROGRAMS
 
 
-class Programs:
+class ProgramNumbers:
     """The number of each program. Beyond PROGRAMS the least recently used is forgotten: `forget` gets its number."""
 
     def __init__(self, forget: Callable[[int], object]) -> None:

@@ -260,6 +260,13 @@ class Server(Protocol):
 S = TypeVar("S", bound=Server)
 
 
+def collect_rarely() -> None:
+    """Let Python look for cycles rarely: requests leave few, and to scan those in flight pauses all others."""
+    gc.collect()
+    gc.freeze()  # loaded modules stay: scanning them again would pause all requests for 0.1 s
+    gc.set_threshold(20_000, 50, 100)  # by default ten times a second
+
+
 def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once. Uses uvloop if it is installed."""
 
@@ -288,10 +295,7 @@ def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
             for task in waits:
                 task.cancel()
 
-    gc.collect()
-    gc.freeze()  # loaded modules stay: scanning them again would pause all requests for 0.1 s
-    # Requests leave few cycles; scanning those in flight by default would pause all requests ten times a second.
-    gc.set_threshold(20_000, 50, 100)
+    collect_rarely()
     try:
         import uvloop
     except ImportError:

@@ -53,7 +53,7 @@ class ClosedByRule(_Fact, frozen=True, tag="rule"):
     nodes: int
 
 
-class Holder(_Fact, frozen=True, tag="holder"):
+class HoldingQueue(_Fact, frozen=True, tag="holder"):
     """The running `jobs` of `queue` hold `held` milli-GPUs of the pools that admit the job."""
 
     queue: str
@@ -173,7 +173,7 @@ Fact = (
     Free
     | Fitting
     | ClosedByRule
-    | Holder
+    | HoldingQueue
     | Ending
     | QuotaUse
     | UserUse
@@ -196,7 +196,7 @@ def fact_sentence(found: Fact) -> str:
             return _fitting(found)
         case ClosedByRule(rule=rule, nodes=nodes):
             return f"{count(nodes, 'node')} with room: {rule}"
-        case Holder(queue=queue, held=held, jobs=jobs):
+        case HoldingQueue(queue=queue, held=held, jobs=jobs):
             who = f"queue {queue}" if queue else "jobs without a queue"
             return f"{who} holds {count_gpus(held)} ({count(jobs, 'job')})"
         case Ending(job=job, held=held, at=at):

@@ -18,7 +18,7 @@ from kant.insight.facts import (
     Fitting,
     Free,
     HeldReservation,
-    Holder,
+    HoldingQueue,
     NotReservable,
     QuotaUse,
     UserUse,
@@ -145,7 +145,7 @@ def _rounds(shares: Table, gpus: int) -> Table:
     return rounds
 
 
-def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[Holder, ...]:
+def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[HoldingQueue, ...]:
     """Return the queues that hold the most of the pools that admit the shape."""
     state = diagnosis.state
     held: dict[str, list[int]] = {}
@@ -154,7 +154,7 @@ def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[Holder, ...]:
         own[0] += gpu_milli(state.running[row])
         own[1] += 1
     ranked = sorted(held.items(), key=lambda entry: (-entry[1][0], entry[0]))
-    return tuple(Holder(queue, milli, jobs) for queue, (milli, jobs) in ranked[:MOST])
+    return tuple(HoldingQueue(queue, milli, jobs) for queue, (milli, jobs) in ranked[:MOST])
 
 
 def expected_ends(diagnosis: Diagnosis, rows: list[int]) -> list[tuple[int, int]]:

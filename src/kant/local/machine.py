@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kant.live.logs import log_event
-from kant.local.nvml import Gpu, list_gpus, load, power_limits
+from kant.local.nvml import NvmlGpu, list_gpus, load, power_limits
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, ClusterSpec, Node
 
@@ -77,7 +77,7 @@ def devices() -> list[Device]:
     return checked(found)
 
 
-def checked(found: Sequence[Gpu]) -> list[Device]:
+def checked(found: Sequence[NvmlGpu]) -> list[Device]:
     """Return the devices of these GPUs. Raises InputError."""
     devices: list[Device] = []
     for index, gpu in enumerate(found):
@@ -112,7 +112,7 @@ def visible(devices: Sequence[Device]) -> tuple[str, ...]:
     return tuple(each.uuid for each in devices) if any(each.uuid.startswith("MIG-") for each in devices) else ()
 
 
-def by_program() -> list[Gpu]:
+def by_program() -> list[NvmlGpu]:
     """Return the GPUs that nvidia-smi lists; none without a driver. Raises InputError."""
     program = shutil.which("nvidia-smi")
     if program is None or not Path("/proc/driver/nvidia").exists():
@@ -126,14 +126,14 @@ def by_program() -> list[Gpu]:
     return listed(done.stdout)
 
 
-def listed(text: str) -> list[Gpu]:
+def listed(text: str) -> list[NvmlGpu]:
     """Parse the lines `index, name, UUID, MIG mode` of nvidia-smi into GPUs. Raises InputError."""
-    found: list[Gpu] = []
+    found: list[NvmlGpu] = []
     for line in filter(None, (line.strip() for line in text.splitlines())):
         parts = [part.strip() for part in line.split(",")]
         if len(parts) != 4 or parts[0] != str(len(found)):
             raise InputError(
                 "nvidia-smi", "lines such as `0, NVIDIA H100 80GB HBM3, GPU-1a2b, Disabled` in order", line
             )
-        found.append(Gpu(parts[1], parts[2], parts[3] == "Enabled"))
+        found.append(NvmlGpu(parts[1], parts[2], parts[3] == "Enabled"))
     return found

@@ -56,7 +56,7 @@ class MigDevice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class NvmlGpu:
     """One GPU. `mig`: it is divided (multi-instance) into `slices`, with models and UUIDs of their own.
 
     `memory` is in MiB; 0: unknown.
@@ -77,7 +77,7 @@ def load() -> Any:
         return None
 
 
-def list_gpus(library: Any) -> list[Gpu] | None:
+def list_gpus(library: Any) -> list[NvmlGpu] | None:
     """Return the GPUs in order of their indices. None if NVML cannot start: no driver, or a different version of it.
 
     Raises InputError for a GPU that does not respond.
@@ -176,7 +176,7 @@ def _call(library: Any, name: str, *arguments: Any) -> int:
     return int(function(*arguments)) if function is not None else NOT_SUPPORTED
 
 
-def _gpu(library: Any, index: int) -> Gpu:
+def _gpu(library: Any, index: int) -> NvmlGpu:
     where, device = f"GPU {index}", ctypes.c_void_p()
     _ask(library, where, library.nvmlDeviceGetHandleByIndex_v2, ctypes.c_uint(index), ctypes.byref(device))
     model = _text(library, where, library.nvmlDeviceGetName, device)
@@ -185,9 +185,9 @@ def _gpu(library: Any, index: int) -> Gpu:
     mode = getattr(library, "nvmlDeviceGetMigMode", None)  # a library older than MIG has none
     code = mode(device, ctypes.byref(now), ctypes.byref(later)) if mode is not None else NOT_SUPPORTED
     if code == NOT_SUPPORTED or (code == SUCCESS and not now.value):
-        return Gpu(model, uuid, memory=_total(library, device))
+        return NvmlGpu(model, uuid, memory=_total(library, device))
     _check(library, where, code)
-    return Gpu(model, uuid, True, _slices(library, where, device), _total(library, device))
+    return NvmlGpu(model, uuid, True, _slices(library, where, device), _total(library, device))
 
 
 def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[MigDevice, ...]:

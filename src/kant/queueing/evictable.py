@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import all_borrow, could_ever, first_short, place_of_meeting, reach, refund_all
 from kant.compiled import compiled, inlined
@@ -67,6 +68,24 @@ class Claim(NamedTuple):
     reclaims: bool
     takes_back: bool
     by_share: bool
+
+
+@compiled
+def running_table(rows: Table, jobs: Table, pools: Table, homes: Table, min_run: int) -> Table:
+    """Return these running jobs in the columns of `Running`.
+
+    `pools` are those of each shape, as bits. `homes` has for each queue its first slot (below 0: in no tree) and the
+    run time that it guarantees, µs; all have `min_run`.
+    """
+    table = np.empty((rows.shape[0], RUNNING_WIDTH), dtype=np.int64)
+    for i in range(rows.shape[0]):
+        job, who = jobs[rows[i]], table[i]
+        home = homes[job[c.J_QUEUE]]
+        who[R_ROW], who[R_QUEUE], who[R_HOME], who[R_PRIORITY] = rows[i], job[c.J_QUEUE], home[0], job[c.J_PRIORITY]
+        who[R_PREEMPTIBLE], who[R_STARTED] = job[c.J_PREEMPTIBLE], job[c.J_STARTED]
+        who[R_UNTIL], who[R_GUARANTEED] = job[c.J_STARTED] + max(min_run, home[1]), home[1] != 0
+        who[R_POOLS], who[R_BASE], who[R_MILLI] = pools[job[c.J_SHAPE]], job[c.J_BASE], job[c.J_MILLI]
+    return table
 
 
 @inlined

@@ -29,8 +29,8 @@ def question(
     return pickle.dumps((router, request, seen, asked, draw, settings), pickle.HIGHEST_PROTOCOL)
 
 
-def answer(asked: bytes) -> bytes:
-    """Return the answer: the index of the engine, or HOLD, and the draws."""
+def understood(asked: bytes) -> tuple[Router, Incoming, list[ObservedSite], Draw]:
+    """Return what a question asks: the engines have the requests that they had, in the same order."""
     router, request, seen, sent, draw, settings = pickle.loads(asked)
     table = LoadTable(len(seen))
     sites: dict[int, ObservedSite] = {}
@@ -41,7 +41,13 @@ def answer(asked: bytes) -> bytes:
         if (row := int(one[ENGINE])) in sites:
             sites[row].send(key, int(one[PROMPT]), one[PREDICTED])
             sites[row].said(key, int(one[DONE]))
-    return pickle.dumps((decide(router, request, list(sites.values()), draw), draw), pickle.HIGHEST_PROTOCOL)
+    return router, request, list(sites.values()), draw
+
+
+def answer(asked: bytes) -> bytes:
+    """Return the answer: the index of the engine, or HOLD, and the draws."""
+    router, request, sites, draw = understood(asked)
+    return pickle.dumps((decide(router, request, sites, draw), draw), pickle.HIGHEST_PROTOCOL)
 
 
 def answered(said: bytes) -> tuple[int, Draw]:

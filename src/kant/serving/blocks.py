@@ -225,8 +225,8 @@ def grow(
 ) -> None:  # fmt: skip
     """Allocate blocks to request `r` for `slots` tokens, `tokens` without drafts; the caller has checked that they fit.
 
-    As in vLLM, blocks that this step fills are in the cache from now on, before the step has run; where a token of
-    theirs is still to be output, only once it is.
+    As in vLLM, the blocks that this step fills are in the cache at once, before the step has run; those with a token
+    that is still to be generated, only after that.
     """
     wanted = (slots + limits[BLOCK] - 1) // limits[BLOCK]
     if limits[CACHING] == 0:

@@ -28,7 +28,8 @@ WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
 
 MOST_DRAFTS, MOST_GROUPS = 64, 64
 
-KV_ROLES = ("", "kv_consumer", "kv_producer")
+ENGINES = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lof", "lpm", "dfs-weight")}
+"""The engines, and the orders in which their schedulers take requests."""
 
 OF_SGLANG = (
     "latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine", "async_scheduling",
@@ -54,8 +55,8 @@ class EngineSettings:
 
     `host_blocks` of host memory keep blocks too, of prompts alone with `offload_prompt_only`.
 
-    With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is
-    `fcfs` or `lpm`.
+    With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is one
+    of its schedule policies.
     """
 
     latency: LatencyModel
@@ -84,27 +85,25 @@ class EngineSettings:
     engine: str = "vllm"
 
     def __post_init__(self) -> None:
-        for name, least in (("num_blocks", 2), ("block_size", 1), ("max_num_seqs", 1), ("max_num_batched_tokens", 1)):
-            if not least <= getattr(self, name) <= MOST:
-                raise InputError(name, f"a whole number from {least} to {MOST}", getattr(self, name))
-        if not 0 <= self.long_prefill_token_threshold <= MOST:
-            found = self.long_prefill_token_threshold
-            raise InputError("long_prefill_token_threshold", f"a whole number from 0 to {MOST}", found)
+        for name, least, most in (
+            ("num_blocks", 2, MOST), ("block_size", 1, MOST), ("max_num_seqs", 1, MOST),
+            ("max_num_batched_tokens", 1, MOST), ("long_prefill_token_threshold", 0, MOST),
+            ("num_speculative_tokens", 0, MOST_DRAFTS), ("host_blocks", 0, MOST),
+        ):  # fmt: skip
+            if not least <= getattr(self, name) <= most:
+                raise InputError(name, f"a whole number from {least} to {most}", getattr(self, name))
         if not 0 <= self.watermark < 1:
             raise InputError("watermark", "a share of the KV from 0 on, less than 1", self.watermark)
-        if not 0 <= self.num_speculative_tokens <= MOST_DRAFTS:
-            found = self.num_speculative_tokens
-            raise InputError("num_speculative_tokens", f"a whole number from 0 to {MOST_DRAFTS}", found)
-        if self.speculative_method not in (*WITH_HIDDEN_STATES, "ngram"):
-            raise InputError("speculative_method", f"{', '.join(WITH_HIDDEN_STATES)} or ngram", self.speculative_method)
         if not 0 <= self.acceptance <= 1:
             raise InputError("acceptance", "a share of the drafts from 0 to 1", self.acceptance)
-        policies = {"vllm": ("fcfs", "priority"), "sglang": ("fcfs", "lpm")}
-        if self.engine not in policies:
-            raise InputError("engine", "vllm or sglang", self.engine)
-        if self.policy not in policies[self.engine]:
-            raise InputError("policy", " or ".join(policies[self.engine]), self.policy)
-
+        for name, known in (
+            ("engine", tuple(ENGINES)), ("policy", ENGINES.get(self.engine, ())),
+            ("speculative_method", (*WITH_HIDDEN_STATES, "ngram")), ("kv_role", ("", "kv_consumer", "kv_producer")),
+            ("kv_load_failure_policy", ("recompute", "fail")),
+        ):  # fmt: skip
+            if getattr(self, name) not in known:
+                *others, last = filter(None, known)
+                raise InputError(name, f"{', '.join(others)} or {last}", getattr(self, name))
         self._check_windows()
         if self.engine != "vllm":
             for name, field in self.__dataclass_fields__.items():
@@ -117,14 +116,9 @@ class EngineSettings:
         if not 0 < len(windows) <= MOST_GROUPS or any(w == 1 or not 0 <= w <= MOST for w in windows):
             expected = f"the tokens of each of 1 to {MOST_GROUPS} KV groups' window, from 2 on, or 0 for full attention"
             raise InputError("sliding_windows", expected, windows)
-        for name, known in (("kv_role", KV_ROLES), ("kv_load_failure_policy", ("recompute", "fail"))):
-            if getattr(self, name) not in known:
-                raise InputError(name, " or ".join(filter(None, known)), getattr(self, name))
         if self.kv_role and (self.swap or windows != (0,)):
             found = "swap" if self.swap else windows
             raise InputError("kv_role", "no swap, and one KV group of full attention", found)
-        if not 0 <= self.host_blocks <= MOST:
-            raise InputError("host_blocks", f"a whole number from 0 to {MOST}", self.host_blocks)
         alone = self.prefix_cache and not (self.kv_role or self.swap or self.preemptive)
         if self.host_blocks and not (alone and windows == (0,)):
             expected = "0, or a prefix cache, one KV group of full attention, and no connector, swap or preemptive"

@@ -344,9 +344,10 @@ def by_release(
             fleet.policy.before_step(engine)
             engine.run(np.nextafter(engine.now, FOREVER), steps=1)
             continue
-        began = engine.now
+        steps, began = int(engine.state[c.STEPS]), engine.now
         engine.run(event, steps=0)
-        fleet.policy.after_step(engine, engine.now - began)
+        if engine.state[c.STEPS] > steps:  # else it has waited for a transfer
+            fleet.policy.after_step(engine, engine.now - began)
         ended = engine.take_ended()
         for r in ended:
             fleet.policy.finished(engine, r)

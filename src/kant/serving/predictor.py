@@ -34,17 +34,17 @@ MOST_WORDS = 512
 WORD = re.compile(r"\w+|[^\w\s]")
 
 
-class Pair(msgspec.Struct):
+class PromptPair(msgspec.Struct):
     """A prompt, and the tokens of its answer."""
 
     prompt: str
     output: int
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[PromptPair]:
     """Read the pairs of a file with a JSON object on each line; raises InputError with an invalid line."""
-    decoder = msgspec.json.Decoder(Pair)
-    found: list[Pair] = []
+    decoder = msgspec.json.Decoder(PromptPair)
+    found: list[PromptPair] = []
     for number, line in enumerate(read_bytes(path).split(b"\n"), 1):
         if line.strip():
             try:
@@ -121,7 +121,7 @@ class LengthRanker:
             raise InputError(str(path), "a model that `kant serve train` has written") from None
 
 
-def train(pairs: Sequence[Pair], seed: int, epochs: int = EPOCHS) -> tuple[LengthRanker, float]:
+def train(pairs: Sequence[PromptPair], seed: int, epochs: int = EPOCHS) -> tuple[LengthRanker, float]:
     """Train a model; return it, and Kendall's tau of its scores with the lengths of the held-out tenth."""
     draw = np.random.Generator(np.random.PCG64(seed))
     shuffled = draw.permutation(len(pairs))

@@ -7,7 +7,9 @@ are not locked the least recently used is evicted whole. A text that ends or dif
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 
 class Node:
@@ -82,6 +84,19 @@ class Radix:
             self._judge(at)
             at = at.parent
 
+    def by_weight(self, nodes: Sequence[Node]) -> list[int]:
+        """Return the places of nodes in a list, those below a node before its own, branches with most of them first."""
+        weight: Counter[Node] = Counter()
+        for node in nodes:
+            weight.update(above(node))
+
+        def way(place: int) -> list[tuple[int, int]]:
+            path = list(above(nodes[place]))[::-1]
+            turns = [list(one.children.values()).index(next) for one, next in pairwise(path)]
+            return [*((-weight[node], turn) for node, turn in zip(path[1:], turns, strict=True)), (1, 0)]
+
+        return sorted(range(len(nodes)), key=way)
+
     def evict(self, tokens: int) -> int:
         """Evict at least so many tokens, if there are as many; return how many."""
         heap = list(self.leaves)
@@ -99,6 +114,13 @@ class Radix:
             if parent in self.leaves:
                 heapq.heappush(heap, parent)
         return found
+
+
+def above(node: Node | None) -> Iterator[Node]:
+    """Yield a node and all above it."""
+    while node is not None:
+        yield node
+        node = node.parent
 
 
 def common(piece: Sequence[int], text: Sequence[int], at: int) -> int:

@@ -59,7 +59,7 @@ class Cell(msgspec.Struct, frozen=True):
     """One recorded run."""
 
     cell: int
-    policy: Literal["fcfs", "priority", "lpm"]
+    policy: Literal["fcfs", "priority", "lof", "lpm", "dfs-weight"]
     max_num_seqs: int
     max_num_batched_tokens: int
     num_blocks: int

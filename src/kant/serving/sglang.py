@@ -1,8 +1,9 @@
 """An engine that batches as SGLang does: its scheduler, version 0.5.23 (srt/managers/scheduler.py, Apache-2.0).
 
 In short: a step computes either prompts or one token of each running request, and prompts go first. Waiting requests
-are taken in order of arrival, or those with the longest cached prefix first (`lpm`), and of several with the same
-uncached beginning one. A request is admitted if its prompt and what it and all running ones may still output fit,
+are taken in order of arrival (`fcfs`), by the longest output that they may have (`lof`), by the longest cached prefix
+(`lpm`; of several with the same uncached beginning one), or prefix by prefix, those of most requests first
+(`dfs-weight`). A request is admitted if its prompt and what it and all running ones may still output fit,
 counting a share of these outputs: the new-token ratio, which falls at each step of decoding. Prompts are cut at the
 chunk. If KV runs out, those with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
 
@@ -34,7 +35,7 @@ FIRST_RATIO, LEAST_RATIO, DECAY_STEPS, RETRACT_STEPS = 0.7, 0.7 * 0.14, 600, 20
 SORTED_AT_MOST, SHORT_PREFIX, REFRESH_EVERY = 128, 32, 32
 
 
-class Step(NamedTuple):
+class ForwardBatch(NamedTuple):
     """What a step computes: of which requests, and of how many of their tokens there is KV after it."""
 
     who: list[int]
@@ -57,9 +58,9 @@ class SGLang(Engine):
         self.node: list[Node] = []  # what it has locked
         self.line: list[int] = []
         self.runs: list[int] = []
-        self.step: Step | None = None  # under way
-        self.next: Step | None = None  # the one that follows it
-        self.last: Step | None = None  # what was planned last
+        self.step: ForwardBatch | None = None  # under way
+        self.next: ForwardBatch | None = None  # the one that follows it
+        self.last: ForwardBatch | None = None  # what was planned last
         self.full = False
         self.chunked = -1  # whose prompt goes on
         self.ratio, self.refreshes, self.done = FIRST_RATIO, 0, 0
@@ -134,7 +135,7 @@ class SGLang(Engine):
         state[c.FREE] = self.free + self.tree.evictable
 
     # --- planning a step ------------------------------------------------------------------------------------------
-    def _plan(self) -> Step | None:
+    def _plan(self) -> ForwardBatch | None:
         if self.chunked >= 0 and self.end[self.chunked] > self.prefix[self.chunked]:
             self._checkpoint(self.chunked, self.end[self.chunked])
             self.prefix[self.chunked] = self.end[self.chunked]
@@ -235,25 +236,33 @@ class SGLang(Engine):
         return self._budget()
 
     def _sort(self) -> None:
-        """Sort the waiting requests by their cached prefix; of those that share an uncached one, one comes first."""
-        if self.settings.policy != "lpm" or len(self.line) > SORTED_AT_MOST:
+        """Sort the waiting requests by the policy, and look at their prefixes, which are then evicted later."""
+        policy = self.settings.policy
+        if policy == "lof":
+            self.line.sort(key=lambda r: -int(self.requests[r, c.MOST]))
+        if policy in ("fcfs", "lof") or (policy == "lpm" and len(self.line) > SORTED_AT_MOST):
             if self.line and self.refreshes % REFRESH_EVERY == 0:
                 for r in reversed(self.line[:SORTED_AT_MOST]):
                     self.tree.find(self.texts[r][: self._known(r)])
             self.refreshes += bool(self.line)
             return
+        nodes = []
         seen, order = Radix(), {}
         for r in self.line:
             known = self._known(r)
             text = self.texts[r][:known]
-            prefix = self.tree.find(text)[0]
+            prefix, node = self.tree.find(text)
+            nodes.append(node)
             order[r] = -float(min(prefix, known - 1))
             if prefix <= SHORT_PREFIX:
                 if seen.find(text)[0] >= SHORT_PREFIX:
                     order[r] = FOREVER
                 else:
                     seen.insert(text)
-        self.line.sort(key=order.__getitem__)
+        if policy == "lpm":
+            self.line.sort(key=order.__getitem__)
+        else:
+            self.line = [self.line[k] for k in self.tree.by_weight(nodes)]
 
     def _decode(self) -> list[int]:
         """Return the requests of which the step computes a token, once so many have lost their KV.
@@ -308,7 +317,7 @@ class SGLang(Engine):
         self.ratio = min(1.0, (int(done[keep].sum()) + RETRACT_STEPS * len(keep)) / (most + 1))
 
     # --- computing it ---------------------------------------------------------------------------------------------
-    def _begin(self, who: list[int], prompts: bool) -> Step:
+    def _begin(self, who: list[int], prompts: bool) -> ForwardBatch:
         tokens, decode, chunks = 0, 0, 0.0
         for r in who:
             count = self.end[r] - self.prefix[r]
@@ -320,16 +329,16 @@ class SGLang(Engine):
             self.requests[r, c.COMPUTED] = self.end[r]
         self.state[c.TOKENS_DONE] += tokens
         ms = self.settings.latency.step_ms(tokens, decode, chunks)
-        return Step(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
+        return ForwardBatch(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
 
-    def _follow(self, step: Step | None) -> None:
+    def _follow(self, step: ForwardBatch | None) -> None:
         """Compute a step from now on."""
         self.step, self.next, self.state[c.LOOKED] = step, None, 0
         if step:
             self.clock[c.END] = self.clock[c.CLOCK] + step.ms / 1e3
         self._tell()
 
-    def _complete(self, step: Step) -> None:
+    def _complete(self, step: ForwardBatch) -> None:
         now, took = self.clock[c.END], self.clock[c.END] - self.clock[c.CLOCK]
         self.clock[c.BUSY] += took
         self.clock[c.KV_SECONDS] += took * (self.settings.num_blocks - 1 - self.state[c.FREE])

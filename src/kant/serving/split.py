@@ -22,7 +22,7 @@ from kant.serving.summary import Served
 
 
 @dataclass(slots=True)
-class Pair:
+class PrefillAndDecode:
     """The engines for prompts, those that decode, and what these have not fetched yet.
 
     `unfetched` has for each decode engine, by its own number of the request, the engine for its prompt and its number
@@ -98,7 +98,7 @@ def simulate_apart(
     )
     moved = replace(requests, remote_s=requests.prompt * settings.latency.kv_bytes / (kv_gb_s * 1e9))
     first, second = engines
-    pair = Pair(
+    pair = PrefillAndDecode(
         new_fleet(prompts, here, first, policy_named(policy), router_named(router), seed, observed=True),
         new_fleet(moved, there, second, policy_named(policy), router_named("least-tokens"), seed, observed=True),
         [{} for _ in range(second)],

@@ -411,7 +411,7 @@ class Advancer:
         return Quotas(tree.limits, tree.used, homes, self._amounts)
 
     def _rights(self) -> Rights:
-        """Return what the jobs of the run may do that do not fit."""
+        """Return what jobs that do not fit may do in this run."""
         run, state, pending = self.run, self.state, self.run.scheduler.pending
         by, discipline, tree = run.profile.evictors[pending.mixed], run.profile.discipline, state.quota_usage.tree
         hold, fixed = 0, 0

@@ -164,17 +164,8 @@ def running_of(
     rows: Table, borrows: NDArray[np.bool_], rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
 ) -> e.Running:
     """Return these running jobs for the rules of `queueing/evictable.py`."""
-    table, held = np.zeros((rows.shape[0], e.RUNNING_WIDTH), dtype=np.int64), quotas.amounts[jobs[rows, c.J_SHAPE]]
-    for i in range(rows.shape[0]):
-        job, home = jobs[rows[i]], quotas.homes[jobs[rows[i], c.J_QUEUE]]
-        table[i, e.R_ROW], table[i, e.R_QUEUE], table[i, e.R_HOME] = rows[i], job[c.J_QUEUE], home[HOME_SLOT]
-        table[i, e.R_PRIORITY], table[i, e.R_PREEMPTIBLE] = job[c.J_PRIORITY], job[c.J_PREEMPTIBLE]
-        table[i, e.R_STARTED], table[i, e.R_UNTIL] = (
-            job[c.J_STARTED], job[c.J_STARTED] + max(rights.min_run, home[HOME_MIN_RUN]),
-        )  # fmt: skip
-        table[i, e.R_GUARANTEED], table[i, e.R_BASE] = home[HOME_MIN_RUN] != 0, -1
-        table[i, e.R_POOLS], table[i, e.R_MILLI] = shapes[job[c.J_SHAPE], S_POOL_BITS], job[c.J_MILLI]
-    limits = quotas.limits
+    table = e.running_table(rows, jobs, shapes[:, S_POOL_BITS].copy(), quotas.homes, rights.min_run)
+    held, limits = quotas.amounts[jobs[rows, c.J_SHAPE]], quotas.limits
     return e.Running(table, held, borrows, limits, quotas.used, limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy())
 
 

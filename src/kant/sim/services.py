@@ -149,7 +149,7 @@ class ServiceReplicas:
                     fleet.held[name] = (now, pods, held)
 
     def serving(self, fleet: _Replicas) -> Table:
-        """Return how many replicas serve throughout each minute: started, and not told to leave."""
+        """Return how many replicas serve throughout each minute: they have started, and need not leave yet."""
         minutes = len(fleet.declared.counts)
         change = np.zeros(minutes + 1, dtype=np.int64)
         for since, until, _, pods in fleet.spans:

@@ -11,8 +11,7 @@ static_resources:
                 stat_prefix: clients
                 stream_idle_timeout: {{ .Values.timeouts.idle }} # in which nothing comes from either side
                 request_headers_timeout: 10s
-                preserve_external_request_id: true # the client's x-request-id, otherwise a new one; the engine and the client get it
-                always_set_request_id_in_response: true
+                always_set_request_id_in_response: true # the client's x-request-id, otherwise a new one; the engine gets the same
                 access_log: # a line of JSON for each request, without text
                   - name: envoy.access_loggers.stdout
                     typed_config:

@@ -152,9 +152,6 @@ class ApiClient:
     async def create(self, path: str, obj: object, **options: Unpack[RequestOptions]) -> bytes:
         return await self.call("POST", path, encoded(obj), **options)
 
-    async def replace(self, path: str, obj: object, **options: Unpack[RequestOptions]) -> bytes:
-        return await self.call("PUT", path, encoded(obj), **options)
-
     async def patch(self, path: str, obj: object, kind: str = "merge", **options: Unpack[RequestOptions]) -> bytes:
         """Change an object by a patch of `kind` merge, strategic, json or apply (server-side, as kant)."""
         if kind == "apply":

@@ -38,12 +38,12 @@ def waits_elsewhere(schedulers: Collection[str]) -> Callable[[bytes], bool]:
     """
     name, ours = b'"schedulerName":"', [f'"schedulerName":"{one}"'.encode() for one in schedulers]
 
-    def told(line: bytes) -> bool:
+    def skips(line: bytes) -> bool:
         if not line.startswith(b'{"type":"MODIFIED"') or name not in line or b'"nodeName"' in line:
             return False
         return b'"resourceClaims"' not in line and not [one for one in ours if one in line]
 
-    return told
+    return skips
 
 
 def relevant_of_pod(pod: Pod) -> tuple[object, ...]:

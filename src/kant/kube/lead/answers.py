@@ -67,7 +67,11 @@ class Answers:
     def _take_binding(self, result: BindResult) -> None:
         workload, slot, uid, outcome = result.workload, result.slot, result.uid, result.outcome
         pod = self.workloads.mirror.pods.get(uid)
-        self._count(result)
+        if outcome is Outcome.BOUND:
+            self.counts.bound += 1
+            self.telemetry.bound(result.seconds)
+        elif outcome is not Outcome.WITHDRAWN:
+            self.telemetry.bind_failed(result.code or "lost")
         if outcome is Outcome.BOUND and pod is not None:
             if not pod.spec.node_name:
                 self.workloads.mirror.bound_here[uid] = slot.node
@@ -94,13 +98,6 @@ class Answers:
         elif outcome is Outcome.WITHDRAWN and has_place:
             self.workloads.lost_places.refused(workload, result.why, blameless=True)
         self.workloads.transitions.to_bind.append(workload)  # it may have other places by now
-
-    def _count(self, result: BindResult) -> None:
-        if result.outcome is Outcome.BOUND:
-            self.counts.bound += 1
-            self.telemetry.bound(result.seconds)
-        elif result.outcome is not Outcome.WITHDRAWN:
-            self.telemetry.bind_failed(result.code or "lost")
 
     def _take_eviction(self, eviction: Eviction) -> None:
         """Report an eviction of which all victims have been asked to go."""

@@ -45,7 +45,7 @@ class EligibleNodes:
     def follow_facts(self, name: str) -> None:
         """Note that a node of the state may have other labels, taints, devices or conditions."""
         self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
-        self.topologies.follow(name)
+        self.topologies.changed[name] = None
 
     def tell_sets(self, core: Core) -> None:
         """Emit events for changes in the nodes of the node sets and the domains that jobs name."""

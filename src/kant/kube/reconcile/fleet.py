@@ -106,7 +106,9 @@ class Fleet:
         for name in leaving:
             del self._gone[name]
             self.closed.discard(name)
-            self.translation.leaves(name)
+            self.translation.nodes.left_out.discard(name)
+            self.translation.shares.forget(name)
+            self.translation.eligible.topologies.leave(name)
 
     def _serve(self, index: int, name: str, status: NodeStatus, until: int) -> None:
         if self.core.state.table[index, c.STATUS] != status:

@@ -21,28 +21,24 @@ class Messages:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.unsent: deque[tuple[Workload, str, str]] = deque()
-        self._growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: what to say, and when
+        self.growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: what to say, and when
 
     def say(self, workload: Workload, sentence: str, reason: str = ERROR) -> None:
         """Report why a workload waits, unless that was the last report."""
-        self._growing.pop(workload, None)
+        self.growing.pop(workload, None)
         if workload.reason != sentence and not workload.foreign:
             workload.reason = sentence
             self.unsent.append((workload, sentence, reason))
 
     def say_when_still(self, workload: Workload, sentence: str) -> None:
         """Report what a gang lacks once no pod of it has arrived for a while: each arrival changes the sentence."""
-        if self._growing.get(workload, ("",))[0] != sentence:
-            self._growing[workload] = sentence, self.clock() + STILL
-
-    def forget(self, workload: Workload) -> None:
-        """Drop the pending report on a workload that is gone."""
-        self._growing.pop(workload, None)
+        if self.growing.get(workload, ("",))[0] != sentence:
+            self.growing[workload] = sentence, self.clock() + STILL
 
     def look_at_growing(self, at_once: bool = False) -> None:
         """Report what gangs lack that have had no new pod for a while; with `at_once` of all that lack pods."""
-        for workload, (sentence, due) in list(self._growing.items()):
+        for workload, (sentence, due) in list(self.growing.items()):
             if at_once or due <= self.clock():
-                del self._growing[workload]
+                del self.growing[workload]
                 if workload.phase is Phase.INCOMPLETE:
                     self.say(workload, sentence, QUEUED)

@@ -293,7 +293,8 @@ class NodeFilters:
                 if other is None or uid == pod.metadata.uid or uid in going or is_over(other):
                     continue
                 if other.spec.node_name or any(uid in there for there in self.promises.promised.values()):
-                    return f"its claim {name} takes one pod (ReadWriteOncePod), and pod {_name(other)} has it"
+                    holder = f"{other.metadata.namespace}/{other.metadata.name}"
+                    return f"its claim {name} takes one pod (ReadWriteOncePod), and pod {holder} has it"
         return ""
 
     def among_themselves(self, placed: Placed) -> bool:
@@ -340,10 +341,6 @@ def _by_node(placed: Placed) -> dict[str, list[Pod]]:
 
 def _claims(pod: Pod) -> str:
     return ", ".join(one.name for one in pod.spec.resource_claims)
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _fits(demand: Demand, there: Demand) -> bool:

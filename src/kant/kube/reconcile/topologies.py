@@ -15,11 +15,7 @@ class Topologies:
         self.book = book
         self.mirror = mirror
         self._reported: dict[str, dict[str, str]] = {}  # the domain of each node that is in one, by topology
-        self._changed: dict[str, None] = {}
-
-    def follow(self, node: str) -> None:
-        """Note that a node has joined, or may have changed labels or taints."""
-        self._changed[node] = None
+        self.changed: dict[str, None] = {}  # nodes that have joined, or may have changed labels or taints
 
     def leave(self, node: str) -> None:
         """Forget a node that is gone."""
@@ -28,7 +24,7 @@ class Topologies:
 
     def tell(self, core: Core) -> None:
         """Emit events for the changes that have not been reported."""
-        index, changed, self._changed = core.state.node_index, self._changed, {}
+        index, changed, self.changed = core.state.node_index, self.changed, {}
         for topology, eligible in self.book.topologies.items():
             among = changed if topology in self._reported else index
             known = self._reported.setdefault(topology, {})

@@ -127,12 +127,6 @@ class Translation:
 
     # --- nodes ---------------------------------------------------------------
 
-    def leaves(self, name: str) -> None:
-        """Forget a node that has left."""
-        self.nodes.left_out.discard(name)
-        self.shares.forget(name)
-        self.eligible.topologies.leave(name)
-
     def next_change(self, now: int) -> int:
         """Return when a reservation begins or ends, or device selectors are tried again; FOREVER for never."""
         times = [time for reserved in self.nodes.reserved for time in (reserved.start, reserved.end) if time > now]

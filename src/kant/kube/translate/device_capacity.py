@@ -57,13 +57,10 @@ def limits_of(device: d.Device) -> dict[str, Limit]:
         where, policy = f"capacity {name} of device {device.name}", amount.request_policy
         found[name] = Limit(billionths(amount.value, where))
         if policy is not None:
-            default, *bounds = [
-                -1 if one is None else billionths(one, where)
-                for one in (policy.default, *((policy.valid_range.min, policy.valid_range.max, policy.valid_range.step)
-                            if policy.valid_range is not None else (None, None, None)))
-            ]  # fmt: skip
+            span = policy.valid_range or d.RequestRange()
+            bounds = (policy.default, span.min, span.max, span.step)
+            default, least, most, step = (-1 if one is None else billionths(one, where) for one in bounds)
             values = tuple(billionths(one, where) for one in policy.valid_values)
-            least, most, step = bounds
             found[name] = Limit(found[name].value, default, values, least, most, max(step, 0))
     return found
 

@@ -263,6 +263,3 @@ def reach_of(devices: Iterable[Candidate], node: str) -> k.NodeSelector | None:
         return None
     fields = tuple(one for one in requirements if one.key == NAME)
     return k.NodeSelector((k.SelectorTerm(tuple(one for one in requirements if one.key != NAME), fields),))
-
-
-__all__ = ["Candidate", "Counter", "DeviceId", "DevicePool", "Inventory", "PoolId", "Reach", "reach_of"]

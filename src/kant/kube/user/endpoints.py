@@ -115,12 +115,11 @@ def mirror(
 
 
 def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
-    """Return why objects cannot be read; `right` is what that needs, `kind` what the cluster may lack."""
+    """Return why an object cannot be used; `right` is what that needs, `kind` what the cluster may lack."""
     if isinstance(error, InputError):
         return error
     expected = {403: right, 404: kind}.get(error.code)
-    said = error.message if expected else str(error)
-    return InputError(where, expected or "an API server that answers", said)
+    return InputError(where, expected or "an API server that answers", error.message if expected else str(error))
 
 
 class ServiceEndpoints:

@@ -13,12 +13,14 @@ from msgspec import UNSET, UnsetType
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.objects.views import View
+from kant.kube.user.endpoints import unread
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
 
 PART = re.compile("[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+RIGHT = "the right to get and patch its scale (docs/serving.md)"
 BUILT_IN = {"deployments", "statefulsets", "replicasets"}
 
 
@@ -78,8 +80,4 @@ class ScaledWorkload:
             raise self._sentence(error) from None
 
     def _sentence(self, error: ApiError) -> InputError:
-        if error.code == 404:
-            return InputError(self.where, "an existing workload with a scale subresource", error.message)
-        if error.code == 403:
-            return InputError(self.where, "the right to get and patch its scale (docs/serving.md)", error.message)
-        return InputError(self.where, "an API server that answers", str(error))
+        return unread(error, self.where, RIGHT, "an existing workload with a scale subresource")

@@ -58,7 +58,8 @@ class _Account:
 
 
 class ByShares:
-    """Chooses by shares. A job starts with half a round on its account, which avoids divisions by zero."""
+    """Chooses the jobs of a round by their shares. A job starts with half a round on its account, which avoids
+    divisions by zero."""
 
     def __init__(self, rule: SharePolicy, gpus: int, round_s: float) -> None:
         self.rule, self.gpus, self.head_start = rule, gpus, round_s / 2

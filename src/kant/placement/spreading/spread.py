@@ -62,7 +62,7 @@ class SpreadPlacement:
         return self.others.may_fit()
 
     def missing(self) -> int | None:
-        """Return how many pods all nodes together cannot hold; None where only placing the gang tells."""
+        """Return how many pods too many the gang has for all nodes together; None if only placing it tells."""
         return self.others.missing()
 
 

@@ -81,7 +81,8 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         without = set[tuple[int, HeadKey]]()  # queues whose head may not preempt enough, and for which nodes
         if not state.pending:
             return
-        heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
+        # The next head of the same pools is asked where the first lacks quota, or waits for a node.
+        heads = cycle.pending.heads(not (cycle.limited or cycle.by_share or state.shapes.await_nodes), large)
         if cycle.by_share:
             heads = sorted(heads, key=lambda head: cycle.share(state.jobs.item(head[0], J_QUEUE)))
         for row, shape_index, bucket, kept in heads:

@@ -15,13 +15,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import J_BASE, J_MILLI, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SHAPE, J_STARTED, Table
+from kant.cluster.columns import J_QUEUE, J_SHAPE, Table
 from kant.cluster.elastic import above_floor
 from kant.cluster.quota_columns import NO_QUOTAS, reach, weigh
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.state import ClusterState
-from kant.queueing.evictable import Running
+from kant.queueing.evictable import R_BASE, R_POOLS, R_PREEMPTIBLE, R_STARTED, Running, running_table
 from kant.queueing.ports import PlanSoFar
 
 Mask = NDArray[np.bool_]
@@ -34,39 +34,35 @@ class Entitlements:
 
     `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
     that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows.
-    `guaranteed`: its queue guarantees it a minimum run time. The table is made once a cycle, and
-    `follow` applies the stops of the plan. Jobs that the plan starts come last, so they change no entitlement.
+    `table` has them as `evictable.Running` does. It is made once a cycle, and `follow` applies the stops of the plan.
+    Jobs that the plan starts come last, so they change no entitlement.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
         self.cycle, self.state, self.reclaims = cycle.weak, cycle.state, reclaim != "off"
         self.fair = reclaim == "fair-share"
         state, quota_usage = cycle.state, cycle.state.quota_usage
-        self.rows = np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
-        jobs = state.jobs.take(self.rows, axis=0)
-        self.queue, self.priority, self.milli = jobs[:, J_QUEUE], jobs[:, J_PRIORITY], jobs[:, J_MILLI]
-        self.base, self.runs = jobs[:, J_BASE], np.ones(len(self.rows), dtype=np.bool_)
-        self.pools = state.shapes.pools[jobs[:, J_SHAPE]]
-        self.preemptible: Mask = jobs[:, J_PREEMPTIBLE] == 1
-        self.borrowing: Mask = np.ones(len(self.rows), dtype=np.bool_)
-        self.held: Table = np.zeros((len(self.rows), 0), dtype=np.int64)
+        tree, rows = quota_usage.tree, np.fromiter(cycle.state.running, np.int64, len(cycle.state.running))
+        self.tree = tree if tree is not None and tree.keys else None
+        width, nodes = (
+            len(self.tree.keys) if self.tree is not None else 0,
+            np.array(quota_usage.node_of, dtype=np.int64),
+        )
+        homes = np.zeros((len(nodes), 2), dtype=np.int64)
+        homes[:, 0] = nodes * width if width else -1
+        for node, least in tree.own_min_runs.items() if tree is not None else ():
+            homes[nodes == node, 1] = least
+        self._take(running_table(rows, state.jobs, state.shapes.pools, homes, min_run))
+        self.runs: Mask = rows >= 0  # so far all
+        self.borrowing: Mask = rows >= 0
+        self.held: Table = np.zeros((len(rows), width), dtype=np.int64)
         self.borrows: Mask = self.held > 0  # by key: borrows of it
         self.own_part = self.entitled = np.zeros(0, dtype=np.int64)
-        self.tree = quota_usage.tree if quota_usage.tree is not None and quota_usage.tree.keys else None
-        self.started = jobs[:, J_STARTED]
-        self.protected_until = self.started + min_run
-        self.home = np.array(quota_usage.node_of, dtype=np.int64)[self.queue]
-        self.guaranteed: Mask = np.zeros(len(self.rows), dtype=np.bool_)
-        if quota_usage.tree is not None and quota_usage.tree.own_min_runs:
-            least = [quota_usage.tree.own_min_runs.get(home, 0) for home in quota_usage.node_of]
-            self.protected_until = self.started + np.maximum(np.array(least, dtype=np.int64), min_run)[self.queue]
-            self.guaranteed = (np.array(least, dtype=np.int64) > 0)[self.queue]
-        self._followed = -1
-        self._table: Table | None = None  # made when a job asks whom it may evict
+        self._followed = 0
         if self.tree is not None:
             amounts = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")
             self.entitled, self.own_part = (np.array(one, dtype=np.int64) for one in amounts)
-            charged, width = quota_usage.charged, len(self.tree.keys)
+            charged = quota_usage.charged
             self.held = np.array([charged[row][3] for row in state.running], dtype=np.int64).reshape(-1, width)
             self.above: dict[int, Amounts] = {}
             if state.elastic:
@@ -75,19 +71,28 @@ class Entitlements:
             self._weigh()
         self.follow()
 
+    def _take(self, table: Table) -> None:
+        """Let these be the running jobs, in the columns of `evictable.Running`."""
+        self.table = table
+        columns = np.ascontiguousarray(table.T)
+        self.rows, self.queue, self.home, self.priority, _, self.started, self.protected_until, *_ = columns
+        self.pools, self.base = columns[R_POOLS], columns[R_BASE]
+        self.preemptible: Mask = columns[R_PREEMPTIBLE] == 1
+
     def follow(self) -> None:
         """Apply the stops and shrinks of the plan since the last call."""
         stopped, shrunk = self.cycle.stopped, self.cycle.shrunk
         if self._followed == len(stopped) + len(shrunk):
             return
-        self._followed, self._table = len(stopped) + len(shrunk), None
+        self._followed = len(stopped) + len(shrunk)
         if stopped:
-            gone = np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
-            self.preemptible, self.runs = self.preemptible & ~gone, ~gone
+            self.runs = ~np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
             if self.tree is not None:
                 self._weigh()
-        if shrunk:  # their remaining pods stay in this plan
-            self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
+        stay = np.fromiter(shrunk, np.int64, len(shrunk))  # their remaining pods stay in this plan
+        self.preemptible = self.preemptible & self.runs & ~np.isin(self.rows, stay)
+        self.table = self.table.copy()
+        self.table[:, R_PREEMPTIBLE] = self.preemptible
 
     def _count_floors(self) -> None:
         """Count elastic gangs with their floors; `above` has what they hold in addition."""
@@ -106,32 +111,25 @@ class Entitlements:
         places = [place for place, row in enumerate(rows) if self.preemptible[place] and is_above_floor(state, row)]
         if not places:
             return None
-        own = copy(self)
-        own._table = None
-        own.rows, own.queue, own.priority, own.milli, own.base = (
-            column[places] for column in (self.rows, self.queue, self.priority, self.milli, self.base)
-        )
-        own.pools, own.home, own.protected_until = self.pools[places], self.home[places], self.protected_until[places]
-        own.preemptible, own.runs, own.guaranteed = (
-            column[places] for column in (self.preemptible, self.runs, self.guaranteed)
-        )
-        own.started = np.array([state.elastic[row].resized for row in own.rows.tolist()], dtype=np.int64)
+        own, table = copy(self), self.table[places]
+        table[:, R_STARTED] = [state.elastic[rows[place]].resized for place in places]
+        own._take(table)
+        own.runs = self.runs[places]
         own.borrowing = np.ones(len(places), dtype=np.bool_)
         own.held, own.borrows = self.held[places], self.borrows[places]
         if self.tree is not None:
             own.held = np.array([self.above[row] for row in own.rows.tolist()], dtype=np.int64)
             own.borrows = own.held > 0
-            for node in np.unique(own.home[own.home >= 0]).tolist():
-                there, width = np.flatnonzero(own.home == node), len(self.tree.keys)
-                part = self.own_part[node * width : node * width + width]
-                floors = self.held[(self.home == node) & self.runs].sum(axis=0)
+            for first in np.unique(own.home[own.home >= 0]).tolist():
+                there, part = np.flatnonzero(own.home == first), self.own_part[first : first + len(self.tree.keys)]
+                floors = self.held[(self.home == first) & self.runs].sum(axis=0)
                 own.borrows[there] &= floors + own.held[there].cumsum(axis=0) > part
             own.borrowing = own.borrows.any(axis=1) | (own.held.max(axis=1) == 0)
         return own
 
     def _weigh(self) -> None:
         """Compute which running jobs borrow. The columns of jobs that the plan has stopped do not change."""
-        weigh(self.held, self.home * self.held.shape[1], self.runs, self.own_part, self.borrows)
+        weigh(self.held, self.home, self.runs, self.own_part, self.borrows)
         self.borrowing = self.borrows.any(axis=1) | (self.held.max(axis=1) == 0)
 
     def reach(self, node: int, amounts: Amounts) -> int:
@@ -145,16 +143,9 @@ class Entitlements:
 
     def running(self) -> Running:
         """Return the running jobs as the plan leaves them, for the rules of `queueing/evictable.py`."""
-        if self._table is None:
-            home = self.home * self.held.shape[1] if self.tree is not None else np.full(len(self.rows), -1)
-            columns = [
-                self.rows, self.queue, home, self.priority, self.preemptible, self.started, self.protected_until,
-                self.guaranteed, self.pools, self.base, self.milli,
-            ]  # fmt: skip
-            self._table = np.column_stack(columns).astype(np.int64, copy=False)
         tree = self.cycle.admission.quota_tree if self.tree is not None else None
         limits, used = (NO_QUOTAS, NO_QUOTAS) if tree is None else (tree.limits, tree.used)
-        return Running(self._table, self.held, self.borrows, limits, used, self.own_part, self.entitled)
+        return Running(self.table, self.held, self.borrows, limits, used, self.own_part, self.entitled)
 
     def whole(self, allowed: Mask) -> Mask:
         """Return `allowed` without base jobs that have a running replica outside it: they stop with their replicas.

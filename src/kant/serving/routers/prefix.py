@@ -38,10 +38,10 @@ class PrefixAware(Router):
     """The least estimate of the first token, with what the engine has of the prompt, times the requests there.
 
     The estimate counts the tokens that this prompt adds twice, once for this request and once for those that come after
-    it: so a prefix is computed again elsewhere only where that spares a longer wait. Its product with the requests, as
-    in LMetric (arXiv 2603.15202), sees what an estimate of one request does not, seats and KV of who decodes; `few`
-    requests more or less do not matter. Without shared prefixes it is a rule about load alone. A LoRA adapter counts
-    as the first block of its prompts.
+    it: so a prefix is computed again elsewhere only where that spares a longer wait. It is multiplied by the number of
+    requests, as in LMetric (arXiv 2603.15202), which stands for the seats and the KV of decoding requests; a difference
+    of `few` requests is ignored. Without shared prefixes it is a rule about load alone. A LoRA adapter counts as the
+    first block of its prompts.
     """
 
     source: ClassVar[str] = "this project; the product is LMetric's, arXiv 2603.15202"
