@@ -21,36 +21,14 @@ import os
 from kant.compiled.work import work
 
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-    from kant.compiled.plain import (
-        as_written,
-        compiled,
-        compiled_at_once,
-        compiling_ahead,
-        inlined,
-        is_ready,
-        merged,
-        shared,
-    )
+    from kant.compiled.plain import as_written, compiled, compiled_at_once, compiling_ahead, inlined, is_ready, merged
+
+    shared = inlined
 else:
-    from kant.compiled.numba_kernels import (
-        as_written,
-        compiled,
-        compiled_at_once,
-        compiling_ahead,
-        inlined,
-        is_ready,
-        merged,
-        shared,
-    )
+    from kant.compiled.numba_kernels import as_written, compiled, compiled_at_once, compiling_ahead, inlined, is_ready
+    from kant.compiled.numba_kernels import merged as merged
+    from kant.compiled.numba_kernels import shared as shared
 
 __all__ = [
-    "as_written",
-    "compiled",
-    "compiled_at_once",
-    "compiling_ahead",
-    "inlined",
-    "is_ready",
-    "merged",
-    "shared",
-    "work",
-]
+    "as_written", "compiled", "compiled_at_once", "compiling_ahead", "inlined", "is_ready", "merged", "shared", "work",
+]  # fmt: skip

@@ -139,10 +139,7 @@ def inlined(function: F) -> F:
 
 
 def shared(function: F) -> F:
-    """Let kernels call `function`, which is compiled once for all of them; called from Python it stays plain Python.
-
-    For what many kernels call and few places inline: as `inlined` it would be in the machine code of each of them.
-    """
+    """As `inlined`, but compiled once for all kernels that call it, and not again as a part of each."""
     return _called_by_kernels(function, _kernel(function, at_once=False))
 
 

@@ -22,7 +22,7 @@ def inlined(function: F) -> F:
     return function
 
 
-merged = shared = inlined
+merged = inlined
 
 
 def is_ready(kernel: Callable[..., object], *args: object) -> bool:

@@ -105,17 +105,14 @@ class Recorder:
         )  # fmt: skip
 
     def make_room(self, rows: int) -> None:
-        """Make room for so many further samples."""
-        if self.used > SPARE:
+        """Make room for so many further samples. Earlier ones are packed: a run has a million."""
+        if self.used > min(SPARE, len(self.samples) - rows):
             self.pack()
         if self.used + rows > len(self.samples):
-            self.pack()
             self.samples = c.longer(self.samples, rows + SPARE)
 
     def pack(self) -> None:
-        """Store all samples but the last in less space, since a run has a million: in four bytes a number where that
-        suffices, and once where a column has one value.
-        """
+        """Store all samples but the last: in four bytes a number if that suffices, and a column of one value once."""
         rows = self.samples[: self.used - 1]
         if len(rows):
             self._packed.append([

@@ -85,17 +85,6 @@ def _at(column: Table, places: Table) -> Table:
     return found
 
 
-@inlined
-def _members(order: Table, which: Table) -> Table:
-    """Return those of the candidates in order that a set has."""
-    found, count = np.empty(order.shape[0], dtype=np.int64), 0
-    for k in range(order.shape[0]):
-        if which[k] == 1:
-            found[count] = order[k]
-            count += 1
-    return found[:count]
-
-
 @compiled
 def search_counted(
     table: Table, demands: Table, groups: Table, asked: int, own: NDArray[np.bool_], domain: Table, pool: PoolColumns,
@@ -174,7 +163,7 @@ def search_counted(
     if groups[0, 0] == 1 and not few and not limited:
         alone = on_one_node(newcomer.table, demands, groups[0, 1], columns, cap, best)
         if alone != TOO_MANY and count_without(view, best):
-            return _members(order, best), True, True
+            return order[best == 1], True, True
         if alone != TOO_MANY and alone <= 0:
             return nobody[:0], False, True
         best[:] = 0
@@ -182,4 +171,4 @@ def search_counted(
         found = cheapest_of_few(view, columns, cap, best)
     else:
         found = cheapest_of_many(view, newcomer, columns, cap, trials, True, best)
-    return _members(order, best), found, few
+    return order[best == 1], found, few
