@@ -190,6 +190,16 @@ def test_a_kernel_is_compiled_once_and_not_into_those_that_call_it(tmp_path: Pat
     assert b"too much" in callee.read_bytes() and b"too much" not in caller.read_bytes()
 
 
+def test_what_kernels_share_is_compiled_once_and_plain_for_python(tmp_path: Path) -> None:
+    text = CALLED.format(most=99).replace("inlined\n@compiled", "inlined, shared\n@shared", 1)
+    (tmp_path / "two.py").write_text(f"{text}print(type(callee).__name__)\n")
+    assert imported(tmp_path) == ["16", "too much", "function", "2 0"]
+    assert imported(tmp_path) == ["16", "too much", "function", "0 1"], "it comes with its caller"
+    assert {file.name.split("-")[0] for file in tmp_path.rglob("*.code") if b"too much" in file.read_bytes()} == {
+        "two.callee"
+    }
+
+
 CALLED_BY_PYTHON = """
 import numpy as np
 from kant.compiled import compiled_at_once as compiled
