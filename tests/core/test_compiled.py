@@ -144,6 +144,19 @@ def test_code_depends_on_whether_what_it_calls_is_a_unit() -> None:
     assert depends_on(callee) == depends_on(callee) != depends_on(compiled(callee))
 
 
+def test_code_depends_on_the_modules_of_what_it_calls() -> None:
+    """Whoever loads it imports them by name."""
+
+    def depends_on(module: str) -> bytes | None:
+        def callee(x: int) -> int:
+            return x + 1
+
+        callee.__module__ = module
+        return KeptCode(lambda x: callee(x))._depends_on
+
+    assert depends_on("kant.one") == depends_on("kant.one") != depends_on("kant.other")
+
+
 CALLED = """
 from kant.compiled import compiled_at_once as compiled, inlined
 @compiled

@@ -12,11 +12,12 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.local.up import Up
+from tests.local.up import Up, eventually
 
 from kant.local.containers import INITS, check_image, container, step_container
 from kant.local.runs import MARK, Spec
@@ -213,10 +214,10 @@ def podman(tmp_path: Path) -> dict[str, str]:
 
 def test_the_real_podman_runs_it_and_leaves_nothing(tmp_path: Path, podman: dict[str, str]) -> None:
     with Up(tmp_path / "home", "2x4", prepare=private_mounts) as kant:
-        wish = {"image": "localhost/busybox", "env": podman}
+        wish, began = {"image": "localhost/busybox", "env": podman}, monotonic()
         code = kant.submit("id -u; echo no >&2; touch mine; ls /dev/nvidia0; exit 7", **wish)
         gpus = kant.submit("ls /dev/nvidia0; echo $CUDA_VISIBLE_DEVICES $KANT_JOB_ID", gpus=2, **wish)
-        deaf = kant.submit("trap '' TERM; echo here; while :; do sleep 0.1; done", time_s=2.0, grace_s=0.1, **wish)
+        deaf = kant.submit("trap '' TERM; echo here; while :; do sleep 0.1; done", time_s=600, grace_s=0.1, **wish)
         tasks = kant.submit(
             "srun sh -c 'echo $RANK of $WORLD_SIZE on $SLURM_NODEID; ls /bin/busybox'",
             gpus=4,
@@ -225,6 +226,8 @@ def test_the_real_podman_runs_it_and_leaves_nothing(tmp_path: Path, podman: dict
             slurm=True,
             **wish,
         )
+        assert eventually(lambda: kant.log(deaf) == "here\n")
+        kant.client.post(kant.client.job(deaf, "update"), {"time_s": int(monotonic() - began) + 2})
         assert kant.over(code, gpus, deaf, tasks) == ["failed", "finished", "failed", "finished"], [
             kant.log(job) for job in (code, gpus, deaf, tasks)
         ]

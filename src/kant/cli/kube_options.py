@@ -1,6 +1,7 @@
-"""`--kube` and related options: a verb asks the Kant of a Kubernetes cluster, and which."""
+"""`--kube` and related options: a verb asks the Kant of a Kubernetes cluster, and which.
 
-from __future__ import annotations
+Annotations are evaluated here: classes of other modules that inherit these options lack the names in them.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

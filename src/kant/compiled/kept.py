@@ -262,7 +262,7 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
         elif id(part) not in seen:
             seen.add(id(part))
             code = part.__code__
-            yield part.__qualname__  # the name for the linker
+            yield part.__module__, part.__qualname__  # the name for the linker, and for whoever loads it
             yield from _code(code)
             rest += [part.__defaults__, *(cell.cell_contents for cell in part.__closure__ or ())]
             rest += _globals(code, part.__globals__)
