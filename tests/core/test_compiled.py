@@ -263,9 +263,9 @@ instants = [called(name) for name in kept._units if ".advance-" in name]
 print(made, work.compiled + work.found, min(map(len, instants)))
 """
 
-MOST_UNITS = {"fifo": 18, "kant": 27, "easy": 48}
+MOST_UNITS = {"fifo": 25, "kant": 34, "easy": 55}
 """How many kernels a first run compiles with an empty cache: the loop of the instants, and all that it calls, for a run
-without quotas. May only fall."""
+without quotas. May only fall. Seven of them are `shared`: before, they were copied into kernels that call them."""
 
 
 @pytest.mark.parametrize("profile", ["fifo", "kant", "easy"])
