@@ -8,7 +8,7 @@ VERSION_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 unexport PYTHONDONTWRITEBYTECODE
 
 # More workers than cores: those that have a control plane, a browser or a service mostly wait for it.
-WORKERS := -n 4 --dist loadgroup
+WORKERS := -n 5 --dist loadgroup
 
 .PHONY: help setup web run test test-fast lint types contracts bench check clean
 

@@ -56,9 +56,9 @@ providers._get_local_constants = lambda: providers._local_constants
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
-WAITING_PART = 0.7
+WAITING_PART = 0.5
 """Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
-PLANES = 2
+PLANES = 3
 """How many workers start a control plane for the tests that share one. These wait for about five minutes in all: with
 fewer planes they would end after all others."""
 
