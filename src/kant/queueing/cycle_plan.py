@@ -351,7 +351,7 @@ class CyclePlan:
 
     def reject(self, row: int, reason: Reason) -> None:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
-        if self.pending.fair:  # the fair shares of the others grow
+        if self.pending.fair or row in self.state.burst_replicas:  # fair shares of others grow; its replicas never run
             self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
