@@ -132,7 +132,7 @@ class CyclePlan:
         """The booked GPUs. The module is imported on first use, since most clusters have no bookings."""
         from kant.queueing.booked_space import BookedSpace
 
-        return BookedSpace(self.state, self.now, self.pending.preempts)
+        return BookedSpace(self.state, self.now, self.pending.always_preempts)
 
     @cached_property
     def shares(self) -> Shares:
