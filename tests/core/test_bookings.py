@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -133,6 +133,17 @@ def test_nobody_is_evicted_from_a_reservation_for_a_job_outside_it() -> None:
     harness.submit(inside("better", "r", priority=9))
     harness.cycle(2 * SECOND)
     assert harness.running() == ["better"]
+
+
+@pytest.mark.parametrize("discipline", DISCIPLINES)
+def test_nobody_is_evicted_outside_a_reservation_for_a_job_without_gpus_inside_it(discipline: str) -> None:
+    harness = Harness(make_cluster(2, 2, cpu=4000), profile(discipline, True))
+    book(harness, "r", 0, HOUR, (0, 0b11))
+    harness.submit(inside("first", "r", 0, cpu=2000, preemptible=False), make_job("low", 0, cpu=4000))
+    harness.cycle()
+    harness.submit(inside("own", "r", 0, cpu=3000, priority=9, estimate=SECOND))
+    harness.cycle(100 * SECOND)
+    assert harness.running() == ["first", "low"]
 
 
 def test_a_job_whose_reservation_is_not_there_goes_back_to_its_owner() -> None:
@@ -313,6 +324,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(DISCIPLINES), st.booleans())
+@example([("submit", 0), ("book", 414), ("submit", 269), ("time", 0)], "backfill", False)  # of several priorities
 @settings(max_examples=examples(120), deadline=None)
 def test_a_booked_window_is_free_when_it_begins_and_nobody_else_is_in_it(
     script: list[tuple[str, int]], discipline: str, preempts: bool

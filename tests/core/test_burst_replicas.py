@@ -16,6 +16,7 @@ from tests.profiles import few
 from kant.model.decision import Plan, Preempt, Start
 from kant.model.event import JobSubmitted, QueuesChanged
 from kant.model.job import Job
+from kant.model.status import JobStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import SECOND
 from kant.queueing.requeue import Requeue
@@ -184,3 +185,14 @@ def test_a_replica_of_a_late_head_starts_with_it() -> None:
     assert harness.cycle(10 * SECOND).review_at == 10 * SECOND + 1
     harness.cycle(10 * SECOND + 1)
     assert {"core", "burst"} <= set(harness.running())
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_replicas_of_a_base_job_that_is_rejected_are_rejected_though_nothing_else_happens(name: str) -> None:
+    """The base job has reached its limit and has no more retries; the replica waits for room."""
+    harness = Harness(make_cluster(2), builtin_profile(name))
+    harness.submit(make_job("core", 2, limit=60 * SECOND, estimate=60 * SECOND))
+    harness.cycle()
+    harness.submit(make_job("burst", 2, base_job="core", estimate=SECOND))
+    harness.run(until=61 * SECOND)
+    assert [harness.status(job) for job in ("core", "burst")] == [JobStatus.REJECTED] * 2

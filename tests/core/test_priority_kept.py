@@ -14,7 +14,7 @@ from tests.examples import examples
 
 from kant.insight.explanation import explain
 from kant.model.decision import Grow, Hold, Outranked, Plan, Preempt, Start, sentence
-from kant.model.event import JobSubmitted
+from kant.model.event import JobSubmitted, NodeSetChanged
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import HOUR, SECOND
@@ -311,3 +311,19 @@ def test_with_short_holds_waking_everything_changes_no_plan_and_a_fresh_schedule
     woken = among_tenants(seed, LOOSE, rights, wakes_everything)
     assert told(as_it_is) == told(woken)
     assert compared(seed, LOOSE, rights) > 0
+
+
+def test_a_blocked_job_holds_nobody_for_a_node_that_has_left() -> None:
+    """The node that left is the only one that both node sets have."""
+    harness = Harness(make_cluster(2, 2, 2), builtin_profile("kant"))
+    harness.happen(NodeSetChanged(0, "left", ("n0", "n2")))
+    harness.happen(NodeSetChanged(0, "right", ("n1", "n2")))
+    harness.leave("n2")
+    harness.submit(make_job("fills", 2, node_set="right", preemptible=False), make_job("low", 2, node_set="left"))
+    harness.cycle()
+    assert harness.running() == ["fills", "low"]
+    harness.now = HOUR
+    urgent, able = make_job("urgent", 2, priority=2, node_set="right"), make_job("able", 2, priority=1, node_set="left")
+    harness.submit(urgent, able)
+    harness.cycle()
+    assert harness.running() == ["fills", "able"]

@@ -82,11 +82,18 @@ class BookedSpace:
         return closed
 
     def gives_room(self, row: int, allocation: Allocation) -> bool:
-        """Return whether a job may use all the GPUs of an allocation, once they are free."""
+        """Return whether a job may use all of an allocation, once it is free.
+
+        To a job with a reservation, a node on which the reservation has no GPU is closed as a whole.
+        """
         if not self.has_begun(row):
             return False
-        closed = self.closed_to(row)
-        return not any(bits & closed.get(node, 0) for node, bits in allocation[:, [NODE, MASK]].tolist())
+        closed, whole = self.closed_to(row), bool(self.own(row))
+        for node, bits in allocation[:, [NODE, MASK]].tolist():
+            shut = closed.get(node, 0)
+            if bits & shut or (whole and shut == (1 << self.state.nodes[node].gpus) - 1):
+                return False
+        return True
 
     def pieces(self, row: int, table: Table) -> Allocation:
         """Return the free capacity of a table that is closed to the job, as pieces that belong to no job (tag -1).

@@ -132,7 +132,7 @@ class CyclePlan:
         """The booked GPUs. The module is imported on first use, since most clusters have no bookings."""
         from kant.queueing.booked_space import BookedSpace
 
-        return BookedSpace(self.state, self.now, self.pending.preempts)
+        return BookedSpace(self.state, self.now, self.pending.always_preempts)
 
     @cached_property
     def shares(self) -> Shares:
@@ -351,7 +351,7 @@ class CyclePlan:
 
     def reject(self, row: int, reason: Reason) -> None:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
-        if self.pending.fair:  # the fair shares of the others grow
+        if self.pending.fair or row in self.state.burst_replicas:  # fair shares of others grow; its replicas never run
             self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:

@@ -135,7 +135,7 @@ class PriorityHolds:
         """
         cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits & self._pools_with_nodes)
         if near and (one.shape.ask.node_sets or shape.ask.node_sets):
-            near = self.state.shapes.share_nodes(one.shape, shape, self.state.table[:, POOL])
+            near = self.state.shapes.share_nodes(one.shape, shape, self.state.empty)
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
         if cycle.by_share and one.queue != queue:
             return None
