@@ -26,6 +26,8 @@ from tests.cost import Cost
 from tests.examples import examples
 from tests.rewritten import rewrite_new
 
+pytest_plugins = ["tests.whole"]
+
 installed.hide()
 
 # Tests fork daemons, which fork jobs. Where a test of the picker has imported gRPC, its fork handlers crash these.

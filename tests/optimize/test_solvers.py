@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import random
 import re
 import signal
 import sys
+import threading
 import time
 from functools import partial
 from itertools import count
@@ -18,6 +21,7 @@ from tests.cli.command import Outcome, kant
 from tests.kube.processes import Forked
 
 from kant.cli.app import run
+from kant.cli.runs import one_interrupt
 from kant.model.errors import InputError
 from kant.optimize.capacity.file import instance_json
 from kant.optimize.capacity.generate import generate as draw_capacity
@@ -47,7 +51,7 @@ def test_a_model_is_solved() -> None:
     model = cp_model.CpModel()
     x = model.new_int_var(0, 9, "x")
     model.maximize(x)
-    solver = cp_model.CpSolver()
+    solver = deterministic(1.0)
     assert solver.solve(model) == cp_model.OPTIMAL and solver.value(x) == 9
 
 
@@ -63,11 +67,67 @@ def test_no_solver_has_a_limit_by_the_clock() -> None:
 
 
 def test_every_solver_is_made_at_one_place() -> None:
-    made = [path.relative_to(ROOT).as_posix() for path in sources() if "CpSolver(" in path.read_text(encoding="utf-8")]
+    made = [path.relative_to(ROOT).as_posix() for path in sources() if "CpSolver" in path.read_text(encoding="utf-8")]
     assert made == ["src/kant/optimize/solvers.py"]
     parameters = deterministic(0.25, 3).parameters
     assert (parameters.num_workers, parameters.random_seed, parameters.max_deterministic_time) == (1, 3, 0.25)
     assert parameters.max_time_in_seconds == math.inf
+
+
+def loads(machines: int = 12, tasks: int = 60) -> Any:
+    """A model whose optimum no search proves in a minute: tasks on machines, the fullest as empty as may be."""
+    model, draw = cp_sat().CpModel(), random.Random(1)
+    weights = [draw.randint(100, 999) for _ in range(tasks)]
+    on = [[model.new_bool_var(f"{task}-{machine}") for machine in range(machines)] for task in range(tasks)]
+    for row in on:
+        model.add_exactly_one(row)
+    fullest = model.new_int_var(0, sum(weights), "fullest")
+    for machine in range(machines):
+        model.add(sum(weight * row[machine] for weight, row in zip(weights, on, strict=True)) <= fullest)
+    model.minimize(fullest)
+    return model
+
+
+def interrupt_after(seconds: float) -> None:
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def interrupted(before: float) -> None:
+    base, model = type(deterministic(1e6)).__mro__[1], loads()
+    solve = base.solve
+    base.solve = lambda *given: (time.sleep(before), solve(*given))[1]
+    interrupt_after(0.2)
+    with pytest.raises(KeyboardInterrupt):
+        deterministic(1e6).solve(model)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("before", [0.0, 0.4])
+def test_an_interrupt_ends_a_search_and_is_heard_again(before: float, tmp_path: Path) -> None:
+    """OR-Tools' own handler takes the partial result for the answer, and kills the process at the next interrupt.
+
+    The search has begun for long when it is interrupted, or is about to.
+    """
+    log = tmp_path / "log"
+    assert Forked(partial(interrupted, before), log).wait() == 0, log.read_text()
+
+
+def test_a_search_goes_on_where_the_process_handles_interrupts(tmp_path: Path) -> None:
+    """As in a simulation, which ends between two instants, and whose decisions are those of a whole run."""
+
+    def searched() -> tuple[object, ...]:
+        solver = deterministic(0.5)
+        return solver.status_name(solver.solve(loads())), solver.objective_value, solver.num_branches
+
+    def search() -> None:
+        with one_interrupt() as asked:
+            interrupt_after(0.05)
+            found = searched()
+        assert asked and found == searched()
+
+    log = tmp_path / "log"
+    assert Forked(search, log).wait() == 0, log.read_text()
 
 
 def test_no_plan_looks_at_a_clock() -> None:

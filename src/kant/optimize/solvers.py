@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from typing import Any
 
 from kant.model.errors import missing_extra
+
+HEARD_S = 0.05
+"""How long a search may take to notice that it is to stop, before it is told again."""
 
 
 def cp_sat() -> Any:
@@ -21,9 +26,36 @@ def deterministic(limit: float, seed: int = 0) -> Any:
 
     Deterministic seconds count the solver's own steps, about a core-second each. So the same model gives the same
     answer on a busy machine and on an idle one. No solver of Kant has a limit by the clock.
+
+    Ctrl-C while it solves ends the search and raises KeyboardInterrupt, or does what the process has asked for.
     """
-    solver = cp_sat().CpSolver()
+    solver = _interruptible()()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = limit
+    solver.parameters.catch_sigint_signal = False
     return solver
+
+
+@cache
+def _interruptible() -> type[Any]:
+    """CP-SAT's solver in a thread beside the caller, so that the caller's handlers of signals run while it searches.
+
+    CP-SAT's own handler of SIGINT would end the search and return what it has, as if it were the answer. It leaves the
+    default behind, by which the next SIGINT kills the process.
+    """
+    base: type[Any] = cp_sat().CpSolver
+
+    class Interruptible(base):  # type: ignore[misc]
+        def solve(self, *given: Any) -> Any:
+            with ThreadPoolExecutor(1) as thread:
+                found = thread.submit(super().solve, *given)
+                try:
+                    return found.result()
+                except BaseException:
+                    while not found.done():
+                        self.stop_search()  # before it begins it hears nothing
+                        wait([found], HEARD_S)
+                    raise
+
+    return Interruptible
