@@ -26,8 +26,7 @@ from kant.placement.draft import Draft
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
-from kant.placement.preference_scores import PreferenceWeights
-from kant.placement.preferred import PreferredPlacement, Preferring
+from kant.placement.preference_weights import PreferenceWeights
 from kant.placement.ruled import RuledPlacement, is_entangled
 from kant.placement.scored import ScoredPlacement
 from kant.placement.topology.domain_capacity import DomainCapacity
@@ -38,6 +37,7 @@ from kant.placement.topology.index import Topology
 if TYPE_CHECKING:
     from kant.placement.calendar.calendar import Calendar
     from kant.placement.node_replacement import ReplacedGang
+    from kant.placement.preferred import Preferring
     from kant.placement.spreading.inference_zone import InferenceZone
     from kant.placement.spreading.spread import SpreadPlacer
 
@@ -103,7 +103,7 @@ class Placer:
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
-        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self.scores_of)
+        self._weights = preferences or PreferenceWeights()
         self._empty: Placer | None = None
         self._never: dict[int, Never] = {}
         self._known = 0, 0, 0  # the versions that the empty cluster has
@@ -116,6 +116,13 @@ class Placer:
 
         state = self.snapshot.state
         return Calendar(state.empty, self.snapshot.table, state.shapes)
+
+    @cached_property
+    def _preferring(self) -> Preferring:
+        """Makes groups of pods that prefer nodes; imported with the first of them."""
+        from kant.placement.preferred import Preferring
+
+        return Preferring(self.snapshot, self._weights, self.seed, self.scores_of)
 
     @property
     def zone(self) -> InferenceZone | None:
@@ -334,6 +341,8 @@ class Placer:
 
     def _preferred(self, shape: Shape, otherwise: Route) -> Route:
         """Return the route for a shape with preferences; `otherwise` where there is an inference zone."""
+        from kant.placement.preferred import PreferredPlacement
+
         groups = self._preferring.groups(shape, self.policy_of(shape))
         if groups is None or self._is_empty or self._zone is not None:
             return otherwise
@@ -417,7 +426,7 @@ class Placer:
                 capacity = self._capacities[policy.ties, outside] = DomainCapacity(topology)
             elif capacity.fabric is not topology.fabric:
                 capacity.move(topology)
-            preferring = None if self._is_empty else self._preferring
+            preferring = None if self._is_empty else lambda: self._preferring
             self._domains[policy, outside] = DomainPolicy(
                 self.snapshot, policy, topology, capacity, self.seed, self._typical_pods, preferring
             )
