@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.cluster.asks import is_entangled
 from kant.cluster.columns import D_ENTRIES, D_SLICES, POOL, STATUS, Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
@@ -27,7 +28,6 @@ from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
 from kant.placement.preference_weights import PreferenceWeights
-from kant.placement.ruled import RuledPlacement, is_entangled
 from kant.placement.scored import ScoredPlacement
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.domain_placement import DomainPlacement
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from kant.placement.calendar.calendar import Calendar
     from kant.placement.node_replacement import ReplacedGang
     from kant.placement.preferred import Preferring
+    from kant.placement.ruled import RuledPlacement
     from kant.placement.spreading.inference_zone import InferenceZone
     from kant.placement.spreading.spread import SpreadPlacer
 
-Scored = TypeVar("Scored", ScoredPlacement, RuledPlacement)
+Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
 """The versions of the fleet, of node sets and of counters, why a shape never fits then, and where it fits: nodes, with
 their rows on the empty cluster, which change with the node sets of a node too (`REVISION`)."""
@@ -97,6 +98,7 @@ class Placer:
         self._typical_pods = NO_TYPICAL_PODS
         self._cycle = -1  # the trial cycle in which the typical pods were read
         self._routes: dict[int, Route] = {}
+        self._ruled: dict[int, RuledPlacement] = {}  # those of the routes that rules among pods need
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
         self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
@@ -254,9 +256,11 @@ class Placer:
         """
         if shape.level < 0 and not self.policy_of(shape).preferred_level:
             return self.place(shape, job_row)
-        route = (self._routes.get(shape.index) or self._choose_route(shape)) if shape.ask.rules else None
-        if isinstance(route, RuledPlacement):
-            return route.place(job_row, held)
+        if shape.ask.rules and shape.index not in self._routes:
+            self._choose_route(shape)
+        ruled = self._ruled.get(shape.index)
+        if ruled is not None:
+            return ruled.place(job_row, held)
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return self._domain_placement(shape).place(job_row, held)
@@ -311,7 +315,9 @@ class Placer:
         policy = self.policy_of(shape)
         entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
         if shape.wide or entangled:
-            self._routes[shape.index] = found = self._scored(shape, RuledPlacement)
+            from kant.placement.ruled import RuledPlacement  # with the first shape that needs it
+
+            found = self._routes[shape.index] = self._ruled[shape.index] = self._scored(shape, RuledPlacement)
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
@@ -405,6 +411,7 @@ class Placer:
         self._domains.clear()
         self._by_domain.clear()
         self._routes.clear()
+        self._ruled.clear()
 
     # --- what shapes share --------------------------------------------------------------------------------------
 
