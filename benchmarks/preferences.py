@@ -25,7 +25,7 @@ from kant.model.placement import NODE, PODS
 from kant.model.preference import LikedPods, Preferences
 from kant.model.rules import PodRules
 from kant.model.units import SECOND
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness, make_cluster
 

@@ -31,7 +31,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.preference import LikedNodes, Preferences
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 from kant.model.units import FOREVER, GPU, SECOND
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile

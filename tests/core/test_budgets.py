@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from kant.cluster.budgets import ALL_USERS, MONTH, Budgets, ScopeUse
+from kant.cluster.budgets import MONTH, Budgets, ScopeUse
 from kant.cluster.columns import J_STARTED
+from kant.cluster.over_budget import ALL_USERS
 from kant.cluster.quota_limits import QuotaLimits
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs

@@ -18,7 +18,7 @@ from kant.model.job import Job
 from kant.model.placement import NODE
 from kant.model.preference import LikedNodes, LikedPods, LikedSpread, Preferences
 from kant.model.rules import PodRules
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile, builtin_profile
 from kant.testing import Harness, make_cluster, make_job

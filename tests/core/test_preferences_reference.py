@@ -20,7 +20,8 @@ from tests.examples import examples
 from kant.model.event import JobSubmitted, NodeSetChanged
 from kant.model.preference import LikedNodes, LikedPods, LikedSpread, Preferences
 from kant.model.units import SECOND
-from kant.placement.preference_scores import PreferenceWeights, log_milli
+from kant.placement.preference_scores import log_milli
+from kant.placement.preference_weights import PreferenceWeights
 from kant.queueing.requeue import Requeue
 from kant.testing import make_profile
 from kant.testing.drawn import generator

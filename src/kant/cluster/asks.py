@@ -156,6 +156,16 @@ def is_wide(rules: PodRules) -> bool:
     return bool(wide) or any(one.topology != HOST for one in rules.anti_affinity)
 
 
+def is_entangled(rules: tuple[PodRules, ...]) -> bool:
+    """Return whether pods of one group count in what limits another group."""
+    for number, own in enumerate(rules):
+        limits: tuple[Limit, ...] = (*own.anti_affinity, *own.affinity, *own.spread)
+        limiting = {limit.pod_class for limit in limits}
+        if any(not limiting.isdisjoint(other.classes) for other in (*rules[:number], *rules[number + 1 :])):
+            return True
+    return False
+
+
 def lasting(rules: PodRules) -> PodRules:
     """Return the rules that later pods and domains cannot help to meet: a job that breaks them never fits."""
     own = tuple(one for one in rules.anti_affinity if one.topology == HOST)

@@ -7,30 +7,16 @@ arithmetic is on integers: every machine finds the same instant at which a budge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kant.cluster.over_budget import ALL_USERS, OverBudget, Scope, covering
 from kant.cluster.quota_limits import QuotaLimits
 from kant.model.tenant import Budget
 from kant.model.units import DAY, FOREVER, HOUR
 
 MONTH = 30 * DAY
 """The length of a month whose end no event gives, microseconds."""
-
-ALL_USERS = -1
-"""In place of a user: the queue as a whole."""
-
-Scope = tuple[int, int]
-"""The scope of a budget: a node of the queue tree, and a user or `ALL_USERS`."""
-
-
-class OverBudget(NamedTuple):
-    """The scopes that have used up a budget in the month that began at `begun`: jobs in `hard` do not start, those in
-    `soft` rank behind all others."""
-
-    begun: int
-    hard: frozenset[Scope]
-    soft: frozenset[Scope]
 
 
 class ScopeUse(NamedTuple):
@@ -97,7 +83,7 @@ class Budgets:
                 found[node, ALL_USERS] = [0, 0]
         for (queue, user), used in spent.items():
             node, rate = node_of[queue], self._accounts[queue, user][1]
-            for scope in _covering(tree, node, user) if node >= 0 else ():
+            for scope in covering(tree, node, user) if node >= 0 else ():
                 own = found.setdefault(scope, [0, 0])
                 own[0] += used
                 own[1] += rate
@@ -130,20 +116,6 @@ class Budgets:
             self.end = next((end for end in self.ends if end > self.begun), self.begun + MONTH)
         self._accounts = {key: (0, rate, self.begun) for key, (_, rate, _) in self._accounts.items() if rate}
         self.version += 1
-
-
-def first_of(scopes: frozenset[Scope], tree: QuotaLimits, node: int, user: int) -> Scope | None:
-    """Return the first of `scopes`, from the queue `node` upwards, that covers a job of `user` there; None: none."""
-    return next((scope for scope in _covering(tree, node, user) if scope in scopes), None) if scopes else None
-
-
-def _covering(tree: QuotaLimits, node: int, user: int) -> Iterable[Scope]:
-    for above in tree.paths[node]:
-        if (budget := tree.budgets.get(above)) is not None:
-            if budget.hard >= 0 or budget.soft >= 0:
-                yield above, ALL_USERS
-            if budget.limits_users:
-                yield above, user
 
 
 def _limits(budget: Budget, user: int) -> tuple[int, int]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import structs
 
-from kant.cluster.budgets import Budgets, OverBudget
 from kant.cluster.elastic import held_by
+from kant.cluster.over_budget import OverBudget
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.usage import UsageHours
 from kant.model.errors import StateError
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, Allocation
 from kant.model.tenant import Queue, QueueConfig
+
+if TYPE_CHECKING:
+    from kant.cluster.budgets import Budgets
 
 Amounts = tuple[int, ...]
 """One entry for each key of the quota tree."""
@@ -172,6 +177,8 @@ class QuotaUsage:
         if self.budgets is not None:  # the use is kept when budgets are added or removed
             self.budgets.version += 1
         elif self.tree is not None and self.tree.budgets:
+            from kant.cluster.budgets import Budgets  # with the first budget
+
             self.budgets = Budgets(now)
             for queue, user, held, _ in self.charged.values():
                 self.budgets.changed(queue, user, held[0], now)

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.budgets import ALL_USERS
 from kant.cluster.lending import lent
+from kant.cluster.over_budget import ALL_USERS
 from kant.cluster.state import ClusterState
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, WaitOrPlace, basis_sentence, is_final
 from kant.live.sentences import public_id, with_public_ids

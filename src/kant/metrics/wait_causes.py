@@ -13,8 +13,8 @@ from enum import StrEnum
 from itertools import accumulate
 
 from kant.cluster import columns as c
-from kant.cluster.budgets import first_of
 from kant.cluster.columns import Table
+from kant.cluster.over_budget import first_of
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis

@@ -16,7 +16,8 @@ from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.explain import MOST, NodeSearch, PlacementExplanation, RankedNode, explain_placement, why_node
 from kant.placement.fits import mixed
 from kant.placement.policy import NodePolicy
-from kant.placement.preference_scores import AVOIDED, NODES, PODS, POLICY, SPREAD, TOTAL, PreferenceWeights
+from kant.placement.preference_scores import AVOIDED, NODES, PODS, POLICY, SPREAD, TOTAL
+from kant.placement.preference_weights import PreferenceWeights
 from kant.placement.preferred import Preferring
 
 TERMS = {

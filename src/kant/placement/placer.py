@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from kant.cluster.asks import is_entangled
 from kant.cluster.columns import D_ENTRIES, D_SLICES, POOL, STATUS, Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
@@ -26,9 +27,7 @@ from kant.placement.draft import Draft
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
-from kant.placement.preference_scores import PreferenceWeights
-from kant.placement.preferred import PreferredPlacement, Preferring
-from kant.placement.ruled import RuledPlacement, is_entangled
+from kant.placement.preference_weights import PreferenceWeights
 from kant.placement.scored import ScoredPlacement
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.domain_placement import DomainPlacement
@@ -38,10 +37,12 @@ from kant.placement.topology.index import Topology
 if TYPE_CHECKING:
     from kant.placement.calendar.calendar import Calendar
     from kant.placement.node_replacement import ReplacedGang
+    from kant.placement.preferred import Preferring
+    from kant.placement.ruled import RuledPlacement
     from kant.placement.spreading.inference_zone import InferenceZone
     from kant.placement.spreading.spread import SpreadPlacer
 
-Scored = TypeVar("Scored", ScoredPlacement, RuledPlacement)
+Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
 """The versions of the fleet, of node sets and of counters, why a shape never fits then, and where it fits: nodes, with
 their rows on the empty cluster, which change with the node sets of a node too (`REVISION`)."""
@@ -97,13 +98,14 @@ class Placer:
         self._typical_pods = NO_TYPICAL_PODS
         self._cycle = -1  # the trial cycle in which the typical pods were read
         self._routes: dict[int, Route] = {}
+        self._ruled: dict[int, RuledPlacement] = {}  # those of the routes that rules among pods need
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
         self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
-        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self.scores_of)
+        self._weights = preferences or PreferenceWeights()
         self._empty: Placer | None = None
         self._never: dict[int, Never] = {}
         self._known = 0, 0, 0  # the versions that the empty cluster has
@@ -116,6 +118,13 @@ class Placer:
 
         state = self.snapshot.state
         return Calendar(state.empty, self.snapshot.table, state.shapes)
+
+    @cached_property
+    def _preferring(self) -> Preferring:
+        """Makes groups of pods that prefer nodes; imported with the first of them."""
+        from kant.placement.preferred import Preferring
+
+        return Preferring(self.snapshot, self._weights, self.seed, self.scores_of)
 
     @property
     def zone(self) -> InferenceZone | None:
@@ -247,9 +256,11 @@ class Placer:
         """
         if shape.level < 0 and not self.policy_of(shape).preferred_level:
             return self.place(shape, job_row)
-        route = (self._routes.get(shape.index) or self._choose_route(shape)) if shape.ask.rules else None
-        if isinstance(route, RuledPlacement):
-            return route.place(job_row, held)
+        if shape.ask.rules and shape.index not in self._routes:
+            self._choose_route(shape)
+        ruled = self._ruled.get(shape.index)
+        if ruled is not None:
+            return ruled.place(job_row, held)
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return self._domain_placement(shape).place(job_row, held)
@@ -304,7 +315,9 @@ class Placer:
         policy = self.policy_of(shape)
         entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
         if shape.wide or entangled:
-            self._routes[shape.index] = found = self._scored(shape, RuledPlacement)
+            from kant.placement.ruled import RuledPlacement  # with the first shape that needs it
+
+            found = self._routes[shape.index] = self._ruled[shape.index] = self._scored(shape, RuledPlacement)
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
@@ -334,6 +347,8 @@ class Placer:
 
     def _preferred(self, shape: Shape, otherwise: Route) -> Route:
         """Return the route for a shape with preferences; `otherwise` where there is an inference zone."""
+        from kant.placement.preferred import PreferredPlacement
+
         groups = self._preferring.groups(shape, self.policy_of(shape))
         if groups is None or self._is_empty or self._zone is not None:
             return otherwise
@@ -396,6 +411,7 @@ class Placer:
         self._domains.clear()
         self._by_domain.clear()
         self._routes.clear()
+        self._ruled.clear()
 
     # --- what shapes share --------------------------------------------------------------------------------------
 
@@ -417,7 +433,7 @@ class Placer:
                 capacity = self._capacities[policy.ties, outside] = DomainCapacity(topology)
             elif capacity.fabric is not topology.fabric:
                 capacity.move(topology)
-            preferring = None if self._is_empty else self._preferring
+            preferring = None if self._is_empty else lambda: self._preferring
             self._domains[policy, outside] = DomainPolicy(
                 self.snapshot, policy, topology, capacity, self.seed, self._typical_pods, preferring
             )

@@ -9,16 +9,11 @@ normalisation and their default weights. Scaling the policy's score to the same 
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
-from msgspec import Meta, Struct
 
 from kant.cluster.columns import D_WIDE, HBD, SUPERSPINE, WIDE, Table, counted_capacity
 from kant.compiled import compiled, inlined
 from kant.placement.kernels import FITTING, PLACE_OF, SCORE
-
-Weight = Annotated[int, Meta(ge=0, le=100)]
 
 # --- rows of `scores` and of `weights` ----------------------------------------------------------------------------
 TOTAL = 0
@@ -38,26 +33,6 @@ T_COUNT = 1  # column of the count in the row of the node that holds it
 T_DOMAIN = 2  # column with the node that holds the counts of the domain; -1: each node has its own
 T_WEIGHT = 3  # for PODS the weight, for SPREAD the skew that makes no difference
 TERM_WIDTH = 4
-
-
-class PreferenceWeights(Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of pods' preferences relative to the placement policy's score: all are scaled to 0 to 100 first.
-
-    `node_affinity` is for preferred nodes, `taints` for avoided ones, `pod_affinity` for preferred or avoided pods
-    nearby, `spread` for evenness. The defaults are those of kube-scheduler, where `policy` is that of its packing. With
-    the four at 0 preferences are ignored.
-    """
-
-    policy: Weight = 1
-    node_affinity: Weight = 2
-    taints: Weight = 3
-    pod_affinity: Weight = 2
-    spread: Weight = 2
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        """The weights in the order of `weights` of the kernel."""
-        return 0, self.policy, self.node_affinity, self.taints, self.pod_affinity, self.spread
 
 
 @inlined

@@ -22,7 +22,8 @@ from kant.placement.fits import mixed
 from kant.placement.kernels import COUNT_ALL, NODE_AT, PLACE_OF, SCORE, slice_kernel
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policy import NodePolicy
-from kant.placement.preference_scores import KINDS, PODS, SPREAD, TERM_WIDTH, PreferenceWeights, best_node
+from kant.placement.preference_scores import KINDS, PODS, SPREAD, TERM_WIDTH, best_node
+from kant.placement.preference_weights import PreferenceWeights
 from kant.placement.scored import ScoredPlacement
 
 

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
-from kant.cluster.asks import is_wide
+from kant.cluster.asks import is_entangled, is_wide
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import NoFit
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, Allocation
-from kant.model.rules import Limit, PodRules
+from kant.model.rules import PodRules
 from kant.placement.capacity import NodeScores
 from kant.placement.pieces import PieceBuffer
 from kant.placement.scored import ScoredPlacement
@@ -29,16 +29,6 @@ def needs_search(rules: tuple[PodRules, ...]) -> bool:
     """Return whether taking the best nodes one after the other may miss an existing place."""
     wide = [len(one.affinity) + len(one.spread) + len(one.anti_affinity) for one in rules if is_wide(one)]
     return any(one.affinity for one in rules) or len(wide) > 1 or max(wide, default=0) > 1 or is_entangled(rules)
-
-
-def is_entangled(rules: tuple[PodRules, ...]) -> bool:
-    """Return whether pods of one group count in what limits another group."""
-    for number, own in enumerate(rules):
-        limits: tuple[Limit, ...] = (*own.anti_affinity, *own.affinity, *own.spread)
-        limiting = {limit.pod_class for limit in limits}
-        if any(not limiting.isdisjoint(other.classes) for other in (*rules[:number], *rules[number + 1 :])):
-            return True
-    return False
 
 
 class Greedy(Protocol):

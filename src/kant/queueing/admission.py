@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from kant.cluster.budgets import ALL_USERS, first_of
 from kant.cluster.columns import J_BASE, J_QUEUE, J_SHAPE, J_SINCE, J_USER
+from kant.cluster.over_budget import ALL_USERS, first_of
 from kant.cluster.quota_limits import Amounts
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape

@@ -22,7 +22,6 @@ from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
-from kant.cluster.budgets import ALL_USERS, OverBudget, first_of
 from kant.cluster.columns import (
     J_BASE,
     J_PREEMPTIBLE,
@@ -36,6 +35,7 @@ from kant.cluster.columns import (
     Table,
     longer,
 )
+from kant.cluster.over_budget import ALL_USERS, OverBudget, first_of
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import NODE, Allocation

@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.model.matching import Match
 from kant.model.node import ClusterSpec
 from kant.placement.policy import NodePolicy
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 from kant.queueing.cycle_plan import Evictor
 from kant.queueing.discipline import Discipline
 from kant.queueing.estimates import Estimates

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster import columns as c
-from kant.cluster.budgets import ALL_USERS, Scope, ScopeUse, first_of
+from kant.cluster.budgets import ScopeUse
 from kant.cluster.journal import Journal
+from kant.cluster.over_budget import ALL_USERS, Scope, first_of
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.domain_choice import domain_choices

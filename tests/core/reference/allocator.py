@@ -8,7 +8,7 @@ from tests.core.reference.places import SCORES, Score, may_stand, place
 from tests.core.reference.world import Pieces, Room
 
 from kant.model.job import Job
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 
 
 class Differs(Exception):  # noqa: N818

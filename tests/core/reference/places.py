@@ -21,7 +21,7 @@ from kant.model.placement import GROUP, PODS
 from kant.model.preference import Preferences
 from kant.model.rules import PodAffinity
 from kant.model.units import GPU
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 from kant.testing.naive import admits
 
 Score = Callable[[Room], int]

@@ -12,7 +12,7 @@ from tests.core.reference.world import Room
 
 from kant.model.node import Node
 from kant.model.preference import LikedPods, LikedSpread, Preferences
-from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preference_weights import PreferenceWeights
 
 Marks = dict[int, Fraction]
 """The mark of each node, by its row."""

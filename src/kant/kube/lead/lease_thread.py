@@ -7,10 +7,8 @@ could not renew meanwhile would lose its Lease after each build of its state.
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import Config
@@ -33,31 +31,34 @@ class LeaseThread:
         self._make = make
         self._on_trouble = on_trouble
         self._keep = keep
-        self._thread = threading.Thread(target=self._stand, name="lease", daemon=True)
         self._lease: Lease | None = None
 
     async def __aenter__(self) -> LeaseThread:
         self._loop = asyncio.get_running_loop()
         self._token: asyncio.Future[str] = self._loop.create_future()
-        self._over: asyncio.Future[None] = self._loop.create_future()
-        self._started: asyncio.Future[None] = self._loop.create_future()
-        self._thread.start()
-        await self._started
+        self._started = asyncio.Event()
+        self._thread = asyncio.ensure_future(asyncio.to_thread(asyncio.run, self._run()))
+        await self._until(self._started.wait())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Give up the Lease, unless it is kept. First end every request that only a leader may send."""
         with suppress(RuntimeError):  # its loop has already ended
             self._own.call_soon_threadsafe(self._stop.set)
-        await self._over
+        await self._thread
 
     async def elected(self) -> str:
         """Wait until this process leads; return the token of the term. Raises the exception of the thread."""
-        either: set[asyncio.Future[Any]] = {self._token, self._over}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if self._over.done():
-            self._over.result()
+        await self._until(asyncio.shield(self._token))
         return self._token.result()
+
+    async def _until(self, done: Awaitable[object]) -> None:
+        """Wait for it. Raises the exception of the thread where that ends first."""
+        waiting = asyncio.ensure_future(done)
+        await asyncio.wait({waiting, self._thread}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._thread.done():
+            self._thread.result()
 
     def holds(self) -> bool:
         """Whether this process still leads in the term in which it was elected."""
@@ -66,21 +67,13 @@ class LeaseThread:
 
     # --- in the thread --------------------------------------------------------------------------------------------
 
-    def _stand(self) -> None:
-        try:
-            asyncio.run(self._run())
-        except BaseException as error:
-            self._tell(self._settle, error)
-        else:
-            self._tell(self._settle, None)
-
     async def _run(self) -> None:
         self._own, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with ApiClient(self._config, concurrency=4) as client:
             self._lease = lease = self._make(
                 client, lambda token: self._tell(self._elect, token), lambda error: self._tell(self._on_trouble, error)
             )
-            self._tell(self._started.set_result, None)
+            self._tell(self._started.set)
             task = asyncio.create_task(lease.run())
             stop = asyncio.create_task(self._stop.wait())
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,15 +88,7 @@ class LeaseThread:
         with suppress(RuntimeError):  # the loop of the driver is closed
             self._loop.call_soon_threadsafe(what, *words)
 
-    # --- in the loop of the driver --------------------------------------------------------------------------------
-
     def _elect(self, token: str) -> None:
+        """Take in, in the loop of the driver, that this process leads."""
         if not self._token.done():
             self._token.set_result(token)
-
-    def _settle(self, error: BaseException | None) -> None:
-        for future in (self._started, self._over):
-            if not future.done() and error is not None:
-                future.set_exception(error)
-            elif not future.done():
-                future.set_result(None)

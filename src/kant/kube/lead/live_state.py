@@ -119,7 +119,7 @@ class LiveState:
         mirror.namespaces.touched = mirror.namespaces.relabelled = False
         if mirror.has_devices:
             mirror.devices.is_new = False
-        self.translation.queues.namespaces.take_changed()
+        self.translation.queues.take_reopened()
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
@@ -210,10 +210,10 @@ class LiveState:
         elif "queues" in kinds or self.translation.queues.presence.is_meant:
             self.translation.queues.follow(self.core)
             self.workloads.settle_all(self.workloads.affected.rejected())
-        elif self.mirror.namespaces.relabelled and self.translation.queues.namespaces.selecting:
+        elif self.mirror.namespaces.relabelled and self.translation.queues.selects_namespaces:
             self.translation.queues.follow(self.core)
         self.mirror.namespaces.relabelled = False
-        changed = self.translation.queues.namespaces.take_changed()
+        changed = self.translation.queues.take_reopened()
         if changed or changed is None:
             self.workloads.settle_all(self.workloads.affected.waiting_in(changed))
 

@@ -11,7 +11,6 @@ from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
 from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic
 from kant.kube.reconcile.group_reading import GroupReading
 from kant.kube.reconcile.partially_bound import PartiallyBound
-from kant.kube.reconcile.regrouping import Regrouping
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.kube.translate.group_spec import GroupSpec
@@ -27,13 +26,12 @@ class PlacedWorkloads:
     """
 
     def __init__(
-        self, reading: GroupReading, regrouping: Regrouping, elastic: ElasticGangs, partially_bound: PartiallyBound,
+        self, reading: GroupReading, elastic: ElasticGangs, partially_bound: PartiallyBound,
         affected: Affected, begin: Callable[[Workload, list[Pod]], None], split_off: Callable[[Pod], None],
     ) -> None:  # fmt: skip
         self.reading = reading
         self.transitions = reading.transitions
         self.translation = reading.transitions.translation
-        self.regrouping = regrouping
         self.elastic = elastic
         self.partially_bound = partially_bound
         self.affected = affected
@@ -55,7 +53,7 @@ class PlacedWorkloads:
         self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
         filled = {slot.pod for slot in workload.slots}
         coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
-        anew = self.regrouping.is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
+        anew = self._is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
         if not anew and self._resize(workload, live):
             return
         newcomers = ranked([p for p in coming if self.translation.devices.are_made(p)])
@@ -67,6 +65,16 @@ class PlacedWorkloads:
         self.transitions.time_partial(workload)
         if misplaced and not self.transitions.is_in_flight(workload):  # else once the last answer has arrived
             self.partially_bound.complete(workload)
+
+    def _is_unexpected(self, workload: Workload, newcomers: list[Pod]) -> bool:
+        """Whether a pod has arrived whose slot was kept for a stand-in with other requests, taken from the template."""
+        expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
+        try:
+            return bool(expecting) and any(
+                all(slot.demand != self.translation.demand(pod) for slot in expecting) for pod in newcomers
+            )
+        except InputError:
+            return False
 
     def _resize(self, workload: Workload, live: list[Pod]) -> bool:
         """Take in new and deleted pods of a gang that may have more or fewer. Returns False where it may not."""

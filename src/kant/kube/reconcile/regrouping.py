@@ -11,7 +11,6 @@ from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.group_spec import GroupSpec, Part
 from kant.kube.translate.groups import COMPOSITE, GroupRef, composite_of, part_of
-from kant.model.errors import InputError
 
 
 class Regrouping:
@@ -65,10 +64,6 @@ class Regrouping:
         """Move all pods (uids) of a workload to other groups, and forget it."""
         for uid, group in groups.items():
             self.members.move(uid, "/".join(group.key), group)
-        self.drop(workload)
-
-    def drop(self, workload: Workload) -> None:
-        """Forget a workload without pods."""
         self.transitions.messages.growing.pop(workload, None)
         self.members.drop_empty(workload.key)
 
@@ -88,13 +83,3 @@ class Regrouping:
             same = next((pod for pod in there if part_of(pod) == part.name), None)
             found += stand_ins(part, part.pods - len(own), workload.group.name, there[0], same)
         return found
-
-    def is_unexpected(self, workload: Workload, newcomers: Sequence[Pod]) -> bool:
-        """Whether a pod has arrived whose slot was kept for a stand-in with other requests, taken from the template."""
-        expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
-        try:
-            return bool(expecting) and any(
-                all(slot.demand != self.translation.demand(pod) for slot in expecting) for pod in newcomers
-            )
-        except InputError:
-            return False

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.names import MOVABLE
@@ -30,7 +32,6 @@ from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.placed_workloads import PlacedWorkloads, grows_from_one
-from kant.kube.reconcile.regrouping import Regrouping
 from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.reconcile.tasks import lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
@@ -42,6 +43,9 @@ from kant.kube.translate.orders import is_held, ordered
 from kant.kube.translate.pods import ranked
 from kant.live.core import Core
 from kant.model.errors import InputError, StateError
+
+if TYPE_CHECKING:
+    from kant.kube.reconcile.regrouping import Regrouping
 
 HELD = "it is held until a user releases it"
 
@@ -68,15 +72,20 @@ class Workloads:
         self.changing_sets = ChangingSets(self.transitions, self.elastic, self.members)
         self.rule_changes = RuleChanges(self.transitions, self.members)
         self.affected = Affected(self.transitions, self.members)
-        self.regrouping = Regrouping(self.transitions, self.members)
         self.reading = GroupReading(self.transitions)
         self.placed = PlacedWorkloads(
-            self.reading, self.regrouping, self.elastic, self.partially_bound, self.affected, self._begin,
-            self._split_off,
-        )  # fmt: skip
+            self.reading, self.elastic, self.partially_bound, self.affected, self._begin, self._split_off
+        )
         self.lost_places = LostPlaces(
             self.transitions, self.members, self.partially_bound, self._begin, self.placed.follow, self.settle
         )
+
+    @cached_property
+    def regrouping(self) -> Regrouping:
+        """Moves pods that start with other groups, or in several gangs; imported with the first of them."""
+        from kant.kube.reconcile.regrouping import Regrouping
+
+        return Regrouping(self.transitions, self.members)
 
     # --- all workloads --------------------------------------------------------------------------------------------
 
@@ -194,7 +203,8 @@ class Workloads:
         if not any(map(is_held, waiting)):
             workload.held = ""
         if not bound and not waiting:
-            self.regrouping.drop(workload)
+            self.messages.growing.pop(workload, None)
+            self.members.drop_empty(workload.key)
             return
         try:
             spec = self.reading.spec(workload)

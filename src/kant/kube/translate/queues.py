@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -14,83 +16,61 @@ from kant.model.errors import InputError
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota, validated
 from kant.model.units import parse_duration
 
+TIMES = ("min_run", "node_wait", "max_time")
+"""The fields of a queue that are durations."""
 
-class QuotaSpec(View, frozen=True):
-    resource: str = "gpu"
-    model: str = ""
-    nominal: Quantity = 0
-    borrowing_limit: Quantity | None = None
-    lending_limit: Quantity | None = None
-    user_limit: Quantity | None = None
+AMOUNTS = {*Budget.__struct_fields__, *Quota.__struct_fields__} - {"resource", "model"}
+"""The fields of budgets and quotas that are amounts."""
 
 
-class BudgetSpec(View, frozen=True):
-    hard: Quantity | None = None
-    soft: Quantity | None = None
-    user_hard: Quantity | None = None
-    user_soft: Quantity | None = None
+class _Written(View, frozen=True):
+    """The fields of a spec that objects write in another form than the model has them."""
 
-
-class QueueSpec(View, frozen=True):
-    parent: str = ""
-    weight: int = 1
-    isolated: bool = False
-    state: str = "open"
     min_run: str = ""
     node_wait: str = ""
-    user_queues: bool = False
     max_time: str = ""
-    budget: BudgetSpec | None = None
-    quotas: tuple[QuotaSpec, ...] = ()
-    fallback: str = "listed"
+    budget: dict[str, Quantity | None] | None = None
+    quotas: tuple[dict[str, Quantity | None], ...] = ()
 
 
 def queue_of(found: Unstructured) -> Queue:
-    """Return the object as a queue of the model. Raises InputError."""
-    spec: QueueSpec = decoded(found, QueueSpec)
-    place = about(found)
-    queue = Queue(
-        name=found.metadata.name,
-        parent=spec.parent,
-        weight=spec.weight,
-        isolated=spec.isolated,
-        state=spec.state,  # type: ignore[arg-type]  # `validated` below knows the words
-        min_run=parse_duration(spec.min_run, f"{place}, spec.minRun") if spec.min_run else 0,
-        node_wait=parse_duration(spec.node_wait, f"{place}, spec.nodeWait") if spec.node_wait else 0,
-        quotas=tuple(_quota(one, f"{place}, spec.quotas[{number}]") for number, one in enumerate(spec.quotas)),
-        fallback=spec.fallback,  # type: ignore[arg-type]
-        user_queues=spec.user_queues,
-        max_time=parse_duration(spec.max_time, f"{place}, spec.maxTime") if spec.max_time else 0,
-        budget=_budget(spec.budget, f"{place}, spec.budget") if spec.budget is not None else None,
-    )
+    """Return the object as a queue of the model, whose fields it has in camel case. Raises InputError."""
+    place = f"{about(found)}, spec"
+    written: _Written = decoded(found, _Written)
+    said = _named(decoded(found, dict[str, Any])) | {"name": found.metadata.name}
+    for field in TIMES:
+        text = getattr(written, field)
+        said[field] = parse_duration(text, f"{place}.{written_name(field)}") if text else 0
+    if written.budget is not None:
+        said["budget"] = _amounts(written.budget, f"{place}.budget")
+    said["quotas"] = [_amounts(one, f"{place}.quotas[{at}]") for at, one in enumerate(written.quotas)]
+    try:
+        queue = msgspec.convert(said, Queue)
+    except msgspec.ValidationError as error:
+        raise InputError(place, f"fields of their types ({error})") from None
     validated(QueueConfig((replace(queue, parent=""),)), "spec")
     return queue
 
 
-def _budget(budget: BudgetSpec, where: str) -> Budget:
-    def hours(field: str, value: Quantity | None) -> int:
-        return -1 if value is None else milli(value, f"{where}.{field}", up=False)
+def _amounts(said: dict[str, Quantity | None], where: str) -> dict[str, Any]:
+    """Return a quota or a budget with its amounts as the model has them."""
+    amount, found = mib if said.get("resource") == "memory" else milli, _named(said)
+    for field in AMOUNTS & found.keys():
+        value = found.pop(field)
+        if value is not None:
+            found[field] = amount(value, f"{where}.{written_name(field)}", up=False)
+    return found
 
-    return Budget(
-        hours("hard", budget.hard), hours("soft", budget.soft),
-        hours("userHard", budget.user_hard), hours("userSoft", budget.user_soft),
-    )  # fmt: skip
+
+def _named(said: dict[str, Any]) -> dict[str, Any]:
+    """Return fields by their names in the model."""
+    return {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", key): value for key, value in said.items()}
 
 
-def _quota(quota: QuotaSpec, where: str) -> Quota:
-    amount = mib if quota.resource == "memory" else milli
-
-    def limit(field: str, value: Quantity | None) -> int:
-        return -1 if value is None else amount(value, f"{where}.{field}", up=False)
-
-    return Quota(
-        quota.resource,  # type: ignore[arg-type]
-        quota.model,
-        amount(quota.nominal, f"{where}.nominal", up=False),
-        limit("borrowingLimit", quota.borrowing_limit),
-        limit("lendingLimit", quota.lending_limit),
-        limit("userLimit", quota.user_limit),
-    )
+def written_name(field: str) -> str:
+    """Return the name that a field of the model has in objects."""
+    first, *rest = field.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[str, str]]:

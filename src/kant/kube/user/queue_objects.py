@@ -8,8 +8,8 @@ from msgspec import to_builtins
 
 from kant.kube.objects.names import OWN
 from kant.kube.objects.quantity import text_of
-from kant.kube.translate.queues import BudgetSpec, QueueSpec, QuotaSpec
-from kant.model.tenant import Budget, Queue, QueueConfig, Quota
+from kant.kube.translate.queues import AMOUNTS, TIMES, written_name
+from kant.model.tenant import Queue, QueueConfig, Quota
 
 API = f"{OWN}/v1alpha1"
 
@@ -20,27 +20,22 @@ def queue_objects(queue_config: QueueConfig) -> list[dict[str, Any]]:
 
 
 def _queue(queue: Queue) -> dict[str, Any]:
-    spec = QueueSpec(
-        queue.parent, queue.weight, queue.isolated, queue.state, _time(queue.min_run), _time(queue.node_wait),
-        queue.user_queues, _time(queue.max_time), _budget(queue.budget) if queue.budget is not None else None,
-        tuple(map(_quota, queue.quotas)), queue.fallback,
-    )  # fmt: skip
-    return {"apiVersion": API, "kind": "Queue", "metadata": {"name": queue.name}, "spec": to_builtins(spec)}
+    spec = to_builtins(queue)
+    spec |= {field: f"{-(-spec[field] // 1000)}ms" for field in TIMES if field in spec}
+    if queue.budget is not None:
+        spec["budget"] = _written({field: f"{value}m" for field, value in spec["budget"].items()})
+    if queue.quotas:
+        spec["quotas"] = [_quota(quota) for quota in queue.quotas]
+    return {"apiVersion": API, "kind": "Queue", "metadata": {"name": spec.pop("name")}, "spec": _written(spec)}
 
 
-def _time(microseconds: int) -> str:
-    return f"{-(-microseconds // 1000)}ms" if microseconds else ""
+def _quota(quota: Quota) -> dict[str, Any]:
+    said = {"nominal": 0} | to_builtins(quota)
+    return _written(said | {field: text_of(quota.resource, said[field]) for field in AMOUNTS & said.keys()})
 
 
-def _budget(budget: Budget) -> BudgetSpec:
-    hours = (budget.hard, budget.soft, budget.user_hard, budget.user_soft)
-    return BudgetSpec(*(f"{value}m" if value >= 0 else None for value in hours))
-
-
-def _quota(quota: Quota) -> QuotaSpec:
-    limits = (quota.borrowing_limit, quota.lending_limit, quota.user_limit)
-    shown = (text_of(quota.resource, value) if value >= 0 else None for value in limits)
-    return QuotaSpec(quota.resource, quota.model, text_of(quota.resource, quota.nominal), *shown)
+def _written(fields: dict[str, Any]) -> dict[str, Any]:
+    return {written_name(field): value for field, value in fields.items()}
 
 
 def class_of(priority: int) -> str:

@@ -15,7 +15,6 @@ from kant.cluster.snapshot import Trial
 from kant.model.decision import NoFit
 from kant.model.placement import NODE, Allocation
 from kant.placement.pieces import PieceBuffer
-from kant.placement.topology.anti_affinity import AntiAffinityPlacement
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.gang import GangPlacement
 from kant.placement.topology.segments import in_rank_order
@@ -104,5 +103,7 @@ def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangP
     affinity = shape.affinity
     if affinity is None or affinity.apart < 0:
         return [GangPlacement(policy, shape, pieces)]
+    from kant.placement.topology.anti_affinity import AntiAffinityPlacement  # with the first shape that is kept apart
+
     ways = (True,) if affinity.apart_required else (True, False)
     return [AntiAffinityPlacement(policy, shape, pieces, strict) for strict in ways]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
@@ -10,10 +11,12 @@ from kant.cluster.snapshot import Snapshot
 from kant.model.job import LEVELS
 from kant.placement.kernels import Kernel, slice_kernel
 from kant.placement.policy import NodePolicy
-from kant.placement.preferred import Preferring
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.gang_kernel import gang_kernel
 from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Topology
+
+if TYPE_CHECKING:
+    from kant.placement.preferred import Preferring
 
 
 class GroupKernel(NamedTuple):
@@ -40,7 +43,7 @@ class DomainPolicy:
         capacity: DomainCapacity,
         seed: int,
         typical_pods: Table,
-        preferring: Preferring | None = None,
+        preferring: Callable[[], Preferring] | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.policy = policy

@@ -15,6 +15,7 @@ fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,12 +28,14 @@ from kant.model.placement import GROUP, NODE, PODS, Allocation
 from kant.placement.fits import mixed
 from kant.placement.group_order import PLACED, place_groups
 from kant.placement.pieces import PieceBuffer
-from kant.placement.preferred import PreferringGroup
 from kant.placement.topology.domain_capacity import FITTING_PODS, FREE_MILLI, best_domain, follow
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.gang_kernel import next_stretch
 from kant.placement.topology.index import CLUSTER, HBD_LEVEL
 from kant.placement.topology.segments import fitting_in_segments, in_segments, roomiest
+
+if TYPE_CHECKING:
+    from kant.placement.preferred import PreferringGroup
 
 ALONE = [0]
 """The order of a single group."""
@@ -69,7 +72,7 @@ class GangPlacement:
         """The policy that chooses nodes for the first group."""
         self._preferring: list[PreferringGroup] | None = None
         if shape.ask.preferences and policy.preferring is not None:
-            self._preferring = policy.preferring.groups(shape, policy.policy)
+            self._preferring = policy.preferring().groups(shape, policy.policy)
         self.occupied = self.topology.no_domain
         """1 for the domains in which the gang has pods."""
         self._plain = not shape.cuts
