@@ -154,7 +154,7 @@ def main() -> None:
         print(text)
         return
     PAGE.parent.mkdir(exist_ok=True)
-    write_part(PAGE, "backfill", text)
+    write_part(PAGE, "backfill", [text])
     found = [(name, results.of("seren", name, "large")) for name in CASES]
     plot = bars(f"P99 wait of jobs of more than {LARGE} GPUs, hours (seren)", found, "h", 1 / 3600)
     PAGE.with_suffix(".svg").write_text(plot, encoding="utf-8")

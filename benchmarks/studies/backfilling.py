@@ -171,7 +171,7 @@ def main() -> None:
         of_generator("helios-venus", 256, 5),
         of_generator("philly", 256, 5),
     ]
-    write_part(PAGE, "backfilling", "\n".join(page(logs, MISSING)).rstrip() + "\n")
+    write_part(PAGE, "backfilling", page(logs, MISSING))
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ def main() -> None:
     scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     text = "\n".join(page(scale)) + "\n"
     if scale == 1.0:
-        write_part(PAGE, "calendar", text)
+        write_part(PAGE, "calendar", [text])
     else:
         sys.stdout.write(text)
 

@@ -188,7 +188,7 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     text = "\n".join(page(seconds)) + "\n"
     if seconds == SECONDS:
-        write_part(PAGE, "capacity", text)
+        write_part(PAGE, "capacity", [text])
     else:
         sys.stdout.write(text)
 

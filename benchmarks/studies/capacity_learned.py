@@ -118,9 +118,5 @@ def page() -> Iterator[str]:
     yield from (f"| {name} | {getattr(order, name)} |" for name in WEIGHTS)
 
 
-def main() -> None:
-    write_part(PAGE, "capacity_learned", "\n".join(page()) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    write_part(PAGE, "capacity_learned", page())

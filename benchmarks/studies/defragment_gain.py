@@ -21,7 +21,7 @@ SETTINGS = TIGHT + "gain = 6\n"
 def main() -> None:
     CASES[CASE] = SETTINGS
     found = [(run_one((ROW, "none", seed, DAYS))[1], run_one((ROW, CASE, seed, DAYS))[1]) for seed in SEEDS]
-    write_part(PAGE, "defragment_gain", "\n".join(page(found)) + "\n")
+    write_part(PAGE, "defragment_gain", page(found))
 
 
 def repaid(before: Mapping[str, float], after: Mapping[str, float]) -> float:

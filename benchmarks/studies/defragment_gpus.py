@@ -244,7 +244,7 @@ def main() -> None:
     if days != DAYS:
         print(text)
         return
-    write_part(PAGE, "defragment_gpus", text)
+    write_part(PAGE, "defragment_gpus", [text])
 
 
 if __name__ == "__main__":

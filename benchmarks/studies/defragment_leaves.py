@@ -63,7 +63,7 @@ def run_one(row: str, case: str, seed: int) -> Outcome:
 
 def main() -> None:
     found = {(row, case): [run_one(row, case, seed) for seed in SEEDS] for row in ROW_NAMES for case in CASES}
-    write_part(PAGE, "defragment_leaves", "\n".join(page(found)) + "\n")
+    write_part(PAGE, "defragment_leaves", page(found))
 
 
 COLUMNS = (

@@ -91,7 +91,7 @@ def page(results: Results) -> Iterator[str]:
 def main() -> None:
     results = run_all(SETTING, CASES)
     PAGE.parent.mkdir(exist_ok=True)
-    write_part(PAGE, "fairness", "\n".join(page(results)) + "\n")
+    write_part(PAGE, "fairness", page(results))
     found = [(name, results.of("seren", name, "worst")) for name in CASES]
     plot = bars("rho of the worst queue (seren)", found, "")
     PAGE.with_suffix(".svg").write_text(plot, encoding="utf-8")

@@ -256,7 +256,7 @@ def main() -> None:
         [(seed, generated("helios-venus", 256, 7, seed)) for seed in (1, 2, 3)],
         {name: with_simulation(name) for name in FRONTIER},
     )
-    write_part(PAGE, "large_jobs", "\n".join(page(weeks, rows, profiles)) + "\n")
+    write_part(PAGE, "large_jobs", page(weeks, rows, profiles))
     PAGE.with_suffix(".svg").write_text(frontier(profiles), encoding="utf-8")
 
 

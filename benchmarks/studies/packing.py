@@ -173,7 +173,7 @@ def main() -> None:
     if seeds != SEEDS:
         print(lines)
         return
-    write_part(PAGE, "packing", lines)
+    write_part(PAGE, "packing", [lines])
     rows = [
         (f"{name}, {case}", estimate([100 - found[name, case, seed]["100"] for seed in seeds]))
         for name in WORKLOADS

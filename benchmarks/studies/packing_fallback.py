@@ -158,7 +158,7 @@ certified in over 19 %; at 32 nodes with 4 pods each, failures in 99.9 %.
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    write_part(PAGE, "packing_fallback", "\n".join(page(list(rows(seeds)), seeds)) + "\n")
+    write_part(PAGE, "packing_fallback", page(list(rows(seeds)), seeds))
     print(PAGE.read_text(encoding="utf-8"))
 
 

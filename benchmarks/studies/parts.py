@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -12,14 +13,19 @@ def part_of(text: str, study: str) -> str:
     return dict(zip(parts[1::2], parts[2::2], strict=True)).get(study, text)
 
 
-def write_part(page: Path, study: str, text: str) -> None:
-    """Write a study's text, which begins with its title, in place of its part of a page; the others stay."""
+def write_part(page: Path, study: str, lines: Iterable[str]) -> str:
+    """Write a study's lines, which begin with its title, in place of its part of a page; the others stay.
+
+    Returns the lines as one text.
+    """
+    text = "\n".join(lines)
     before, mark = page.read_text(encoding="utf-8"), f"<!-- study: {study} -->\n"
     head, found, rest = before.partition(mark)
     if not found:
         raise LookupError(f"{page} has no line {mark.strip()}")
     others = rest[len(part_of(before, study)) :]
     page.write_text(f"{head}{mark}\n{_lower(text.strip())}\n\n{others}".rstrip() + "\n", encoding="utf-8")
+    return text
 
 
 def _lower(text: str) -> str:

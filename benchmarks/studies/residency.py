@@ -66,7 +66,7 @@ def main() -> None:
         "Made by `python -m benchmarks.studies.residency`.\n",
         ABOUT,
     ]
-    write_part(PAGE, "residency", "\n".join([*lines, *rows()]) + "\n")
+    write_part(PAGE, "residency", [*lines, *rows()])
 
 
 if __name__ == "__main__":

@@ -168,11 +168,5 @@ results on the first four of these seeds in view, and the training until the for
 forms gained about 9 % in an earlier run, and with the paper's 27,000 tokens of KV the best rule gained 4 %."""
 
 
-def main() -> None:
-    text = "\n".join(page()) + "\n"
-    write_part(PAGE, "serving_intelligent", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_intelligent", page()))

@@ -254,11 +254,5 @@ def page() -> Iterator[str]:
     yield from urgent()
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_order", text)
-    print(text, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_order", page()))

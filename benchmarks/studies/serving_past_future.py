@@ -231,11 +231,5 @@ the steps of others, and admits who was evicted at once, an eviction costs littl
 """
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_past_future", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_past_future", page()))

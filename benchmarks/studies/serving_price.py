@@ -140,11 +140,5 @@ minutes, while an urgent job stays for hours.
 """
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_price", text.rstrip() + "\n")
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_price", page()))

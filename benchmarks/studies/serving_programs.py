@@ -152,11 +152,5 @@ calls. A prior that errs by a factor of two in the mean is better still.
 """
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_programs", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_programs", page()))

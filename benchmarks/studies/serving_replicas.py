@@ -228,11 +228,5 @@ piece, with 95 % intervals.
     yield SAID
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_replicas", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_replicas", page()))

@@ -119,11 +119,5 @@ are asked. Here all twelve are asked, and a prediction is free.
 """
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_routers", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_routers", page()))

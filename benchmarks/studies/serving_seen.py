@@ -94,11 +94,5 @@ model's: no real engine was part of this.
 """
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_seen", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_seen", page()))

@@ -223,11 +223,5 @@ nothing.
 """
 
 
-def main() -> None:
-    text = "\n".join(page())
-    write_part(PAGE, "serving_services", text)
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    print(write_part(PAGE, "serving_services", page()))

@@ -157,7 +157,7 @@ profiles know it, and each preemption under `shockwave` costs 20 s.
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    write_part(PAGE, "shockwave", "\n".join([*page(seeds), *core()]).rstrip() + "\n")
+    write_part(PAGE, "shockwave", [*page(seeds), *core()])
     print(PAGE.read_text(encoding="utf-8"))
 
 

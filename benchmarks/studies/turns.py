@@ -78,7 +78,7 @@ def main() -> None:
         least_p99(philly(week), 1.1 * base["small"] / 3600)
         for week, base in zip(HELD, held.found["best-effort"], strict=True)
     ]
-    write_part(PAGE, "turns", "\n".join(page(held, least, seen, loads, switches, small)) + "\n")
+    write_part(PAGE, "turns", page(held, least, seen, loads, switches, small))
 
 
 def listed(numbers: Sequence[int]) -> str:

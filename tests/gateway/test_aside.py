@@ -81,32 +81,29 @@ def test_a_question_has_all_that_a_decision_needs(
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_nothing_waits_for_a_decision_but_the_requests_behind_it(answers: bool) -> None:
-    async def run() -> None:
-        chosen, may = dispatcher([f"http://{name}" for name in "abcd"], router="block"), asyncio.Event()
-        here, draws = Here(may if answers else None), chosen.draw.bit_generator.state
-        chosen.aside = Aside(here)
-        chosen.backends[0].draining = True
-        requests = [come(chosen, prompt) for prompt in (100, 100, 300)]
-        assert [chosen.offer(placed) for placed in requests] == [False] * 3 and chosen.waiting == 3
-        for _ in range(3):
+async def test_nothing_waits_for_a_decision_but_the_requests_behind_it(answers: bool) -> None:
+    chosen, may = dispatcher([f"http://{name}" for name in "abcd"], router="block"), asyncio.Event()
+    here, draws = Here(may if answers else None), chosen.draw.bit_generator.state
+    chosen.aside = Aside(here)
+    chosen.backends[0].draining = True
+    requests = [come(chosen, prompt) for prompt in (100, 100, 300)]
+    assert [chosen.offer(placed) for placed in requests] == [False] * 3 and chosen.waiting == 3
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert answers == (chosen.waiting == 3)
+    chosen.end(requests.pop(0), None)  # its client has gone, while it is decided about
+    chosen.backends[3].draining = True
+    may.set()
+    async with asyncio.timeout(PATIENCE_S):
+        while any(placed.backend is None for placed in requests):
             await asyncio.sleep(0)
-        assert answers == (chosen.waiting == 3)
-        chosen.end(requests.pop(0), None)  # its client has gone, while it is decided about
-        chosen.backends[3].draining = True
-        may.set()
-        async with asyncio.timeout(PATIENCE_S):
-            while any(placed.backend is None for placed in requests):
-                await asyncio.sleep(0)
-        if answers:  # among what is open then, and the second sees where the first went
-            assert {placed.backend.number for placed in requests if placed.backend} == {1, 2}
-        assert chosen.draw.bit_generator.state != draws
-        assert chosen.waiting == 0 and not chosen.held and len(chosen.free) == chosen.limits.at_once - 2
-        assert all(placed.foreseen is None for placed in requests)
-        await chosen.aside.close()
-        assert here.asked == -1
-
-    asyncio.run(run())
+    if answers:  # among what is open then, and the second sees where the first went
+        assert {placed.backend.number for placed in requests if placed.backend} == {1, 2}
+    assert chosen.draw.bit_generator.state != draws
+    assert chosen.waiting == 0 and not chosen.held and len(chosen.free) == chosen.limits.at_once - 2
+    assert all(placed.foreseen is None for placed in requests)
+    await chosen.aside.close()
+    assert here.asked == -1
 
 
 def test_who_decides_about_each_request_needs_room_for_one_that_waits() -> None:
@@ -114,20 +111,17 @@ def test_who_decides_about_each_request_needs_room_for_one_that_waits() -> None:
     assert "--held: expected a whole number from 1" in kant(*words).refusal()
 
 
-def test_the_process_decides_until_it_is_closed() -> None:
-    async def run() -> None:
-        chosen, process = dispatcher(["http://a", "http://b"], router="block"), RouterProcess()
-        chosen.aside = Aside(process)
-        await chosen.aside.open(chosen)
-        first, second = come(chosen, 100), come(chosen, 100)
-        for placed in (first, second):
-            assert not chosen.offer(placed) and placed.placed is not None
-            async with asyncio.timeout(PATIENCE_S):
-                await placed.placed
-        numbers = {placed.backend.number for placed in (first, second) if placed.backend}
-        assert numbers == {0, 1}  # the second sees where the first went
-        assert (child := process._child) is not None and child.returncode is None
-        await chosen.aside.close()
-        assert child.returncode is not None
-
-    asyncio.run(run())
+async def test_the_process_decides_until_it_is_closed() -> None:
+    chosen, process = dispatcher(["http://a", "http://b"], router="block"), RouterProcess()
+    chosen.aside = Aside(process)
+    await chosen.aside.open(chosen)
+    first, second = come(chosen, 100), come(chosen, 100)
+    for placed in (first, second):
+        assert not chosen.offer(placed) and placed.placed is not None
+        async with asyncio.timeout(PATIENCE_S):
+            await placed.placed
+    numbers = {placed.backend.number for placed in (first, second) if placed.backend}
+    assert numbers == {0, 1}  # the second sees where the first went
+    assert (child := process._child) is not None and child.returncode is None
+    await chosen.aside.close()
+    assert child.returncode is not None

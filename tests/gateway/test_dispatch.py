@@ -206,20 +206,17 @@ def test_of_answers_that_nobody_sees_the_metrics_say_what_is_over_what_waits_and
     asyncio.run(run())
 
 
-def test_where_no_answers_are_seen_outputs_are_as_long_as_the_engines_say() -> None:
-    async def run() -> None:
-        chosen = dispatcher(["http://a"])
-        for unseen, said in ((False, 256.0), (True, 40.0)):
-            placed = come(chosen, 5)
-            placed.unseen = unseen
-            assert chosen.offer(placed)
-            chosen.end(placed, None)
-            for k in range(1, 300):
-                before = Scraped(generated=400 * k, ended=10 * k)
-                chosen.counted(before, Scraped(generated=400 * k + 400, ended=10 * k + 10))
-            assert chosen.output == pytest.approx(said)
-
-    asyncio.run(run())
+async def test_where_no_answers_are_seen_outputs_are_as_long_as_the_engines_say() -> None:
+    chosen = dispatcher(["http://a"])
+    for unseen, said in ((False, 256.0), (True, 40.0)):
+        placed = come(chosen, 5)
+        placed.unseen = unseen
+        assert chosen.offer(placed)
+        chosen.end(placed, None)
+        for k in range(1, 300):
+            before = Scraped(generated=400 * k, ended=10 * k)
+            chosen.counted(before, Scraped(generated=400 * k + 400, ended=10 * k + 10))
+        assert chosen.output == pytest.approx(said)
 
 
 @given(st.lists(st.integers(100, 900), max_size=4), st.integers(1, 500), st.lists(st.floats(0, 2), max_size=5))
@@ -251,40 +248,34 @@ def test_a_deadline_that_no_backend_would_keep_is_refused_at_once(
     asyncio.run(run())
 
 
-def test_what_is_cached_counts_for_a_deadline() -> None:
-    async def run() -> None:
-        chosen = dispatcher(["http://a"], router="prefix", settings=LARGE, first_token_s=999.0)
-        for again in (False, True):
-            placed = come(chosen, 900)
-            placed.deadline_s = 0.05
-            if again:
-                chosen.now = 0.049  # it has waited, or was tried elsewhere
-                with pytest.raises(RefusedError):
-                    chosen.offer(placed)
-                chosen.now = 0.0
-                assert chosen.offer(placed)
-                return
-            with pytest.raises(RefusedError, match=r"within 0\.05 seconds"):
+async def test_what_is_cached_counts_for_a_deadline() -> None:
+    chosen = dispatcher(["http://a"], router="prefix", settings=LARGE, first_token_s=999.0)
+    for again in (False, True):
+        placed = come(chosen, 900)
+        placed.deadline_s = 0.05
+        if again:
+            chosen.now = 0.049  # it has waited, or was tried elsewhere
+            with pytest.raises(RefusedError):
                 chosen.offer(placed)
-            placed.deadline_s = math.inf
+            chosen.now = 0.0
             assert chosen.offer(placed)
-            chosen.end(placed, 1)
+            return
+        with pytest.raises(RefusedError, match=r"within 0\.05 seconds"):
+            chosen.offer(placed)
+        placed.deadline_s = math.inf
+        assert chosen.offer(placed)
+        chosen.end(placed, 1)
 
-    asyncio.run(run())
 
-
-def test_what_cannot_be_placed_is_refused() -> None:
-    async def run() -> None:
-        chosen = dispatcher(["http://a"], in_flight=1, held=1, at_once=3)
-        chosen.backends[0].models = frozenset({"m"})
-        with pytest.raises(RefusedError, match="not served here"):
-            chosen.offer(come(chosen, 5, model="other"))
-        assert chosen.offer(come(chosen, 5, model="m"))
-        assert not chosen.offer(come(chosen, 5, model="m"))
-        with pytest.raises(RefusedError, match="at most 3 requests"):
-            come(chosen, 5)
-
-    asyncio.run(run())
+async def test_what_cannot_be_placed_is_refused() -> None:
+    chosen = dispatcher(["http://a"], in_flight=1, held=1, at_once=3)
+    chosen.backends[0].models = frozenset({"m"})
+    with pytest.raises(RefusedError, match="not served here"):
+        chosen.offer(come(chosen, 5, model="other"))
+    assert chosen.offer(come(chosen, 5, model="m"))
+    assert not chosen.offer(come(chosen, 5, model="m"))
+    with pytest.raises(RefusedError, match="at most 3 requests"):
+        come(chosen, 5)
 
 
 def test_programs_that_strangers_name_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,30 +54,23 @@ SAFE = ("503", "closes at once")
 
 @pytest.mark.parametrize("fails", FAILS)
 @pytest.mark.parametrize("router", ["least-tokens", "round-robin", "shortest-queue"])
-def test_an_engine_whose_answers_fail_is_ejected_and_few_clients_notice(fails: str, router: str) -> None:
+async def test_an_engine_whose_answers_fail_is_ejected_and_few_clients_notice(fails: str, router: str) -> None:
     workers = 8
-
-    async def run() -> None:
-        async with (
-            engines(FAILS[fails], well, well) as (made, urls),
-            routing(dispatcher(urls, router=router)) as (
-                server,
-                url,
-            ),
-        ):
-            statuses = await closed_loop(url, 120, workers)
-            # when the third answer fails, at most the other workers have requests there
-            assert 3 <= len(made[0].asked) <= 3 + workers - 1
-            retried = sum(len(engine.asked) for engine in made) - 120
-            assert min(3, len(made[0].asked)) <= retried if fails in SAFE else retried == 0
-            lost = 120 - statuses[200] + (len(made[0].asked) if fails == "closes in its stream" else 0)
-            assert lost == len(made[0].asked) - retried
-            text = server.proxy.meters.text(server.dispatcher).decode()
-            assert 'kant_router_ejections_total{backend="0"} 1.0' in text
-            assert 'kant_router_backend_ejected{backend="0"} 1.0' in text
-            assert 'kant_router_backend_up{backend="0"} 1.0' in text and "kant_router_panic 0.0" in text
-
-    asyncio.run(run())
+    async with (
+        engines(FAILS[fails], well, well) as (made, urls),
+        routing(dispatcher(urls, router=router)) as (server, url),
+    ):
+        statuses = await closed_loop(url, 120, workers)
+        # when the third answer fails, at most the other workers have requests there
+        assert 3 <= len(made[0].asked) <= 3 + workers - 1
+        retried = sum(len(engine.asked) for engine in made) - 120
+        assert min(3, len(made[0].asked)) <= retried if fails in SAFE else retried == 0
+        lost = 120 - statuses[200] + (len(made[0].asked) if fails == "closes in its stream" else 0)
+        assert lost == len(made[0].asked) - retried
+        text = server.proxy.meters.text(server.dispatcher).decode()
+        assert 'kant_router_ejections_total{backend="0"} 1.0' in text
+        assert 'kant_router_backend_ejected{backend="0"} 1.0' in text
+        assert 'kant_router_backend_up{backend="0"} 1.0' in text and "kant_router_panic 0.0" in text
 
 
 def test_where_every_engine_fails_all_are_used_and_the_first_good_answer_ends_it(
@@ -106,14 +99,11 @@ def test_where_every_engine_fails_all_are_used_and_the_first_good_answer_ends_it
     assert said["every backend is ejected, so all are used"] == said["back in service"] == 1
 
 
-def test_what_clients_do_wrong_ejects_nobody() -> None:
-    async def run() -> None:
-        for status in (400, 404, 422, 429, 501):
-            async with engines(says(answer(status))) as (_, urls), routing(dispatcher(urls)) as (server, url):
-                assert await closed_loop(url, 10, 2) == {status: 10}
-                assert server.dispatcher.backends[0].health.failures == 0
-
-    asyncio.run(run())
+async def test_what_clients_do_wrong_ejects_nobody() -> None:
+    for status in (400, 404, 422, 429, 501):
+        async with engines(says(answer(status))) as (_, urls), routing(dispatcher(urls)) as (server, url):
+            assert await closed_loop(url, 10, 2) == {status: 10}
+            assert server.dispatcher.backends[0].health.failures == 0
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -149,23 +139,20 @@ def test_a_request_that_kills_its_engine_kills_no_second_one(kept: bool, load: i
     asyncio.run(run())
 
 
-def test_a_connection_that_closes_just_when_it_is_used_again_costs_nothing() -> None:
+async def test_a_connection_that_closes_just_when_it_is_used_again_costs_nothing() -> None:
     async def closes_once(engine: FakeEngine, writer: asyncio.StreamWriter, body: bytes) -> None:
         if len(engine.asked) % 2:
             writer.write(answer(200))
         else:
             writer.close()  # it had closed the connection when the request came
 
-    async def run() -> None:
-        async with engines(closes_once, well) as (made, urls), routing(dispatcher(urls)) as (server, url):
-            server.dispatcher.backends[1].draining = True
-            server.dispatcher.ejection = Ejection(after=1)
-            assert await closed_loop(url, 9, 1) == {200: 9}
-            assert len(made[0].asked) == 17 and not made[1].asked  # all but the first were sent twice
-            assert b"kant_router_ejections_total{" not in server.proxy.meters.text(server.dispatcher)
-            assert b'kant_router_retries_total{backend="0"} 8.0' in server.proxy.meters.text(server.dispatcher)
-
-    asyncio.run(run())
+    async with engines(closes_once, well) as (made, urls), routing(dispatcher(urls)) as (server, url):
+        server.dispatcher.backends[1].draining = True
+        server.dispatcher.ejection = Ejection(after=1)
+        assert await closed_loop(url, 9, 1) == {200: 9}
+        assert len(made[0].asked) == 17 and not made[1].asked  # all but the first were sent twice
+        assert b"kant_router_ejections_total{" not in server.proxy.meters.text(server.dispatcher)
+        assert b'kant_router_retries_total{backend="0"} 8.0' in server.proxy.meters.text(server.dispatcher)
 
 
 @pytest.mark.parametrize("fails", [fails for fails in FAILS if fails not in SAFE])
@@ -231,14 +218,11 @@ def test_retries_are_within_a_budget_of_what_there_is() -> None:
     asyncio.run(run(4, 3))
 
 
-def test_what_was_never_sent_goes_elsewhere_whatever_the_budget() -> None:
-    async def run() -> None:
-        async with engines(well) as (made, urls), routing(dispatcher(["http://127.0.0.1:1", *urls])) as (server, url):
-            server.proxy.budget.least, server.proxy.budget.share = 0, 0.0
-            assert await closed_loop(url, 20, 10) == {200: 20}
-            assert len(made[0].asked) == 20
-
-    asyncio.run(run())
+async def test_what_was_never_sent_goes_elsewhere_whatever_the_budget() -> None:
+    async with engines(well) as (made, urls), routing(dispatcher(["http://127.0.0.1:1", *urls])) as (server, url):
+        server.proxy.budget.least, server.proxy.budget.share = 0, 0.0
+        assert await closed_loop(url, 20, 10) == {200: 20}
+        assert len(made[0].asked) == 20
 
 
 STALLS: dict[str, tuple[Behaviour, bool, str, Timeouts]] = {
@@ -255,28 +239,24 @@ STALLS: dict[str, tuple[Behaviour, bool, str, Timeouts]] = {
 
 
 @pytest.mark.parametrize("where", STALLS)
-def test_an_engine_that_stalls_is_left_and_its_client_told(where: str) -> None:
+async def test_an_engine_that_stalls_is_left_and_its_client_told(where: str) -> None:
     behave, begun, said, timeouts = STALLS[where]
-
-    async def run() -> None:
-        async with (
-            engines(behave, behave) as (made, urls),
-            routing(dispatcher(urls), timeouts=timeouts) as (server, url),
-            aiohttp.ClientSession() as session,
-            asyncio.timeout(PATIENCE_S),
-        ):
-            status, text = await ask(session, url, stream=True)
-            assert said in text and '"code":504' in text and '"type":"timeout"' in text
-            assert status == (200 if begun else 504) and "[DONE]" not in text
-            assert text.startswith(TOKEN.decode()) == begun
-            assert not any(backend.rows for backend in server.dispatcher.backends)
-            while not made[0].closed:  # the engine hears of it
-                await asyncio.sleep(0.001)
-            assert not made[1].asked
-            assert server.dispatcher.backends[0].health.failures == ("in all" not in where)
-            assert b'kant_router_timeouts_total{backend="0"' in server.proxy.meters.text(server.dispatcher)
-
-    asyncio.run(run())
+    async with (
+        engines(behave, behave) as (made, urls),
+        routing(dispatcher(urls), timeouts=timeouts) as (server, url),
+        aiohttp.ClientSession() as session,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        status, text = await ask(session, url, stream=True)
+        assert said in text and '"code":504' in text and '"type":"timeout"' in text
+        assert status == (200 if begun else 504) and "[DONE]" not in text
+        assert text.startswith(TOKEN.decode()) == begun
+        assert not any(backend.rows for backend in server.dispatcher.backends)
+        while not made[0].closed:  # the engine hears of it
+            await asyncio.sleep(0.001)
+        assert not made[1].asked
+        assert server.dispatcher.backends[0].health.failures == ("in all" not in where)
+        assert b'kant_router_timeouts_total{backend="0"' in server.proxy.meters.text(server.dispatcher)
 
 
 def test_an_engine_that_goes_on_is_not_left() -> None:
@@ -301,21 +281,18 @@ def test_an_engine_that_goes_on_is_not_left() -> None:
     asyncio.run(run())
 
 
-def test_a_stream_that_is_done_ends_though_its_engine_does_not_close_it() -> None:
-    async def run() -> None:
-        behave = stalls(STREAM, chunk(TOKEN + b"data: [DONE]\n\n"))
-        async with (
-            engines(behave) as (made, urls),
-            routing(dispatcher(urls), timeouts=Timeouts(60.0, 0.05)) as (server, url),
-            aiohttp.ClientSession() as session,
-            asyncio.timeout(PATIENCE_S),
-        ):
-            assert await ask(session, url, stream=True) == (200, (TOKEN + b"data: [DONE]\n\n").decode())
-            while not made[0].closed:
-                await asyncio.sleep(0.001)
-            assert server.dispatcher.backends[0].health.failures == 0
-
-    asyncio.run(run())
+async def test_a_stream_that_is_done_ends_though_its_engine_does_not_close_it() -> None:
+    behave = stalls(STREAM, chunk(TOKEN + b"data: [DONE]\n\n"))
+    async with (
+        engines(behave) as (made, urls),
+        routing(dispatcher(urls), timeouts=Timeouts(60.0, 0.05)) as (server, url),
+        aiohttp.ClientSession() as session,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        assert await ask(session, url, stream=True) == (200, (TOKEN + b"data: [DONE]\n\n").decode())
+        while not made[0].closed:
+            await asyncio.sleep(0.001)
+        assert server.dispatcher.backends[0].health.failures == 0
 
 
 def test_a_client_that_reads_nothing_is_left_and_no_engine_is_blamed() -> None:
@@ -348,41 +325,35 @@ def test_a_client_that_reads_nothing_is_left_and_no_engine_is_blamed() -> None:
 
 
 @pytest.mark.parametrize("deadline", [True, False])
-def test_a_request_that_is_held_ends_with_its_whole_time_or_its_deadline(deadline: bool) -> None:
-    async def run() -> None:
-        async with (
-            engines(well) as (_, urls),
-            routing(dispatcher(urls), timeouts=Timeouts(total_s=0.0 if deadline else 0.05)) as (server, url),
-            aiohttp.ClientSession(headers={"x-kant-deadline-s": "0.05"} if deadline else {}) as session,
-        ):
-            server.dispatcher.backends[0].draining = True
-            status, text = await ask(session, url)
-            assert status == 504 and "no backend has had room for 0.05 seconds" in text
-            assert not server.dispatcher.held and server.dispatcher.waiting == 0
-
-    asyncio.run(run())
+async def test_a_request_that_is_held_ends_with_its_whole_time_or_its_deadline(deadline: bool) -> None:
+    async with (
+        engines(well) as (_, urls),
+        routing(dispatcher(urls), timeouts=Timeouts(total_s=0.0 if deadline else 0.05)) as (server, url),
+        aiohttp.ClientSession(headers={"x-kant-deadline-s": "0.05"} if deadline else {}) as session,
+    ):
+        server.dispatcher.backends[0].draining = True
+        status, text = await ask(session, url)
+        assert status == 504 and "no backend has had room for 0.05 seconds" in text
+        assert not server.dispatcher.held and server.dispatcher.waiting == 0
 
 
-def test_whoever_waits_goes_to_an_ejected_engine_when_its_time_is_over() -> None:
+async def test_whoever_waits_goes_to_an_ejected_engine_when_its_time_is_over() -> None:
     async def fails_once(engine: FakeEngine, writer: asyncio.StreamWriter, body: bytes) -> None:
         writer.write(answer(500 if len(engine.asked) == 1 else 200))
 
-    async def run() -> None:
-        chosen = dispatcher([], in_flight=1)
-        chosen.ejection = Ejection(after=1, base_s=0.2)
-        async with (
-            engines(fails_once, stalls()) as (made, urls),
-            routing(chosen) as (_, url),
-            aiohttp.ClientSession() as session,
-            asyncio.timeout(PATIENCE_S),
-        ):
-            chosen.have({urls[0]: True})
-            assert (await ask(session, url))[0] == 500
-            chosen.have(dict.fromkeys(urls, True))
-            stalled = asyncio.create_task(ask(session, url))
-            while not made[1].asked:
-                await asyncio.sleep(0.001)
-            assert (await ask(session, url))[0] == 200 and len(made[0].asked) == 2
-            stalled.cancel()
-
-    asyncio.run(run())
+    chosen = dispatcher([], in_flight=1)
+    chosen.ejection = Ejection(after=1, base_s=0.2)
+    async with (
+        engines(fails_once, stalls()) as (made, urls),
+        routing(chosen) as (_, url),
+        aiohttp.ClientSession() as session,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        chosen.have({urls[0]: True})
+        assert (await ask(session, url))[0] == 500
+        chosen.have(dict.fromkeys(urls, True))
+        stalled = asyncio.create_task(ask(session, url))
+        while not made[1].asked:
+            await asyncio.sleep(0.001)
+        assert (await ask(session, url))[0] == 200 and len(made[0].asked) == 2
+        stalled.cancel()

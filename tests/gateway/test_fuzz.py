@@ -117,23 +117,20 @@ def test_what_a_backend_streams_reaches_the_client_to_the_byte_or_its_loss_is_sa
     asyncio.run(run())
 
 
-def test_a_client_that_asks_whether_to_go_on_is_told_so() -> None:
-    async def run() -> None:
-        async with one_engine() as engine, routing(dispatcher([engine])) as (server, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            body = b'{"prompt":[1],"max_tokens":2}'
-            writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n")
-            writer.write(b"Content-Length: %d\r\n\r\n" % len(body))
-            async with asyncio.timeout(PATIENCE_S):
-                assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-                writer.write(body)
-                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-            writer.close()
-
-    asyncio.run(run())
+async def test_a_client_that_asks_whether_to_go_on_is_told_so() -> None:
+    async with one_engine() as engine, routing(dispatcher([engine])) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        body = b'{"prompt":[1],"max_tokens":2}'
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n")
+        writer.write(b"Content-Length: %d\r\n\r\n" % len(body))
+        async with asyncio.timeout(PATIENCE_S):
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(body)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
 
 
-def test_a_request_that_is_refused_goes_elsewhere_without_the_headers_of_one_connection() -> None:
+async def test_a_request_that_is_refused_goes_elsewhere_without_the_headers_of_one_connection() -> None:
     asked = []
 
     async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,18 +139,15 @@ def test_a_request_that_is_refused_goes_elsewhere_without_the_headers_of_one_con
         await writer.drain()
         writer.close()
 
-    async def run() -> None:
-        server = await asyncio.start_server(busy, "127.0.0.1", 0)
-        async with one_engine() as engine:
-            urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", engine]
-            async with routing(dispatcher(urls)) as (_, url), aiohttp.ClientSession() as session:
-                body = {"prompt": [1], "max_tokens": 3}
-                headers = {"Connection": "x-secret", "X-Kept": "yes"}
-                async with session.post(url + "/v1/completions", json=body, headers=headers) as answer:
-                    assert answer.status == 200 and (await answer.json())["usage"]["completion_tokens"] == 3
-                    assert answer.headers["x-kant-backend"] == "1"
-            posts = [head for head in asked if head.startswith(b"POST")]
-            assert len(posts) == 1 and b"X-Kept: yes" in posts[0] and b"x-secret" not in posts[0]
-        server.close()
-
-    asyncio.run(run())
+    server = await asyncio.start_server(busy, "127.0.0.1", 0)
+    async with one_engine() as engine:
+        urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", engine]
+        async with routing(dispatcher(urls)) as (_, url), aiohttp.ClientSession() as session:
+            body = {"prompt": [1], "max_tokens": 3}
+            headers = {"Connection": "x-secret", "X-Kept": "yes"}
+            async with session.post(url + "/v1/completions", json=body, headers=headers) as answer:
+                assert answer.status == 200 and (await answer.json())["usage"]["completion_tokens"] == 3
+                assert answer.headers["x-kant-backend"] == "1"
+        posts = [head for head in asked if head.startswith(b"POST")]
+        assert len(posts) == 1 and b"X-Kept: yes" in posts[0] and b"x-secret" not in posts[0]
+    server.close()

@@ -38,84 +38,73 @@ def seen(chosen: Dispatcher) -> dict[str, tuple[int, int, int]]:
     return {b.url: (b.site.requests, b.site.tokens(), b.site.pending_prefill()) for b in chosen.backends}
 
 
-def test_each_counts_what_the_other_has_sent_until_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_counts_what_the_other_has_sent_until_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gossip, "EVERY_S", 0.01)
     monkeypatch.setattr(gossip, "AT_ONCE", 2)
     monkeypatch.setattr(gossip, "RESOLVE_S", 0.0)
-
-    async def run() -> None:
-        one, two = dispatcher(URLS, router="least-tokens"), dispatcher(URLS[::-1], router="least-tokens")
-        ends = [Gossip(chosen, HERE, [("127.0.0.1", 9)]) for chosen in (one, two)]
-        for end in ends:
-            await end.open()
-        for end, other in zip(ends, ends[::-1], strict=True):
-            end.peers = [("127.0.0.1", other.port), ("127.0.0.1", end.port)]  # and itself
-        mine = [come(one, 100), come(one, 200), come(one, 300)]
-        for placed in mine:
-            assert one.offer(placed)
-        one.said(mine[0], 5)
-        await until(lambda: seen(two) == seen(one))
-        theirs = come(two, 50)
-        assert two.offer(theirs) and theirs.backend is not None
-        assert theirs.backend.url == mine[0].backend.url  # type: ignore[union-attr]  # it has the fewest tokens of all
-        await until(lambda: seen(one) == seen(two))
-        assert sum(requests for requests, _, _ in seen(one).values()) == 4
-        assert [b.own_load()[0] for b in two.backends] == [b is theirs.backend for b in two.backends]
-        two.router = router_named("dodoor")  # it is told of all loads, and of any two takes the lower
-        for placed in [come(two, 1) for _ in range(9)]:
-            assert two.offer(placed) and placed.backend.url != mine[2].backend.url  # type: ignore[union-attr]
-            two.end(placed, 1)
-        one.end(mine[2], 1)
-        await until(lambda: seen(two) == seen(one))
-        monkeypatch.setattr(gossip, "SILENT_S", 0.1)
-        ends[0].close()
-        await until(lambda: seen(two) == {b.url: b.own_load() for b in two.backends})
-        assert not any(backend.peers for backend in two.backends)
-        ends[1].close()
-
-    asyncio.run(run())
+    one, two = dispatcher(URLS, router="least-tokens"), dispatcher(URLS[::-1], router="least-tokens")
+    ends = [Gossip(chosen, HERE, [("127.0.0.1", 9)]) for chosen in (one, two)]
+    for end in ends:
+        await end.open()
+    for end, other in zip(ends, ends[::-1], strict=True):
+        end.peers = [("127.0.0.1", other.port), ("127.0.0.1", end.port)]  # and itself
+    mine = [come(one, 100), come(one, 200), come(one, 300)]
+    for placed in mine:
+        assert one.offer(placed)
+    one.said(mine[0], 5)
+    await until(lambda: seen(two) == seen(one))
+    theirs = come(two, 50)
+    assert two.offer(theirs) and theirs.backend is not None
+    assert theirs.backend.url == mine[0].backend.url  # type: ignore[union-attr]  # it has the fewest tokens of all
+    await until(lambda: seen(one) == seen(two))
+    assert sum(requests for requests, _, _ in seen(one).values()) == 4
+    assert [b.own_load()[0] for b in two.backends] == [b is theirs.backend for b in two.backends]
+    two.router = router_named("dodoor")  # it is told of all loads, and of any two takes the lower
+    for placed in [come(two, 1) for _ in range(9)]:
+        assert two.offer(placed) and placed.backend.url != mine[2].backend.url  # type: ignore[union-attr]
+        two.end(placed, 1)
+    one.end(mine[2], 1)
+    await until(lambda: seen(two) == seen(one))
+    monkeypatch.setattr(gossip, "SILENT_S", 0.1)
+    ends[0].close()
+    await until(lambda: seen(two) == {b.url: b.own_load() for b in two.backends})
+    assert not any(backend.peers for backend in two.backends)
+    ends[1].close()
 
 
-def test_the_port_is_taken_until_the_backends_close() -> None:
-    async def run() -> None:
-        chosen = dispatcher([])
-        first = Gossip(chosen, HERE, [])
-        async with aiohttp.ClientSession() as session:
-            backends = Backends(chosen, session, 1.0, None, gossip=first)
-            await backends.open()
-            there = Backends(chosen, session, 1.0, None, gossip=Gossip(chosen, ("127.0.0.1", first.port), []))
-            with pytest.raises(InputError, match=r"--gossip: expected an address of this machine that is free"):
-                await there.open()
-            await there.close()
-            await backends.close()
-            await until(lambda: first.transport.is_closing() and first.telling is not None and first.telling.done())
-            await asyncio.sleep(0)
+async def test_the_port_is_taken_until_the_backends_close() -> None:
+    chosen = dispatcher([])
+    first = Gossip(chosen, HERE, [])
+    async with aiohttp.ClientSession() as session:
+        backends = Backends(chosen, session, 1.0, None, gossip=first)
+        await backends.open()
+        there = Backends(chosen, session, 1.0, None, gossip=Gossip(chosen, ("127.0.0.1", first.port), []))
+        with pytest.raises(InputError, match=r"--gossip: expected an address of this machine that is free"):
             await there.open()
-            await there.close()
+        await there.close()
+        await backends.close()
+        await until(lambda: first.transport.is_closing() and first.telling is not None and first.telling.done())
+        await asyncio.sleep(0)
+        await there.open()
+        await there.close()
 
-    asyncio.run(run())
 
-
-def test_what_peers_have_is_not_counted_again_from_the_metrics() -> None:
+async def test_what_peers_have_is_not_counted_again_from_the_metrics() -> None:
     """The engine reports nine requests: two are this router's, three a peer's, and four somebody else's."""
     chosen = dispatcher(URLS[:1])
     (backend,) = chosen.backends
-
-    async def run() -> None:
-        for _ in range(2):
-            chosen.offer(come(chosen, 10))
-        gossip.count(chosen.backends, 7, {"http://a": (3, 60, 20), "http://elsewhere": (9, 9, 9)})
-        said = Scraped(running=9, usage=480 / backend.site.settings.tokens)
-        for _ in range(3):
-            looked(backend, chosen, said, list(backend.rows.values()), backend.own_load()[:2])
-        assert (backend.site.requests, backend.site.tokens()) == (9, 480)
-        assert backend.site.pending_prefill() == 2 * 10 + 20
-        assert backend.own_load() == (2, 20, 20)
-        gossip.count(chosen.backends, 7, None)
-        assert (backend.site.requests, backend.site.pending_prefill()) == (6, 20)
-        gossip.count(chosen.backends, 7, None)
-
-    asyncio.run(run())
+    for _ in range(2):
+        chosen.offer(come(chosen, 10))
+    gossip.count(chosen.backends, 7, {"http://a": (3, 60, 20), "http://elsewhere": (9, 9, 9)})
+    said = Scraped(running=9, usage=480 / backend.site.settings.tokens)
+    for _ in range(3):
+        looked(backend, chosen, said, list(backend.rows.values()), backend.own_load()[:2])
+    assert (backend.site.requests, backend.site.tokens()) == (9, 480)
+    assert backend.site.pending_prefill() == 2 * 10 + 20
+    assert backend.own_load() == (2, 20, 20)
+    gossip.count(chosen.backends, 7, None)
+    assert (backend.site.requests, backend.site.pending_prefill()) == (6, 20)
+    gossip.count(chosen.backends, 7, None)
 
 
 @given(st.binary(max_size=60))

@@ -119,23 +119,20 @@ def test_one_more_costs_the_same_however_many_wait(router: str, policy: str) -> 
     assert all(b <= a + 12 for a, b in zip(few, many, strict=True)), (few, many)
 
 
-def test_whoever_is_cancelled_while_room_comes_takes_none() -> None:
-    async def run() -> None:
-        chosen = dispatcher(["http://a"], in_flight=1)
-        first = come(chosen, 5)
-        assert chosen.offer(first)
-        waits = [come(chosen, 5) for _ in range(3)]
-        assert not any(chosen.offer(placed) for placed in waits)
-        assert waits[0].placed is not None
-        waits[0].placed.cancel()  # its time is over, and it has not yet said so
-        chosen.end(first, 5)
-        assert waits[0].backend is None and waits[1].backend is not None
-        chosen.end(waits[0], None)
-        assert chosen.waiting == 1 and len(chosen.free) == chosen.limits.at_once - 2
-        chosen.end(waits[1], 5)
-        assert waits[2].backend is not None and not chosen.held and chosen.waiting == 0
-
-    asyncio.run(run())
+async def test_whoever_is_cancelled_while_room_comes_takes_none() -> None:
+    chosen = dispatcher(["http://a"], in_flight=1)
+    first = come(chosen, 5)
+    assert chosen.offer(first)
+    waits = [come(chosen, 5) for _ in range(3)]
+    assert not any(chosen.offer(placed) for placed in waits)
+    assert waits[0].placed is not None
+    waits[0].placed.cancel()  # its time is over, and it has not yet said so
+    chosen.end(first, 5)
+    assert waits[0].backend is None and waits[1].backend is not None
+    chosen.end(waits[0], None)
+    assert chosen.waiting == 1 and len(chosen.free) == chosen.limits.at_once - 2
+    chosen.end(waits[1], 5)
+    assert waits[2].backend is not None and not chosen.held and chosen.waiting == 0
 
 
 def test_those_who_leave_do_not_stay_in_the_memory() -> None:

@@ -96,23 +96,20 @@ def test_a_lost_batch_or_a_clear_leaves_nothing_and_odd_batches_are_passed() -> 
 
 
 @pytest.mark.service
-def test_events_are_followed_over_zmq() -> None:
-    async def run() -> None:
-        index, tokens = PrefixIndex(), tuple(range(128))
-        with zmq.asyncio.Context() as context, context.socket(zmq.PUB) as engine:
-            engine.setsockopt(zmq.LINGER, 0)
-            port = engine.bind_to_random_port("tcp://127.0.0.1")
-            backend = Backend(7, "http://127.0.0.1:8000", ObservedSite(SETTINGS, 7))
-            task = asyncio.create_task(follow(backend, index, port))
-            number = 0
-            async with asyncio.timeout(PATIENCE_S):
-                while known(index, tokens) == 0:  # until it has subscribed
-                    await engine.send_multipart(
-                        [b"kv-events", number.to_bytes(8, "big"), payload(*Cache(9).compute(tokens))]
-                    )
-                    number += 1
-                    await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    asyncio.run(run())
+async def test_events_are_followed_over_zmq() -> None:
+    index, tokens = PrefixIndex(), tuple(range(128))
+    with zmq.asyncio.Context() as context, context.socket(zmq.PUB) as engine:
+        engine.setsockopt(zmq.LINGER, 0)
+        port = engine.bind_to_random_port("tcp://127.0.0.1")
+        backend = Backend(7, "http://127.0.0.1:8000", ObservedSite(SETTINGS, 7))
+        task = asyncio.create_task(follow(backend, index, port))
+        number = 0
+        async with asyncio.timeout(PATIENCE_S):
+            while known(index, tokens) == 0:  # until it has subscribed
+                await engine.send_multipart(
+                    [b"kv-events", number.to_bytes(8, "big"), payload(*Cache(9).compute(tokens))]
+                )
+                number += 1
+                await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

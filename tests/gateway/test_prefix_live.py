@@ -147,15 +147,12 @@ def test_what_engines_keep_apart_is_kept_apart() -> None:
     assert read_ask("/v1/completions", b'{"prompt":[[1,2],[3]]}').blocks("", 4.0) == ([], 64.0)
 
 
-def test_an_engine_that_is_lost_has_nothing_any_more() -> None:
-    async def run() -> None:
-        chosen = dispatcher(URLS, router="prefix", settings=CACHED)
-        placed = chosen.come(read_ask("/v1/completions", json.dumps({"prompt": "x" * 4000}).encode()))
-        assert chosen.offer(placed) and placed.backend is not None
-        index = chosen.router.index  # type: ignore[attr-defined]
-        assert index.size(placed.backend.number) == 15
-        backend = placed.backend
-        chosen.lost(backend)
-        assert index.size(backend.number) == 0
-
-    asyncio.run(run())
+async def test_an_engine_that_is_lost_has_nothing_any_more() -> None:
+    chosen = dispatcher(URLS, router="prefix", settings=CACHED)
+    placed = chosen.come(read_ask("/v1/completions", json.dumps({"prompt": "x" * 4000}).encode()))
+    assert chosen.offer(placed) and placed.backend is not None
+    index = chosen.router.index  # type: ignore[attr-defined]
+    assert index.size(placed.backend.number) == 15
+    backend = placed.backend
+    chosen.lost(backend)
+    assert index.size(backend.number) == 0

@@ -192,29 +192,25 @@ def test_requests_are_held_in_order_of_priority_and_engines_are_told_of_it(mocks
     assert asyncio.run(run()) == [("new", 0), ("fresh", 0), ("old", 2), ("old", 2)]
 
 
-def test_a_tenant_over_its_limit_waits_for_nobody(mocks: list[Mock]) -> None:
+async def test_a_tenant_over_its_limit_waits_for_nobody(mocks: list[Mock]) -> None:
     urls = [mocks[0].url]
     key = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"  # of "password"
     tenants = Tenants({key: Tenant("lab", in_flight=1)}, None)
-
-    async def run() -> None:
-        async with routing(dispatcher(urls), tenants) as (_, url), aiohttp.ClientSession() as session:
-            conductor = Conductor(session, url, urls)
-            await conductor.reset()
-            headers = {"Authorization": "Bearer password"}
-            await conductor.send(5, 5, headers=headers)
-            statuses = []
-            for header in (headers, {"Authorization": "Bearer guess"}, {}):
-                client = Client()
-                await stream(session, url, 5, 5, client, headers=header)
-                statuses.append(client.status)
-            assert statuses == [429, 401, 401]
-            await conductor.advance(100.0)
-            await conductor.send(5, 5, headers=headers)
-            await conductor.advance(200.0)
-            assert [client.tokens for client in conductor.clients] == [5, 5]
-
-    asyncio.run(run())
+    async with routing(dispatcher(urls), tenants) as (_, url), aiohttp.ClientSession() as session:
+        conductor = Conductor(session, url, urls)
+        await conductor.reset()
+        headers = {"Authorization": "Bearer password"}
+        await conductor.send(5, 5, headers=headers)
+        statuses = []
+        for header in (headers, {"Authorization": "Bearer guess"}, {}):
+            client = Client()
+            await stream(session, url, 5, 5, client, headers=header)
+            statuses.append(client.status)
+        assert statuses == [429, 401, 401]
+        await conductor.advance(100.0)
+        await conductor.send(5, 5, headers=headers)
+        await conductor.advance(200.0)
+        assert [client.tokens for client in conductor.clients] == [5, 5]
 
 
 def test_what_the_router_knows_is_behind_the_key_and_a_client_cannot_go_first(mocks: list[Mock]) -> None:
@@ -270,56 +266,48 @@ def test_what_the_router_knows_is_behind_the_key_and_a_client_cannot_go_first(mo
     assert asyncio.run(run()) == [(4, -5), (5, -5), (0, 5), (2, 5), (3, 5), (1, 7)]
 
 
-def test_a_client_that_goes_away_ends_its_request_on_the_engine(mocks: list[Mock]) -> None:
+async def test_a_client_that_goes_away_ends_its_request_on_the_engine(mocks: list[Mock]) -> None:
     urls = [mocks[0].url]
-
-    async def run() -> None:
-        chosen = dispatcher(urls)
-        async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
-            conductor = Conductor(session, url, urls)
-            await conductor.reset()
-            await conductor.send(5, 50)
-            await conductor.advance(0.1)
-            conductor.tasks[0].cancel()
-            await conductor.settle(lambda: not chosen.backends[0].rows)
-            async with asyncio.timeout(PATIENCE_S):
-                now = 0.1
-                while (await conductor.clock(urls[0], until=now))["live"]:
-                    now += 0.02
-                    await asyncio.sleep(0.001)
-            assert (await conductor.clock(urls[0]))["tokens"] < 50
-
-    asyncio.run(run())
+    chosen = dispatcher(urls)
+    async with routing(chosen) as (_, url), aiohttp.ClientSession() as session:
+        conductor = Conductor(session, url, urls)
+        await conductor.reset()
+        await conductor.send(5, 50)
+        await conductor.advance(0.1)
+        conductor.tasks[0].cancel()
+        await conductor.settle(lambda: not chosen.backends[0].rows)
+        async with asyncio.timeout(PATIENCE_S):
+            now = 0.1
+            while (await conductor.clock(urls[0], until=now))["live"]:
+                now += 0.02
+                await asyncio.sleep(0.001)
+        assert (await conductor.clock(urls[0]))["tokens"] < 50
 
 
-def test_a_drained_backend_gets_nothing_and_a_drained_router_ends_what_it_has(mocks: list[Mock]) -> None:
+async def test_a_drained_backend_gets_nothing_and_a_drained_router_ends_what_it_has(mocks: list[Mock]) -> None:
     urls = [mock.url for mock in mocks]
-
-    async def run() -> None:
-        async with routing(dispatcher(urls)) as (server, url), aiohttp.ClientSession() as session:
-            conductor = Conductor(session, url, urls)
-            await conductor.reset()
-            operators = f"http://127.0.0.1:{server.operators_port}/backends"
-            async with session.post(operators + "/0/drain") as answer:
-                assert (await answer.json())["draining"]
-            assert [await conductor.send(5, 5) for _ in range(2)][-1] == [0, 2]
-            async with session.post(operators + "/0/resume", headers={"Origin": "http://evil"}) as answer:
-                assert answer.status == 403
-            async with session.post(operators + "/0/resume") as answer:
-                assert not (await answer.json())["draining"]
-            assert [await conductor.send(5, 5) for _ in range(2)][-1] == [1, 3]
-            drained = asyncio.create_task(server.drain())
-            await asyncio.sleep(0)
-            late = Client()
-            await stream(session, url, 5, 5, late)
-            assert late.status == 503 and not drained.done()
-            async with session.get(url + "/health") as answer:
-                assert answer.status == 503
-            await conductor.advance(100.0)
-            await drained
-            assert [client.tokens for client in conductor.clients] == [5] * 4
-
-    asyncio.run(run())
+    async with routing(dispatcher(urls)) as (server, url), aiohttp.ClientSession() as session:
+        conductor = Conductor(session, url, urls)
+        await conductor.reset()
+        operators = f"http://127.0.0.1:{server.operators_port}/backends"
+        async with session.post(operators + "/0/drain") as answer:
+            assert (await answer.json())["draining"]
+        assert [await conductor.send(5, 5) for _ in range(2)][-1] == [0, 2]
+        async with session.post(operators + "/0/resume", headers={"Origin": "http://evil"}) as answer:
+            assert answer.status == 403
+        async with session.post(operators + "/0/resume") as answer:
+            assert not (await answer.json())["draining"]
+        assert [await conductor.send(5, 5) for _ in range(2)][-1] == [1, 3]
+        drained = asyncio.create_task(server.drain())
+        await asyncio.sleep(0)
+        late = Client()
+        await stream(session, url, 5, 5, late)
+        assert late.status == 503 and not drained.done()
+        async with session.get(url + "/health") as answer:
+            assert answer.status == 503
+        await conductor.advance(100.0)
+        await drained
+        assert [client.tokens for client in conductor.clients] == [5] * 4
 
 
 class Told:
@@ -336,45 +324,41 @@ class Told:
         self.tell = tell
 
 
-def test_backends_come_and_go_and_who_goes_ends_what_it_has(mocks: list[Mock]) -> None:
+async def test_backends_come_and_go_and_who_goes_ends_what_it_has(mocks: list[Mock]) -> None:
     one, two = (mock.url for mock in mocks)
     source = Told({})
-
-    async def run() -> None:
-        chosen = dispatcher([], in_flight=1)
-        async with routing(chosen, source=source) as (server, url), aiohttp.ClientSession() as session:
-            conductor = Conductor(session, url, [one, two])
-            await conductor.reset()
-            early = Client()  # nobody is there: it waits
-            waits = asyncio.create_task(stream(session, url, 5, 5, early))
-            await conductor.settle(lambda: chosen.held)
-            source.tell({one: True})
-            async with asyncio.timeout(PATIENCE_S):
-                while not (await conductor.clock(one))["requests"]:
-                    await asyncio.sleep(0.001)
-            source.tell({one: False, two: True})  # it terminates
-            assert (await conductor.send(5, 5))[1] == 1
-            held = Client()
-            also = asyncio.create_task(stream(session, url, 5, 5, held))
-            await conductor.settle(lambda: chosen.held)
-            source.tell({two: True})  # and its address is gone
-            assert [(b.url, b.leaving, len(b.rows)) for b in chosen.backends] == [(one, True, 1), (two, False, 1)]
-            assert b'in_flight{backend="0"} 1.0' in server.proxy.meters.text(chosen)
-            await conductor.clock(one, until=100.0)
-            await waits
-            assert early.tokens == 5 and early.finished and chosen.held  # its place is nobody's any more
-            assert [b.number for b in chosen.backends] == [1]
-            assert b'in_flight{backend="0"}' not in server.proxy.meters.text(chosen)
-            await conductor.clock(two, until=100.0)
-            await conductor.settle(lambda: not chosen.held)
-            await conductor.clock(two, until=200.0)
-            await also
-            assert held.tokens == 5
-            source.tell({one: True, two: True})  # who comes back is a backend like a new one
-            assert [(b.url, b.number) for b in chosen.backends] == [(two, 1), (one, 2)]
-            assert sorted(server.backends.looks) == [1, 2]
-
-    asyncio.run(run())
+    chosen = dispatcher([], in_flight=1)
+    async with routing(chosen, source=source) as (server, url), aiohttp.ClientSession() as session:
+        conductor = Conductor(session, url, [one, two])
+        await conductor.reset()
+        early = Client()  # nobody is there: it waits
+        waits = asyncio.create_task(stream(session, url, 5, 5, early))
+        await conductor.settle(lambda: chosen.held)
+        source.tell({one: True})
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await conductor.clock(one))["requests"]:
+                await asyncio.sleep(0.001)
+        source.tell({one: False, two: True})  # it terminates
+        assert (await conductor.send(5, 5))[1] == 1
+        held = Client()
+        also = asyncio.create_task(stream(session, url, 5, 5, held))
+        await conductor.settle(lambda: chosen.held)
+        source.tell({two: True})  # and its address is gone
+        assert [(b.url, b.leaving, len(b.rows)) for b in chosen.backends] == [(one, True, 1), (two, False, 1)]
+        assert b'in_flight{backend="0"} 1.0' in server.proxy.meters.text(chosen)
+        await conductor.clock(one, until=100.0)
+        await waits
+        assert early.tokens == 5 and early.finished and chosen.held  # its place is nobody's any more
+        assert [b.number for b in chosen.backends] == [1]
+        assert b'in_flight{backend="0"}' not in server.proxy.meters.text(chosen)
+        await conductor.clock(two, until=100.0)
+        await conductor.settle(lambda: not chosen.held)
+        await conductor.clock(two, until=200.0)
+        await also
+        assert held.tokens == 5
+        source.tell({one: True, two: True})  # who comes back is a backend like a new one
+        assert [(b.url, b.number) for b in chosen.backends] == [(two, 1), (one, 2)]
+        assert sorted(server.backends.looks) == [1, 2]
 
 
 def test_the_command_counts_what_peers_have_and_ends_what_it_has_when_told_to_stop(mocks: list[Mock]) -> None:

@@ -147,41 +147,35 @@ def test_two_behind_a_hundred_of_another_wait_as_if_alone() -> None:
     assert answered_s(100, "b") > 3 * alone
 
 
-def test_the_least_urgent_is_shed_with_when_to_come_again() -> None:
-    async def run() -> None:
-        chosen = dispatcher(["http://a"], in_flight=1, held=3)
-        assert chosen.offer(come(chosen, "a", 5))
-        low = [come(chosen, "low", 5, level=9) for _ in range(2)]
-        for placed in [come(chosen, "a", 5), *low]:
-            assert not chosen.offer(placed)
-        own = come(chosen, "low", 5, level=9)
-        with pytest.raises(RefusedError) as refused:  # nobody goes later than this one
-            chosen.offer(own)
-        chosen.end(own, None)
-        assert refused.value.status == 429 and refused.value.retry_after >= 1
-        latest = low[1].placed
-        assert latest is not None
-        assert not chosen.offer(come(chosen, "b", 5)) and chosen.waiting == 3
-        with pytest.raises(RefusedError) as shed:
-            await latest
-        assert shed.value.status == 429 and shed.value.retry_after >= 1
-        chosen.end(low[1], None)
-        assert len(chosen.free) + 4 == chosen.limits.at_once and chosen.shares.waits == {"a": 1, "low": 1, "b": 1}
-
-    asyncio.run(run())
+async def test_the_least_urgent_is_shed_with_when_to_come_again() -> None:
+    chosen = dispatcher(["http://a"], in_flight=1, held=3)
+    assert chosen.offer(come(chosen, "a", 5))
+    low = [come(chosen, "low", 5, level=9) for _ in range(2)]
+    for placed in [come(chosen, "a", 5), *low]:
+        assert not chosen.offer(placed)
+    own = come(chosen, "low", 5, level=9)
+    with pytest.raises(RefusedError) as refused:  # nobody goes later than this one
+        chosen.offer(own)
+    chosen.end(own, None)
+    assert refused.value.status == 429 and refused.value.retry_after >= 1
+    latest = low[1].placed
+    assert latest is not None
+    assert not chosen.offer(come(chosen, "b", 5)) and chosen.waiting == 3
+    with pytest.raises(RefusedError) as shed:
+        await latest
+    assert shed.value.status == 429 and shed.value.retry_after >= 1
+    chosen.end(low[1], None)
+    assert len(chosen.free) + 4 == chosen.limits.at_once and chosen.shares.waits == {"a": 1, "low": 1, "b": 1}
 
 
-def test_an_engine_gets_no_more_than_its_model_says_it_bears() -> None:
-    async def run() -> None:
-        chosen = dispatcher(["http://a"], in_flight=1000, first_token_s=0.2)
-        most = sum(chosen.offer(come(chosen, "a", 100)) for _ in range(60))
-        step = SETTINGS.latency.slope * 100 * most / 1e3
-        assert 2 <= most < 60 and step <= 0.2
-        full = dispatcher(["http://a"], in_flight=1000, first_token_s=1e6)
-        most = sum(full.offer(come(full, "a", 100)) for _ in range(60))
-        assert most == SETTINGS.tokens // 100
-
-    asyncio.run(run())
+async def test_an_engine_gets_no_more_than_its_model_says_it_bears() -> None:
+    chosen = dispatcher(["http://a"], in_flight=1000, first_token_s=0.2)
+    most = sum(chosen.offer(come(chosen, "a", 100)) for _ in range(60))
+    step = SETTINGS.latency.slope * 100 * most / 1e3
+    assert 2 <= most < 60 and step <= 0.2
+    full = dispatcher(["http://a"], in_flight=1000, first_token_s=1e6)
+    most = sum(full.offer(come(full, "a", 100)) for _ in range(60))
+    assert most == SETTINGS.tokens // 100
 
 
 def test_a_budget_of_tokens_is_spent_by_what_was_had() -> None:

@@ -201,12 +201,9 @@ def test_what_the_taker_raises_ends_the_connection_and_comes_back() -> None:
     played.close()
 
 
-def test_a_connection_that_cannot_be_opened_is_unreachable() -> None:
-    async def run() -> None:
-        with pytest.raises(UnreachableError):
-            await Upstreams(5.0).connection("http://127.0.0.1:1")
-
-    asyncio.run(run())
+async def test_a_connection_that_cannot_be_opened_is_unreachable() -> None:
+    with pytest.raises(UnreachableError):
+        await Upstreams(5.0).connection("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

@@ -43,7 +43,7 @@ def rights() -> list[Object]:
     return [role, {**binding, "subjects": [subject]}]
 
 
-def test_a_service_is_followed_with_no_more_rights_than_said(plane: ControlPlane) -> None:
+async def test_a_service_is_followed_with_no_more_rights_than_said(plane: ControlPlane) -> None:
     told: list[Mapping[str, bool]] = []
     troubles: list[str] = []
     config = load(plane.kubeconfig("router"))
@@ -54,42 +54,39 @@ def test_a_service_is_followed_with_no_more_rights_than_said(plane: ControlPlane
             while told[-1:] != [wanted]:
                 await asyncio.sleep(0.02)
 
-    async def scenario() -> None:
-        async with Api(plane) as api, Api(plane, "router") as own:
-            await api.namespace("models")
-            with pytest.raises(InputError, match="the right to list and watch endpointslices"):
-                await chat.now()
-            await api.apply(rights())
-            async with asyncio.timeout(PATIENCE_S):
-                while True:
-                    with suppress(InputError):
-                        assert await chat.now() == {}
-                        break
-                    await asyncio.sleep(0.05)
-            following = asyncio.create_task(chat.follow(told.append))
-            await becomes({})
-            await api.create(slice_of("chat-1", {"10.1.0.1": {"ready": True}, "10.1.0.2": {"ready": False}}))
-            await api.create(slice_of("other-1", {"10.1.0.9": {"ready": True}}, "other"))
-            first, second, third = (f"http://10.1.0.{k}:8000" for k in (1, 2, 3))
-            await becomes({first: True, second: False})
-            await api.patch(f"{SLICES}/chat-1", {"endpoints": [{"addresses": ["10.1.0.2"], "conditions": {}}]})
-            await becomes({second: True})
-            leaves = {"ready": False, "serving": True, "terminating": True}
-            await api.create(slice_of("chat-2", {"10.1.0.3": leaves, "10.1.0.2": {"ready": True}}))
-            await becomes({second: True, third: False})
-            assert await chat.now() == {second: True, third: False}
-            await api.delete(f"{SLICES}/chat-2")
-            await becomes({second: True})
-            assert not any("10.1.0.9" in url for known in told for url in known)
-            await api.delete(f"{SLICES}/chat-1")
-            await becomes({})
-            with pytest.raises(RefusedError, match="403"):
-                await own.list("pods", "models")
-            with pytest.raises(RefusedError, match="403"):
-                await own.delete(f"{SLICES}/other-1")
-            following.cancel()
-
-    asyncio.run(scenario())
+    async with Api(plane) as api, Api(plane, "router") as own:
+        await api.namespace("models")
+        with pytest.raises(InputError, match="the right to list and watch endpointslices"):
+            await chat.now()
+        await api.apply(rights())
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(InputError):
+                    assert await chat.now() == {}
+                    break
+                await asyncio.sleep(0.05)
+        following = asyncio.create_task(chat.follow(told.append))
+        await becomes({})
+        await api.create(slice_of("chat-1", {"10.1.0.1": {"ready": True}, "10.1.0.2": {"ready": False}}))
+        await api.create(slice_of("other-1", {"10.1.0.9": {"ready": True}}, "other"))
+        first, second, third = (f"http://10.1.0.{k}:8000" for k in (1, 2, 3))
+        await becomes({first: True, second: False})
+        await api.patch(f"{SLICES}/chat-1", {"endpoints": [{"addresses": ["10.1.0.2"], "conditions": {}}]})
+        await becomes({second: True})
+        leaves = {"ready": False, "serving": True, "terminating": True}
+        await api.create(slice_of("chat-2", {"10.1.0.3": leaves, "10.1.0.2": {"ready": True}}))
+        await becomes({second: True, third: False})
+        assert await chat.now() == {second: True, third: False}
+        await api.delete(f"{SLICES}/chat-2")
+        await becomes({second: True})
+        assert not any("10.1.0.9" in url for known in told for url in known)
+        await api.delete(f"{SLICES}/chat-1")
+        await becomes({})
+        with pytest.raises(RefusedError, match="403"):
+            await own.list("pods", "models")
+        with pytest.raises(RefusedError, match="403"):
+            await own.delete(f"{SLICES}/other-1")
+        following.cancel()
     assert not troubles
 
 

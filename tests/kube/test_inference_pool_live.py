@@ -89,7 +89,7 @@ async def says(api: Api, name: str, address: str, ready: bool) -> None:
     await api.patch(f"{PODS}/{name}/status", {"status": status})
 
 
-def test_a_pool_is_followed_with_no_more_rights_than_said(plane: ControlPlane) -> None:
+async def test_a_pool_is_followed_with_no_more_rights_than_said(plane: ControlPlane) -> None:
     told: list[Mapping[str, bool]] = []
     troubles: list[str] = []
     chat = PoolEndpoints(load(plane.kubeconfig("router")), "models", "chat", troubles.append)
@@ -111,70 +111,67 @@ def test_a_pool_is_followed_with_no_more_rights_than_said(plane: ControlPlane) -
                     return
                 await asyncio.sleep(0.05)
 
-    async def scenario() -> None:
-        async with Api(plane) as api, Api(plane, "router") as own:
-            await api.namespace("models")
-            await api.create(
-                {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "models"}}
-            )
-            await refused("the rights to list and watch inferencepools, inferenceobjectives and pods")
-            await install_kind(api, described(kind(GROUP, "v1", "InferencePool", "inferencepools"), POOL_SPEC))
-            await install_kind(
-                api, described(kind(BESIDE, "v1alpha2", "InferenceObjective", "inferenceobjectives"), OBJECTIVE_SPEC)
-            )
-            await api.apply(rights())
-            await refused(f"pool models/chat: expected an InferencePool of that name ({GROUP}/v1)")
-            spec = {
-                "selector": {"matchLabels": {"app": "vllm", "model": "m"}},
-                "targetPorts": [{"number": 8000}],
-                "endpointPickerRef": {"name": "picker", "port": {"number": 9002}},
-            }
-            pool = {"apiVersion": f"{GROUP}/v1", "kind": "InferencePool", "spec": spec}
-            await api.create(pool | {"metadata": {"name": "chat", "namespace": "models"}})
-            await pod(api, "one", "10.1.0.1", True)
-            await pod(api, "two", "10.1.0.2", False)
-            await pod(api, "else", "10.1.0.3", True, "else")
-            assert await chat.now() == {"http://10.1.0.1:8000": True, "http://10.1.0.2:8000": False}
-            assert chat.failure_mode == "FailClose"  # which the API server filled in
+    async with Api(plane) as api, Api(plane, "router") as own:
+        await api.namespace("models")
+        await api.create(
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "models"}}
+        )
+        await refused("the rights to list and watch inferencepools, inferenceobjectives and pods")
+        await install_kind(api, described(kind(GROUP, "v1", "InferencePool", "inferencepools"), POOL_SPEC))
+        await install_kind(
+            api, described(kind(BESIDE, "v1alpha2", "InferenceObjective", "inferenceobjectives"), OBJECTIVE_SPEC)
+        )
+        await api.apply(rights())
+        await refused(f"pool models/chat: expected an InferencePool of that name ({GROUP}/v1)")
+        spec = {
+            "selector": {"matchLabels": {"app": "vllm", "model": "m"}},
+            "targetPorts": [{"number": 8000}],
+            "endpointPickerRef": {"name": "picker", "port": {"number": 9002}},
+        }
+        pool = {"apiVersion": f"{GROUP}/v1", "kind": "InferencePool", "spec": spec}
+        await api.create(pool | {"metadata": {"name": "chat", "namespace": "models"}})
+        await pod(api, "one", "10.1.0.1", True)
+        await pod(api, "two", "10.1.0.2", False)
+        await pod(api, "else", "10.1.0.3", True, "else")
+        assert await chat.now() == {"http://10.1.0.1:8000": True, "http://10.1.0.2:8000": False}
+        assert chat.failure_mode == "FailClose"  # which the API server filled in
 
-            following = asyncio.create_task(chat.follow(told.append))
-            await becomes({"http://10.1.0.1:8000": True, "http://10.1.0.2:8000": False})
-            await says(api, "two", "10.1.0.2", True)
-            await becomes({"http://10.1.0.1:8000": True, "http://10.1.0.2:8000": True})
-            await api.delete(f"{PODS}/one")  # its grace period begins
-            await becomes({"http://10.1.0.1:8000": False, "http://10.1.0.2:8000": True})
-            await api.delete(f"{PODS}/one", grace_s=0)
-            await becomes({"http://10.1.0.2:8000": True})
-            ports = {
-                "targetPorts": [{"number": 8000}, {"number": 8001}],
-                "endpointPickerRef": {"failureMode": "FailOpen"},
-            }
-            await api.patch(POOL, {"spec": ports})
-            await becomes({"http://10.1.0.2:8000": True, "http://10.1.0.2:8001": True})
-            assert chat.failure_mode == "FailOpen"
-            await api.patch(POOL, {"spec": {"selector": {"matchLabels": {"app": "else"}}}})
-            await becomes({"http://10.1.0.3:8000": True, "http://10.1.0.3:8001": True})
-            await says(api, "two", "10.1.0.2", False)  # of nobody's interest now
+        following = asyncio.create_task(chat.follow(told.append))
+        await becomes({"http://10.1.0.1:8000": True, "http://10.1.0.2:8000": False})
+        await says(api, "two", "10.1.0.2", True)
+        await becomes({"http://10.1.0.1:8000": True, "http://10.1.0.2:8000": True})
+        await api.delete(f"{PODS}/one")  # its grace period begins
+        await becomes({"http://10.1.0.1:8000": False, "http://10.1.0.2:8000": True})
+        await api.delete(f"{PODS}/one", grace_s=0)
+        await becomes({"http://10.1.0.2:8000": True})
+        ports = {
+            "targetPorts": [{"number": 8000}, {"number": 8001}],
+            "endpointPickerRef": {"failureMode": "FailOpen"},
+        }
+        await api.patch(POOL, {"spec": ports})
+        await becomes({"http://10.1.0.2:8000": True, "http://10.1.0.2:8001": True})
+        assert chat.failure_mode == "FailOpen"
+        await api.patch(POOL, {"spec": {"selector": {"matchLabels": {"app": "else"}}}})
+        await becomes({"http://10.1.0.3:8000": True, "http://10.1.0.3:8001": True})
+        await says(api, "two", "10.1.0.2", False)  # of nobody's interest now
 
-            await api.create(objective("urgent", priority=10))
-            await api.create(objective("batch", priority=-5))
-            await api.create(objective("plain"))
-            await api.create(objective("theirs", "another", priority=99))
-            await until(lambda: chat.priorities == {"urgent": 10, "batch": -5, "plain": 0})
-            path = f"/apis/{BESIDE}/v1alpha2/namespaces/models/inferenceobjectives"
-            await api.patch(f"{path}/batch", {"spec": {"priority": -7}})
-            await api.delete(f"{path}/urgent")
-            await until(lambda: chat.priorities == {"batch": -7, "plain": 0})
+        await api.create(objective("urgent", priority=10))
+        await api.create(objective("batch", priority=-5))
+        await api.create(objective("plain"))
+        await api.create(objective("theirs", "another", priority=99))
+        await until(lambda: chat.priorities == {"urgent": 10, "batch": -5, "plain": 0})
+        path = f"/apis/{BESIDE}/v1alpha2/namespaces/models/inferenceobjectives"
+        await api.patch(f"{path}/batch", {"spec": {"priority": -7}})
+        await api.delete(f"{path}/urgent")
+        await until(lambda: chat.priorities == {"batch": -7, "plain": 0})
 
-            await api.delete(POOL)
-            await becomes({})
-            assert troubles == [f"pool models/chat: expected an InferencePool of that name ({GROUP}/v1)"]
-            for mine in (own.list("secrets", "models"), own.delete(f"{PODS}/two")):
-                with pytest.raises(RefusedError, match="403"):
-                    await mine
-            following.cancel()
-
-    asyncio.run(scenario())
+        await api.delete(POOL)
+        await becomes({})
+        assert troubles == [f"pool models/chat: expected an InferencePool of that name ({GROUP}/v1)"]
+        for mine in (own.list("secrets", "models"), own.delete(f"{PODS}/two")):
+            with pytest.raises(RefusedError, match="403"):
+                await mine
+        following.cancel()
     assert {url for known in told for url in known} == {
         f"http://10.1.0.{k}:{port}" for k in (1, 2, 3) for port in (8000, 8001)
     } - {"http://10.1.0.1:8001"}

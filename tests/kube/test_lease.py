@@ -128,44 +128,40 @@ def test_no_two_hold_and_what_a_leader_sends_ends_before_the_next_leads(
         assert len(spans) > 300, "a good network has a leader most of the time"
 
 
-def test_a_leader_that_lets_go_is_followed_at_once_and_each_term_has_its_own_token() -> None:
-    async def main() -> None:
-        store, heard = Store(1, 0.001, 0.0), list[str]()
-        one, two = (
-            Lease(store, "ns", "kant", name, **FAST, clock=virtual.now, on_acquired=heard.append)  # type: ignore[arg-type]
-            for name in ("one", "two")
-        )
-        first = asyncio.create_task(one.run())
-        await asyncio.sleep(1)
-        second = asyncio.create_task(two.run())
-        await asyncio.sleep(60)
-        assert one.holds() and not two.holds() and two.leader == "one"
-        first.cancel()
-        await one.release()
-        assert not one.holds()
-        await asyncio.sleep(3)
-        assert two.holds() and two.token == "two/2"
-        assert heard == ["one/1", "two/2"]
-        second.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_leader_that_lets_go_is_followed_at_once_and_each_term_has_its_own_token() -> None:
+    store, heard = Store(1, 0.001, 0.0), list[str]()
+    one, two = (
+        Lease(store, "ns", "kant", name, **FAST, clock=virtual.now, on_acquired=heard.append)  # type: ignore[arg-type]
+        for name in ("one", "two")
+    )
+    first = asyncio.create_task(one.run())
+    await asyncio.sleep(1)
+    second = asyncio.create_task(two.run())
+    await asyncio.sleep(60)
+    assert one.holds() and not two.holds() and two.leader == "one"
+    first.cancel()
+    await one.release()
+    assert not one.holds()
+    await asyncio.sleep(3)
+    assert two.holds() and two.token == "two/2"
+    assert heard == ["one/1", "two/2"]
+    second.cancel()
 
 
-def test_a_leader_that_cannot_renew_is_told_so_by_its_own_clock() -> None:
-    async def main() -> None:
-        store, lost = Store(1, 0.001, 0.0), list[float]()
-        lease = Lease(store, "ns", "kant", "a", **FAST, clock=virtual.now, on_lost=lambda: lost.append(virtual.now()))  # type: ignore[arg-type]
-        task = asyncio.create_task(lease.run())
-        await asyncio.sleep(5)
-        assert lease.holds()
-        store.lossy = 1.0
-        store.slow = 1e5
-        await asyncio.sleep(20)
-        assert not lease.holds()
-        assert len(lost) == 1 and lost[0] <= 5 + FAST["renew_deadline"] + 0.1
-        task.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_leader_that_cannot_renew_is_told_so_by_its_own_clock() -> None:
+    store, lost = Store(1, 0.001, 0.0), list[float]()
+    lease = Lease(store, "ns", "kant", "a", **FAST, clock=virtual.now, on_lost=lambda: lost.append(virtual.now()))  # type: ignore[arg-type]
+    task = asyncio.create_task(lease.run())
+    await asyncio.sleep(5)
+    assert lease.holds()
+    store.lossy = 1.0
+    store.slow = 1e5
+    await asyncio.sleep(20)
+    assert not lease.holds()
+    assert len(lost) == 1 and lost[0] <= 5 + FAST["renew_deadline"] + 0.1
+    task.cancel()
 
 
 class Late(Store):
@@ -178,56 +174,50 @@ class Late(Store):
         return answer
 
 
-def test_a_leader_lets_go_though_it_has_not_heard_of_its_last_renewal() -> None:
-    async def main() -> None:
-        store, trouble = Late(1, 1, 0), list[str]()
-        lease = Lease(
-            store, "ns", "kant", "a", **FAST, clock=virtual.now, on_trouble=lambda error: trouble.append(str(error))
-        )  # type: ignore[arg-type]
-        task = asyncio.create_task(lease.run())
-        await asyncio.sleep(5.5)
-        assert store.version == 2, "it is renewed, and the answer is on its way"
-        task.cancel()
-        await lease.release()
-        assert store.record is not None and store.record.holder_identity == "" and store.conflicts == 1
-        assert not trouble
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_leader_lets_go_though_it_has_not_heard_of_its_last_renewal() -> None:
+    store, trouble = Late(1, 1, 0), list[str]()
+    lease = Lease(
+        store, "ns", "kant", "a", **FAST, clock=virtual.now, on_trouble=lambda error: trouble.append(str(error))
+    )  # type: ignore[arg-type]
+    task = asyncio.create_task(lease.run())
+    await asyncio.sleep(5.5)
+    assert store.version == 2, "it is renewed, and the answer is on its way"
+    task.cancel()
+    await lease.release()
+    assert store.record is not None and store.record.holder_identity == "" and store.conflicts == 1
+    assert not trouble
 
 
-def test_a_leader_counts_from_when_it_sent_not_from_when_it_heard() -> None:
-    async def main() -> None:
-        lease = Lease(Late(1, 1, 0), "ns", "kant", "a", **FAST, clock=virtual.now)  # type: ignore[arg-type]
-        task = asyncio.create_task(lease.run())
-        await asyncio.sleep(3.1)
-        assert lease.holds()
-        task.cancel()
-        await asyncio.sleep(6.8)
-        assert lease.holds()
-        await asyncio.sleep(0.2)
-        assert not lease.holds(), "ten seconds after the write began"
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_leader_counts_from_when_it_sent_not_from_when_it_heard() -> None:
+    lease = Lease(Late(1, 1, 0), "ns", "kant", "a", **FAST, clock=virtual.now)  # type: ignore[arg-type]
+    task = asyncio.create_task(lease.run())
+    await asyncio.sleep(3.1)
+    assert lease.holds()
+    task.cancel()
+    await asyncio.sleep(6.8)
+    assert lease.holds()
+    await asyncio.sleep(0.2)
+    assert not lease.holds(), "ten seconds after the write began"
 
 
-def test_a_deleted_lease_is_not_free_for_those_who_have_seen_its_holder() -> None:
-    async def main() -> None:
-        store = Store(1, 0.001, 0.0)
-        one, two = (Lease(store, "ns", "kant", n, **FAST, clock=virtual.now) for n in ("one", "two"))  # type: ignore[arg-type]
-        first = asyncio.create_task(one.run())
-        await asyncio.sleep(1)
-        second = asyncio.create_task(two.run())
-        await asyncio.sleep(5)
-        first.cancel()  # as if it were stopped: it cannot renew, and has not let go
-        store.record = None
-        await asyncio.sleep(1)
-        while virtual.now() < 40:
-            assert not (one.holds() and two.holds())
-            await asyncio.sleep(0.1)
-        assert two.holds()
-        second.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_deleted_lease_is_not_free_for_those_who_have_seen_its_holder() -> None:
+    store = Store(1, 0.001, 0.0)
+    one, two = (Lease(store, "ns", "kant", n, **FAST, clock=virtual.now) for n in ("one", "two"))  # type: ignore[arg-type]
+    first = asyncio.create_task(one.run())
+    await asyncio.sleep(1)
+    second = asyncio.create_task(two.run())
+    await asyncio.sleep(5)
+    first.cancel()  # as if it were stopped: it cannot renew, and has not let go
+    store.record = None
+    await asyncio.sleep(1)
+    while virtual.now() < 40:
+        assert not (one.holds() and two.holds())
+        await asyncio.sleep(0.1)
+    assert two.holds()
+    second.cancel()
 
 
 def test_times_that_cannot_be_safe_are_refused() -> None:
@@ -326,7 +316,7 @@ class OneLease(Client):
         return self.stands
 
 
-def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> None:
+async def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> None:
     client, clock, notes = OneLease(), [0.0], {"used": "by a", "version": "1"}
 
     def candidate(identity: str) -> Lease:
@@ -335,16 +325,12 @@ def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> None:
 
         return Lease(client, "ns", "kant", identity, notes=told, clock=lambda: clock[0])  # type: ignore[arg-type]
 
-    async def play() -> None:
-        nonlocal notes
-        assert await candidate("a")._acquire()
-        notes, other = {"version": "2"}, candidate("b")
-        assert not await other._acquire()
-        clock[0] += 100
-        assert await other._acquire()
-        assert client.stands is not None and client.stands.metadata.annotations == {"used": "by a", "version": "2"}
-        notes = {"used": "by b"}
-        await other._renew()
-        assert client.stands.metadata.annotations == {"used": "by b"}
-
-    asyncio.run(play())
+    assert await candidate("a")._acquire()
+    notes, other = {"version": "2"}, candidate("b")
+    assert not await other._acquire()
+    clock[0] += 100
+    assert await other._acquire()
+    assert client.stands is not None and client.stands.metadata.annotations == {"used": "by a", "version": "2"}
+    notes = {"used": "by b"}
+    await other._renew()
+    assert client.stands.metadata.annotations == {"used": "by b"}

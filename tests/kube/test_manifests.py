@@ -235,7 +235,9 @@ async def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(insta
             assert await may(kant, "get", group, plural, namespace=namespace), path
 
 
-def test_an_inspector_can_ask_and_a_tenant_cannot(installed: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_inspector_can_ask_and_a_tenant_cannot(
+    installed: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["top", "--json", "--kubeconfig", str(installed.kubeconfig("tenant"))]
 
     def ask() -> int:
@@ -246,12 +248,8 @@ def test_an_inspector_can_ask_and_a_tenant_cannot(installed: ControlPlane, capsy
     path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kant-inspector"}
     subjects = [{"kind": "User", "name": "tenant", "apiGroup": "rbac.authorization.k8s.io"}]
-
-    async def allow() -> None:
-        async with Api(installed) as admin:
-            await admin.call("POST", path, {"metadata": {"name": "ask"}, "roleRef": role, "subjects": subjects})
-
-    asyncio.run(allow())
+    async with Api(installed) as admin:
+        await admin.call("POST", path, {"metadata": {"name": "ask"}, "roleRef": role, "subjects": subjects})
     assert ask() == 0
     assert '"pools"' in capsys.readouterr().out
 

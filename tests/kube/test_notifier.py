@@ -68,35 +68,33 @@ def pod(version: str, condition: Condition | None = None, node: str = "", uid: s
     return Pod(meta, PodSpec(node_name=node), PodStatus(conditions=(condition,) if condition is not None else ()))
 
 
-def test_a_condition_that_came_too_late_is_told_of_the_newer_pod() -> None:
-    async def main() -> None:
-        mirror, heard = Mirror(), Heard()
-        notifier = Notifier(Effects(None, lambda: None), heard, mirror)  # type: ignore[arg-type]
-        mirror.pod("added", pod("1"))
-        known = Workload("u")
-        notifier.waits(known, ["u"], NoFit(0, 1, 0))
-        assert heard.said == [("1", "Unschedulable")] and not known.queued
-        heard.on_refused("u", 409)  # refused, and the watch has not said why yet
-        assert len(heard.said) == 1
-        mirror.pod("modified", pod("2"))
-        heard.busy = True
-        notifier.again("u")  # the first is still under way
-        heard.busy = False
-        heard.on_refused("u", 409)  # and is refused now
-        assert heard.said[1:] == [("2", "Unschedulable")]
-        notifier.again("u")
-        mirror.pod("modified", pod("3", Condition("PodScheduled", "False", "Unschedulable", known.reason)))
-        notifier.again("u")  # it has arrived
-        assert len(heard.said) == 2
-        notifier.waits(known, ["u"], OverQuota("q", "", "gpu", 1000, 0, "quota"))
-        assert heard.said[2:] == [("3", "Queued")] and known.queued
-        mirror.pod("modified", pod("4", node="n"))
-        notifier.again("u")
-        mirror.pod("modified", pod("5"))
-        notifier.again("u")
-        assert len(heard.said) == 3
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_condition_that_came_too_late_is_told_of_the_newer_pod() -> None:
+    mirror, heard = Mirror(), Heard()
+    notifier = Notifier(Effects(None, lambda: None), heard, mirror)  # type: ignore[arg-type]
+    mirror.pod("added", pod("1"))
+    known = Workload("u")
+    notifier.waits(known, ["u"], NoFit(0, 1, 0))
+    assert heard.said == [("1", "Unschedulable")] and not known.queued
+    heard.on_refused("u", 409)  # refused, and the watch has not said why yet
+    assert len(heard.said) == 1
+    mirror.pod("modified", pod("2"))
+    heard.busy = True
+    notifier.again("u")  # the first is still under way
+    heard.busy = False
+    heard.on_refused("u", 409)  # and is refused now
+    assert heard.said[1:] == [("2", "Unschedulable")]
+    notifier.again("u")
+    mirror.pod("modified", pod("3", Condition("PodScheduled", "False", "Unschedulable", known.reason)))
+    notifier.again("u")  # it has arrived
+    assert len(heard.said) == 2
+    notifier.waits(known, ["u"], OverQuota("q", "", "gpu", 1000, 0, "quota"))
+    assert heard.said[2:] == [("3", "Queued")] and known.queued
+    mirror.pod("modified", pod("4", node="n"))
+    notifier.again("u")
+    mirror.pod("modified", pod("5"))
+    notifier.again("u")
+    assert len(heard.said) == 3
 
 
 def test_the_fault_of_a_node_is_told_once_for_each_change_of_it() -> None:
@@ -189,40 +187,37 @@ STEPS = st.tuples(
     lags=st.lists(st.sampled_from([0.0, 0.02, 0.1, 2.5]), max_size=12),
     bound=st.sampled_from([1, 20_000]),
 )
-def test_a_pod_comes_to_say_the_last_whatever_happens_to_what_was_told(
+@virtual.timed
+async def test_a_pod_comes_to_say_the_last_whatever_happens_to_what_was_told(
     steps: list[tuple[str, str, float]], faults: list[str], lags: list[float], bound: int
 ) -> None:
     """Patches are slow, refused or lost after they were carried out; the watch is late; others write to the pods."""
+    cluster, mirror = Cluster(faults, lags), Mirror()
+    recorder = EventRecorder(cluster, "me", clock=virtual.now, rng=random.Random(1), bound=bound, workers=2)  # type: ignore[arg-type]
+    notifier = Notifier(Effects(cluster, lambda: None), recorder, mirror)  # type: ignore[arg-type]
 
-    async def main() -> None:
-        cluster, mirror = Cluster(faults, lags), Mirror()
-        recorder = EventRecorder(cluster, "me", clock=virtual.now, rng=random.Random(1), bound=bound, workers=2)  # type: ignore[arg-type]
-        notifier = Notifier(Effects(cluster, lambda: None), recorder, mirror)  # type: ignore[arg-type]
+    def hear(now: Pod) -> None:
+        mirror.pod("modified", now)
+        notifier.again(now.metadata.uid)
 
-        def hear(now: Pod) -> None:
-            mirror.pod("modified", now)
-            notifier.again(now.metadata.uid)
-
-        cluster.on_event = hear
-        for one in cluster.pods.values():
-            hear(one)
-        task, wanted = asyncio.create_task(running(notifier)), dict[str, str]()
-        for step, uid, wait in steps:
-            if step.startswith("say"):
-                wanted[uid] = step
-            if step.startswith("say") or (step == "again" and uid in wanted):  # by a state that was built anew
-                notifier.says([uid], wanted[uid], "Queued")
-            elif step == "touch":
-                cluster.store(uid, None)
-            elif step == "overwrite":
-                cluster.store(uid, Condition("PodScheduled", "False", "Other", "by somebody else"))
-            await asyncio.sleep(wait)
-        await asyncio.sleep(1_200.0)
-        told = {uid: said.message if (said := cluster.condition(uid)) else "" for uid in wanted}
-        assert told == wanted
-        task.cancel()
-
-    virtual.run(main())
+    cluster.on_event = hear
+    for one in cluster.pods.values():
+        hear(one)
+    task, wanted = asyncio.create_task(running(notifier)), dict[str, str]()
+    for step, uid, wait in steps:
+        if step.startswith("say"):
+            wanted[uid] = step
+        if step.startswith("say") or (step == "again" and uid in wanted):  # by a state that was built anew
+            notifier.says([uid], wanted[uid], "Queued")
+        elif step == "touch":
+            cluster.store(uid, None)
+        elif step == "overwrite":
+            cluster.store(uid, Condition("PodScheduled", "False", "Other", "by somebody else"))
+        await asyncio.sleep(wait)
+    await asyncio.sleep(1_200.0)
+    told = {uid: said.message if (said := cluster.condition(uid)) else "" for uid in wanted}
+    assert told == wanted
+    task.cancel()
 
 
 class Gates:
@@ -239,25 +234,25 @@ class Gates:
 
 
 @pytest.mark.parametrize(("capacity", "tries"), [(True, 5), (False, 1)])
-def test_a_gate_that_was_not_opened_is_tried_again_while_its_pod_waits_for_capacity(capacity: bool, tries: int) -> None:
+@virtual.timed
+async def test_a_gate_that_was_not_opened_is_tried_again_while_its_pod_waits_for_capacity(
+    capacity: bool, tries: int
+) -> None:
     """No autoscaler sees the pod before."""
 
     class Silent(Heard):
         async def run(self) -> None:
             pass
 
-    async def main() -> None:
-        mirror = Mirror()
-        gates = Gates(mirror, [429, 0, 422, 403])
-        notifier = Notifier(Effects(gates, lambda: None), Silent(), mirror)  # type: ignore[arg-type]
-        mirror.pod("added", msgspec.structs.replace(pod("1"), spec=PodSpec(scheduling_gates=(Gate(GATE),))))
-        notifier.says(["u"], "no room", "Unschedulable")
-        task = asyncio.create_task(running(notifier))
-        await asyncio.sleep(1.0)
-        if not capacity:
-            notifier.says(["u"], "over quota", "Queued")
-        await asyncio.sleep(600.0)
-        assert gates.tries == tries and (our_gate(mirror.pods["u"]) < 0) == capacity
-        task.cancel()
-
-    virtual.run(main())
+    mirror = Mirror()
+    gates = Gates(mirror, [429, 0, 422, 403])
+    notifier = Notifier(Effects(gates, lambda: None), Silent(), mirror)  # type: ignore[arg-type]
+    mirror.pod("added", msgspec.structs.replace(pod("1"), spec=PodSpec(scheduling_gates=(Gate(GATE),))))
+    notifier.says(["u"], "no room", "Unschedulable")
+    task = asyncio.create_task(running(notifier))
+    await asyncio.sleep(1.0)
+    if not capacity:
+        notifier.says(["u"], "over quota", "Queued")
+    await asyncio.sleep(600.0)
+    assert gates.tries == tries and (our_gate(mirror.pods["u"]) < 0) == capacity
+    task.cancel()

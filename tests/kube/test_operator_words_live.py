@@ -52,18 +52,14 @@ async def test_kinds_that_are_not_installed_or_of_an_older_kant_are_named(
             await install(api)
 
 
-def test_a_kant_of_another_name_says_whose_lease_it_waits_for(plane: ControlPlane) -> None:
+async def test_a_kant_of_another_name_says_whose_lease_it_waits_for(plane: ControlPlane) -> None:
     config, said = load(plane.kubeconfig("admin")), list[str]()
-
-    async def story() -> None:
-        async with Api(plane) as api, ApiClient(config) as client:
-            await api.namespace(NAMESPACE)
-            for name in ("kant", "kant", "other"):
-                replica = Replica(ReplicaOptions(builtin_profile("kant"), scheduler_name=name), config)
-                lease = replica._lease(client, lambda token: None, lambda error: said.append(str(error)))
-                await lease._attempt(lease._acquire)
-
-    asyncio.run(story())
+    async with Api(plane) as api, ApiClient(config) as client:
+        await api.namespace(NAMESPACE)
+        for name in ("kant", "kant", "other"):
+            replica = Replica(ReplicaOptions(builtin_profile("kant"), scheduler_name=name), config)
+            lease = replica._lease(client, lambda token: None, lambda error: said.append(str(error)))
+            await lease._attempt(lease._acquire)
     assert said == [
         "--scheduler-name: expected kant, by which the Lease kant-system/kant is held, or a --namespace with a Lease "
         "of its own, got 'other'"

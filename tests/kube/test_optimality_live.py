@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from urllib.request import urlopen
 
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, install, until
 from tests.kube.objects import make_node, make_pod
+from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
 from tests.patience import PATIENCE_S
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 async def test_a_replica_that_leads_tells_prometheus_what_a_solver_sees(plane: ControlPlane) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -14,6 +13,7 @@ from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.live import bound, condition, install, of_queue, queue, says, until, waiting
 from tests.kube.objects import Object, make_node, make_pod
+from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
 from tests.patience import PATIENCE_S
 
@@ -57,12 +57,6 @@ async def delete_kind(api: Api) -> None:
             while True:
                 await api.list(f"{API}/queues")
                 await asyncio.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 async def test_nothing_starts_once_all_queues_are_gone_until_one_is_back_or_none_is_meant(

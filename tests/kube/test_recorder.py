@@ -65,135 +65,123 @@ def recorder(server: Server, **options: Any) -> EventRecorder:
     says=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.floats(0, 3)), max_size=30),
     refusals=st.lists(st.sampled_from([0, 0, 429, 500, 0, 409]), max_size=12),
 )
-def test_the_last_condition_of_each_pod_is_told_and_never_the_same_twice(
+@virtual.timed
+async def test_the_last_condition_of_each_pod_is_told_and_never_the_same_twice(
     says: list[tuple[int, int, float]], refusals: list[int]
 ) -> None:
-    async def main() -> None:
-        server = Server(refusals)
-        server.uneven = True
-        told = recorder(server, workers=2)
-        task = asyncio.create_task(told.run())
-        last: dict[str, str] = {}
-        for which, message, wait in says:
-            last[f"p{which}"] = f"m{message}"
-            told.condition(pod(f"p{which}"), f"m{message}")
-            await asyncio.sleep(wait)
+    server = Server(refusals)
+    server.uneven = True
+    told = recorder(server, workers=2)
+    task = asyncio.create_task(told.run())
+    last: dict[str, str] = {}
+    for which, message, wait in says:
+        last[f"p{which}"] = f"m{message}"
+        told.condition(pod(f"p{which}"), f"m{message}")
+        await asyncio.sleep(wait)
+    assert await told.drain(600)
+    if told.failed:  # the pod had changed: a later cycle says it again
+        for name, message in last.items():
+            told.condition(pod(name), message)
         assert await told.drain(600)
-        if told.failed:  # the pod had changed: a later cycle says it again
-            for name, message in last.items():
-                told.condition(pod(name), message)
-            assert await told.drain(600)
-        for name, message in last.items():
-            messages = [text for who, text in server.told if who == name]
-            assert messages[-1:] == [message] or 409 in refusals
-            assert any(refusals) or all(a != b for a, b in pairwise(messages))
-        assert server.most <= 2 and told.dropped == 0
-        count = server.tries
-        for name, message in last.items():
-            refused = f"/api/v1/namespaces/ns/pods/{name}/status" in server.refused  # whoever is, may say it again
-            if not refused and [text for who, text in server.told if who == name][-1:] == [message]:
-                told.condition(pod(name), message)
-        await told.drain(10)
-        assert server.tries == count, "what was told is not told again"
-        task.cancel()
-
-    virtual.run(main())
+    for name, message in last.items():
+        messages = [text for who, text in server.told if who == name]
+        assert messages[-1:] == [message] or 409 in refusals
+        assert any(refusals) or all(a != b for a, b in pairwise(messages))
+    assert server.most <= 2 and told.dropped == 0
+    count = server.tries
+    for name, message in last.items():
+        refused = f"/api/v1/namespaces/ns/pods/{name}/status" in server.refused  # whoever is, may say it again
+        if not refused and [text for who, text in server.told if who == name][-1:] == [message]:
+            told.condition(pod(name), message)
+    await told.drain(10)
+    assert server.tries == count, "what was told is not told again"
+    task.cancel()
 
 
-def test_conditions_go_before_events_and_events_wait_for_bindings_but_not_for_ever() -> None:
-    async def main() -> None:
-        server, busy = Server(), True
-        told = recorder(server, workers=1, busy=lambda: busy)
-        told.scheduled(pod("a"), "node-1")
-        told.condition(pod("b"), "no room")
-        task = asyncio.create_task(told.run())
-        await asyncio.sleep(OVERDUE - 1)
-        assert server.told == [("b", "no room")]
-        await asyncio.sleep(4)
-        assert server.told[1:] == [("a", "Successfully assigned ns/a to node-1")]
-        told.scheduled(pod("c"), "node-1")
-        busy = False
-        assert await told.drain(3)
-        task.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_conditions_go_before_events_and_events_wait_for_bindings_but_not_for_ever() -> None:
+    server, busy = Server(), True
+    told = recorder(server, workers=1, busy=lambda: busy)
+    told.scheduled(pod("a"), "node-1")
+    told.condition(pod("b"), "no room")
+    task = asyncio.create_task(told.run())
+    await asyncio.sleep(OVERDUE - 1)
+    assert server.told == [("b", "no room")]
+    await asyncio.sleep(4)
+    assert server.told[1:] == [("a", "Successfully assigned ns/a to node-1")]
+    told.scheduled(pod("c"), "node-1")
+    busy = False
+    assert await told.drain(3)
+    task.cancel()
 
 
-def test_events_go_by_half_of_the_connections_and_by_few_while_bindings_are_under_way() -> None:
-    async def main() -> None:
-        server, busy = Server(), True
-        told = recorder(server, busy=lambda: busy)
-        task = asyncio.create_task(told.run())
-        for at in range(100):
-            told.scheduled(pod(f"p{at}"), "node-1")
-        await asyncio.sleep(OVERDUE + 3)
-        assert (server.most, server.tries > 4) == (4, True), "a quarter of the workers"
-        busy = False
-        assert await told.drain(8)
-        assert server.most == 16 and len(server.told) == 100
-        await asyncio.sleep(1)
-        assert len(asyncio.all_tasks()) == 2, "nobody waits for work"
-        task.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_events_go_by_half_of_the_connections_and_by_few_while_bindings_are_under_way() -> None:
+    server, busy = Server(), True
+    told = recorder(server, busy=lambda: busy)
+    task = asyncio.create_task(told.run())
+    for at in range(100):
+        told.scheduled(pod(f"p{at}"), "node-1")
+    await asyncio.sleep(OVERDUE + 3)
+    assert (server.most, server.tries > 4) == (4, True), "a quarter of the workers"
+    busy = False
+    assert await told.drain(8)
+    assert server.most == 16 and len(server.told) == 100
+    await asyncio.sleep(1)
+    assert len(asyncio.all_tasks()) == 2, "nobody waits for work"
+    task.cancel()
 
 
-def test_a_flood_is_bounded_and_counted_and_costs_no_condition() -> None:
-    async def main() -> None:
-        server = Server()
-        told = recorder(server, bound=10)
-        told.condition(pod("c"), "why")
-        for at in range(100):
-            told.event(pod(f"p{at}"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
-        assert told.dropped == 91 and len(told) == 10
-        task = asyncio.create_task(told.run())
-        assert await told.drain(60)
-        assert server.asked[0] == "/api/v1/namespaces/ns/pods/c/status" and len(server.told) == 10
-        assert {len(text) for name, text in server.told if name != "c"} == {1024}
-        told.event(pod("p99"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
-        assert len(told) == 0, "the same within half an hour"
-        await asyncio.sleep(1900)
-        told.event(pod("p99"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
-        assert len(told) == 1
-        task.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_flood_is_bounded_and_counted_and_costs_no_condition() -> None:
+    server = Server()
+    told = recorder(server, bound=10)
+    told.condition(pod("c"), "why")
+    for at in range(100):
+        told.event(pod(f"p{at}"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
+    assert told.dropped == 91 and len(told) == 10
+    task = asyncio.create_task(told.run())
+    assert await told.drain(60)
+    assert server.asked[0] == "/api/v1/namespaces/ns/pods/c/status" and len(server.told) == 10
+    assert {len(text) for name, text in server.told if name != "c"} == {1024}
+    told.event(pod("p99"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
+    assert len(told) == 0, "the same within half an hour"
+    await asyncio.sleep(1900)
+    told.event(pod("p99"), "Warning", "FailedScheduling", "x" * 2000, "Scheduling")
+    assert len(told) == 1
+    task.cancel()
 
 
-def test_what_the_pod_already_says_is_not_told_and_what_is_past_is_taken_back() -> None:
-    async def main() -> None:
-        server = Server()
-        told = recorder(server)
-        now = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no room")
-        told.condition(pod("a"), "no room", current=now)
-        assert len(told) == 0
-        told.condition(pod("a"), "other", current=now)
-        assert len(told) == 1
-        told.scheduled(pod("a"), "node")
-        assert len(told) == 1, "only the event is left"
-        told.condition(pod("b"), "why")
-        told.forget("uid-b")
-        task = asyncio.create_task(told.run())
-        assert await told.drain(60)
-        assert [name for name, _ in server.told] == ["a"]
-        task.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_what_the_pod_already_says_is_not_told_and_what_is_past_is_taken_back() -> None:
+    server = Server()
+    told = recorder(server)
+    now = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no room")
+    told.condition(pod("a"), "no room", current=now)
+    assert len(told) == 0
+    told.condition(pod("a"), "other", current=now)
+    assert len(told) == 1
+    told.scheduled(pod("a"), "node")
+    assert len(told) == 1, "only the event is left"
+    told.condition(pod("b"), "why")
+    told.forget("uid-b")
+    task = asyncio.create_task(told.run())
+    assert await told.drain(60)
+    assert [name for name, _ in server.told] == ["a"]
+    task.cancel()
 
 
-def test_a_busy_server_is_left_alone_and_a_rate_is_kept() -> None:
-    async def main() -> None:
-        server = Server([429] * 4)
-        told = recorder(server, workers=4)
-        for at in range(4):
-            told.event(pod(f"p{at}"), "Normal", "R", "m", "A")
-        task = asyncio.create_task(told.run())
-        await asyncio.sleep(2.5)
-        assert server.tries == 4, "nobody asks within the two seconds that the server wants"
-        assert await told.drain(30) and told.sent == 4
-        task.cancel()
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_busy_server_is_left_alone_and_a_rate_is_kept() -> None:
+    server = Server([429] * 4)
+    told = recorder(server, workers=4)
+    for at in range(4):
+        told.event(pod(f"p{at}"), "Normal", "R", "m", "A")
+    task = asyncio.create_task(told.run())
+    await asyncio.sleep(2.5)
+    assert server.tries == 4, "nobody asks within the two seconds that the server wants"
+    assert await told.drain(30) and told.sent == 4
+    task.cancel()
 
 
 def test_what_comes_while_it_ends_is_queued_and_no_trouble() -> None:

@@ -126,7 +126,8 @@ MANY = [(at * 7 % 5, "set" if at % 3 else "delete") for at in range(60)]
 @example(MANY, ["none", *FAULTS, *FAULTS], 7.0, False)
 @example([], [], 1.0, True)
 @settings(max_examples=examples(15))
-def test_the_copy_becomes_what_the_server_has(
+@virtual.timed
+async def test_the_copy_becomes_what_the_server_has(
     changes: list[tuple[int, str]], faults: list[str], pace: float, late: bool
 ) -> None:
     """So it does where the view is imported with the first object, and only then."""
@@ -137,56 +138,52 @@ def test_the_copy_becomes_what_the_server_has(
         if what == "set" or which in there:
             real.append((which, what))
             (there.add if what == "set" else there.discard)(which)
+    server = Server(real, faults, pace)
+    server.begin -= pace * (len(real) // 2) * late  # some of it is there at first
+    copy: dict[str, str] = {}
+    told: list[tuple[str, str]] = []
 
-    async def main() -> None:
-        server = Server(real, faults, pace)
-        server.begin -= pace * (len(real) // 2) * late  # some of it is there at first
-        copy: dict[str, str] = {}
-        told: list[tuple[str, str]] = []
+    views: list[type[Pod]] = []
 
-        views: list[type[Pod]] = []
+    def sink(change: str, pod: Pod) -> None:
+        meta = pod.metadata
+        assert isinstance(pod, Pod)
+        assert (change == "added") == (meta.name not in copy) or change == "deleted", (change, meta, copy)
+        if change == "deleted":
+            assert copy.pop(meta.name, None) is not None
+        else:
+            copy[meta.name] = meta.resource_version
+        told.append((change, meta.resource_version))
 
-        def sink(change: str, pod: Pod) -> None:
-            meta = pod.metadata
-            assert isinstance(pod, Pod)
-            assert (change == "added") == (meta.name not in copy) or change == "deleted", (change, meta, copy)
-            if change == "deleted":
-                assert copy.pop(meta.name, None) is not None
-            else:
-                copy[meta.name] = meta.resource_version
-            told.append((change, meta.resource_version))
+    def replace(pods: list[Pod]) -> None:
+        assert all(isinstance(pod, Pod) for pod in pods)
+        copy.clear()
+        copy.update({pod.metadata.name: pod.metadata.resource_version for pod in pods})
 
-        def replace(pods: list[Pod]) -> None:
-            assert all(isinstance(pod, Pod) for pod in pods)
-            copy.clear()
-            copy.update({pod.metadata.name: pod.metadata.resource_version for pod in pods})
-
-        reflector = Reflector(
-            server,  # type: ignore[arg-type]
-            "/p",
-            PartialMetadata if late else Pod,  # type: ignore[arg-type]
-            sink,
-            later=(lambda: views.append(Pod) or Pod) if late else None,  # type: ignore[func-returns-value]
-            on_replace=replace,
-            clock=virtual.now,
-            watch=20.0,
-            silence=15.0,
-            rng=random.Random(1),
-            fields=FIELDS,
-        )
-        task = asyncio.create_task(reflector.run())
-        await asyncio.sleep(len(real) * pace + 500)
-        assert reflector.synced.is_set() and not task.done() and server.fields == {FIELDS}
-        assert copy == server.state(len(real))
-        versions = [int(version) for _, version in told]
-        assert versions == sorted(set(versions)), "in order, and nothing twice"
-        assert len(views) == (late and bool(real or views))
-        assert views == [] or real or "odd" in faults
-        assert reflector.stale_for() <= pace + 1
-        assert reflector.lists <= 1 + 2 * faults.count("gone")
-        task.cancel()
-
-    virtual.run(main())
+    reflector = Reflector(
+        server,  # type: ignore[arg-type]
+        "/p",
+        PartialMetadata if late else Pod,  # type: ignore[arg-type]
+        sink,
+        later=(lambda: views.append(Pod) or Pod) if late else None,  # type: ignore[func-returns-value]
+        on_replace=replace,
+        clock=virtual.now,
+        watch=20.0,
+        silence=15.0,
+        rng=random.Random(1),
+        fields=FIELDS,
+    )
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(len(real) * pace + 500)
+    assert reflector.synced.is_set() and not task.done() and server.fields == {FIELDS}
+    assert copy == server.state(len(real))
+    versions = [int(version) for _, version in told]
+    assert versions == sorted(set(versions)), "in order, and nothing twice"
+    assert len(views) == (late and bool(real or views))
+    assert views == [] or real or "odd" in faults
+    assert reflector.stale_for() <= pace + 1
+    assert reflector.lists <= 1 + 2 * faults.count("gone")
+    task.cancel()
 
 
 def test_what_does_not_decode_is_told_and_its_end_is_known() -> None:
@@ -222,30 +219,28 @@ def test_what_does_not_decode_is_told_and_its_end_is_known() -> None:
     virtual.run(main())
 
 
-def test_it_grows_stale_while_the_server_is_away_and_says_why() -> None:
+@virtual.timed
+async def test_it_grows_stale_while_the_server_is_away_and_says_why() -> None:
     class Away(Server):
         async def stream(self, path: str, params: dict[str, str], silence: float) -> AsyncIterator[bytes]:
             raise ApiError(0, "Unreachable", "no connection")
             yield b""
 
-    async def main() -> None:
-        troubles: list[Any] = []
-        reflector = Reflector(
-            Away([], [], 1.0),  # type: ignore[arg-type]
-            "/p",
-            Pod,
-            lambda change, pod: None,
-            on_replace=lambda pods: None,
-            on_trouble=troubles.append,
-            clock=virtual.now,
-        )
-        task = asyncio.create_task(reflector.run())
-        await asyncio.sleep(600)
-        assert reflector.stale_for() > 590
-        assert 20 <= len(troubles) <= 60, "often enough to heal soon, seldom enough to let a server start"
-        task.cancel()
-
-    virtual.run(main())
+    troubles: list[Any] = []
+    reflector = Reflector(
+        Away([], [], 1.0),  # type: ignore[arg-type]
+        "/p",
+        Pod,
+        lambda change, pod: None,
+        on_replace=lambda pods: None,
+        on_trouble=troubles.append,
+        clock=virtual.now,
+    )
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(600)
+    assert reflector.stale_for() > 590
+    assert 20 <= len(troubles) <= 60, "often enough to heal soon, seldom enough to let a server start"
+    task.cancel()
 
 
 async def test_a_real_api_server_is_followed_through_an_outage(plane: ControlPlane) -> None:

@@ -47,35 +47,33 @@ class Fake:
             self.ended = True
 
 
-def test_a_driver_stands_by_from_the_first_another_one_if_it_has_ended_and_is_taken_at_the_election() -> None:
+@virtual.timed
+async def test_a_driver_stands_by_from_the_first_another_one_if_it_has_ended_and_is_taken_at_the_election() -> None:
     made: list[Fake] = []
 
     def make() -> Any:
         made.append(Fake())
         return made[-1]
 
-    async def story() -> None:
-        election: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        async with Standby(make) as standby:
-            waiting = asyncio.create_task(standby.until(election))
-            await asyncio.sleep(0.5)
-            assert len(made) == 1 and not made[0].led
-            made[0].breaks.set()
-            await asyncio.sleep(2.0)
-            assert [fake.ended for fake in made] == [True, False]
-            election.set_result("token")
-            assert await waiting == "token"
-            ready = await standby.take()
-            assert ready.driver is made[1] and not made[1].led  # type: ignore[comparison-overlap]
-            ready.led.set()
-            await asyncio.sleep(0.5)
-            assert made[1].led and not made[0].led
-            fresh = await standby.take()
-            assert len(made) == 3
-            await ready.drop()
-            await fresh.drop()
-
-    virtual.run(story())
+    election: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with Standby(make) as standby:
+        waiting = asyncio.create_task(standby.until(election))
+        await asyncio.sleep(0.5)
+        assert len(made) == 1 and not made[0].led
+        made[0].breaks.set()
+        await asyncio.sleep(2.0)
+        assert [fake.ended for fake in made] == [True, False]
+        election.set_result("token")
+        assert await waiting == "token"
+        ready = await standby.take()
+        assert ready.driver is made[1] and not made[1].led  # type: ignore[comparison-overlap]
+        ready.led.set()
+        await asyncio.sleep(0.5)
+        assert made[1].led and not made[0].led
+        fresh = await standby.take()
+        assert len(made) == 3
+        await ready.drop()
+        await fresh.drop()
 
 
 @asynccontextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -33,6 +35,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """As asyncio.run, in virtual time that begins with 0."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def timed(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test that is a coroutine run in virtual time."""
+
+    @wraps(test)
+    def timed(*arguments: P.args, **named: P.kwargs) -> None:
+        run(test(*arguments, **named))
+
+    return timed
 
 
 def now() -> float:

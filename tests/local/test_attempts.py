@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from kant.local.output import read_output
 from kant.local.supervisor import Log
 
 __all__ = ["small_disk"]
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 def test_each_run_has_its_output_and_what_it_used(kant: Up) -> None:

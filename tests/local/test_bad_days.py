@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import stat
 import subprocess
 import threading
@@ -21,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant as verb
+from tests.local.joined import free_port
 from tests.local.up import PROFILE, Up, asked, eventually
 from tests.openapi import schema
 from tests.patience import PATIENCE_S
@@ -133,12 +133,6 @@ def ask(port: int, method: str, path: str, body: bytes | None = None, **headers:
     connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()
     return response.status, json.loads(response.read())
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def test_requests_that_are_wrong_get_one_sentence_each(tmp_path: Path) -> None:

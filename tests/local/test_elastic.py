@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +78,6 @@ def heard(kant: Up, job: str) -> dict[str, Any]:
     """What the first run of a job has said last."""
     file = kant.home / "runs" / job / "1" / "elastic.jsonl.heard"
     return json.loads(file.read_text()) if file.exists() else {}
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 def test_a_training_is_shrunk_grown_and_ended_and_a_killed_kant_forgets_nothing(tmp_path: Path) -> None:

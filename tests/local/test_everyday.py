@@ -20,13 +20,6 @@ from kant.model.submission import Submission
 from kant.service.client import ServiceClient
 
 
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
-
-
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_logs_that_follow_say_that_kant_has_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     read, parts = threading.Event(), ServiceClient._parts

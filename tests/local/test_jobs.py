@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,13 +18,6 @@ from kant.model.errors import InputError
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.service.views import JobDetail, JobPage, ServiceHealth
 from kant.service.views import Why as WhyView
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 def test_a_job_sees_its_gpus_alone_and_leaves_its_output_and_code(kant: Up) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from kant.local.patterns import NAMES, check_pattern, filled
 from kant.model.errors import InputError
 
 VALUES = {"A": "12", "a": "3", "j": "12_3", "N": "here", "u": "ann", "x": "tr/ain"}
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 LETTERS = ["%%", *(f"%{name}" for name in sorted(NAMES))]

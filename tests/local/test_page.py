@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +14,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.browser import lent
 from tests.cli.command import kant as command
+from tests.local.joined import free_port
 from tests.local.up import Up, asked, eventually
 
 from kant.service.callers import page_token
@@ -36,12 +36,6 @@ parent = "lab"
 gpus = 20
 """
 WIDE: dict[str, Any] = {"width": 1360, "height": 860}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Seen:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from tests.local.test_page import Seen, free_port
+from tests.local.joined import free_port
+from tests.local.test_page import Seen
 from tests.local.test_page_jobs import listening
 from tests.local.up import Up, eventually
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from tests.local.test_page import Seen, free_port
+from tests.local.joined import free_port
+from tests.local.test_page import Seen
 from tests.local.up import Up, eventually
 from tests.patience import PATIENCE_S
 

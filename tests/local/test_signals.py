@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-import pytest
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
@@ -16,13 +14,6 @@ from kant.local.record import SignalName
 from kant.local.runs import mark
 
 LISTENS = "trap 'echo got $KANT_ARRAY_INDEX' USR1; echo ready; while :; do sleep 0.05; done"
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 def listening(kant: Up, *jobs: str) -> bool:

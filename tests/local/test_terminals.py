@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from fcntl import ioctl
 from itertools import pairwise
 from pathlib import Path
@@ -40,13 +39,6 @@ from kant.service.websocket import BINARY, LAST, PING, PONG, OpenWebSocket, Pack
 
 ON_ITS_OWN = "tty; stty size; echo $CUDA_VISIBLE_DEVICES; exit 7"
 ASKS = 'stty -echo; echo ready; while read line; do echo "got <$line>"; done'
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 class Screen:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -21,13 +20,6 @@ from kant.cli.wait import code_of
 from kant.model.errors import InputError
 from kant.service.store import JobStore
 from kant.service.usage import usage_of
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 @pytest.fixture(autouse=True)

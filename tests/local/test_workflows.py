@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -40,13 +39,6 @@ duration = "30m"
 after = ["prepare"]
 env = {SIDE = "right"}
 """
-
-
-@pytest.fixture(scope="module")
-def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A virtual cluster of two nodes of four GPUs."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
-        yield up
 
 
 def written(folder: Path, text: str, name: str = "nightly.toml") -> Path:

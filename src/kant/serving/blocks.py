@@ -12,46 +12,16 @@ while its request runs. A prefix is found as far as each group has what its next
 from __future__ import annotations
 
 from kant.compiled import inlined
-from kant.serving.columns import (
-    BEFORE,
-    BEFORE_SAME,
-    BLOCK,
-    BLOCK_ROW,
-    CACHING,
-    COMPUTED,
-    CONTENT,
-    DONE,
-    DROPPED,
-    FLYING,
-    FREE,
-    GONE,
-    GROUPS,
-    HASHED,
-    HEAD,
-    HELD,
-    MOST_HELD,
-    NEXT,
-    NEXT_SAME,
-    NOTHING,
-    OWN,
-    PROMPT,
-    SHARED,
-    SHARED_FROM,
-    SLIDING,
-    TAIL,
-    USABLE,
-    USERS,
-    WINDOW,
-    Table,
-)
+from kant.serving import columns as c
+from kant.serving.columns import Table
 
 
 @inlined
 def content_of(requests: Table, shared: Table, limits: Table, r: int, k: int, group: int) -> int:
     """Return the content of the `k`-th full block of request `r` in a KV group."""
-    if k < requests[r, SHARED]:
-        return int(shared[requests[r, SHARED_FROM] + k] * limits[GROUPS] + group)
-    return int((requests[r, OWN] - k) * limits[GROUPS] + group)
+    if k < requests[r, c.SHARED]:
+        return int(shared[requests[r, c.SHARED_FROM] + k] * limits[c.GROUPS] + group)
+    return int((requests[r, c.OWN] - k) * limits[c.GROUPS] + group)
 
 
 @inlined
@@ -65,8 +35,8 @@ def bucket_of(buckets: Table, content: int) -> int:
 def find(blocks: Table, buckets: Table, content: int) -> int:
     """Return the block that has held a content the longest, -1 if there is none."""
     b = buckets[bucket_of(buckets, content), 0]
-    while b >= 0 and blocks[b, CONTENT] != content:
-        b = blocks[b, NEXT_SAME]
+    while b >= 0 and blocks[b, c.CONTENT] != content:
+        b = blocks[b, c.NEXT_SAME]
     return int(b)
 
 
@@ -75,11 +45,11 @@ def remember(blocks: Table, buckets: Table, b: int, content: int) -> None:
     """Add the content of block `b` to the prefix cache."""
     chain = bucket_of(buckets, content)
     last = buckets[chain, 1]
-    blocks[b, CONTENT] = content
-    blocks[b, NEXT_SAME] = -1
-    blocks[b, BEFORE_SAME] = last
+    blocks[b, c.CONTENT] = content
+    blocks[b, c.NEXT_SAME] = -1
+    blocks[b, c.BEFORE_SAME] = last
     if last >= 0:
-        blocks[last, NEXT_SAME] = b
+        blocks[last, c.NEXT_SAME] = b
     else:
         buckets[chain, 0] = b
     buckets[chain, 1] = b
@@ -88,39 +58,39 @@ def remember(blocks: Table, buckets: Table, b: int, content: int) -> None:
 @inlined
 def forget(blocks: Table, buckets: Table, b: int) -> None:
     """Remove the content of block `b` from the prefix cache."""
-    chain = bucket_of(buckets, blocks[b, CONTENT])
-    before, after = blocks[b, BEFORE_SAME], blocks[b, NEXT_SAME]
+    chain = bucket_of(buckets, blocks[b, c.CONTENT])
+    before, after = blocks[b, c.BEFORE_SAME], blocks[b, c.NEXT_SAME]
     if before >= 0:
-        blocks[before, NEXT_SAME] = after
+        blocks[before, c.NEXT_SAME] = after
     else:
         buckets[chain, 0] = after
     if after >= 0:
-        blocks[after, BEFORE_SAME] = before
+        blocks[after, c.BEFORE_SAME] = before
     else:
         buckets[chain, 1] = before
-    blocks[b, CONTENT] = NOTHING
+    blocks[b, c.CONTENT] = c.NOTHING
 
 
 @inlined
 def unlink(blocks: Table, state: Table, b: int) -> None:
     """Remove block `b` from the free list."""
-    before, after = blocks[b, BEFORE], blocks[b, NEXT]
+    before, after = blocks[b, c.BEFORE], blocks[b, c.NEXT]
     if before >= 0:
-        blocks[before, NEXT] = after
+        blocks[before, c.NEXT] = after
     else:
-        state[HEAD] = after
+        state[c.HEAD] = after
     if after >= 0:
-        blocks[after, BEFORE] = before
+        blocks[after, c.BEFORE] = before
     else:
-        state[TAIL] = before
-    state[FREE] -= 1
+        state[c.TAIL] = before
+    state[c.FREE] -= 1
 
 
 @inlined
 def beyond(limits: Table, group: int, tokens: int) -> int:
     """Return the leading blocks that the token after `tokens` no longer attends to in a KV group."""
-    window = limits[WINDOW + 2 * group]
-    return int((tokens - window + 1) // limits[BLOCK]) if 0 < window <= tokens else 0
+    window = limits[c.WINDOW + 2 * group]
+    return int((tokens - window + 1) // limits[c.BLOCK]) if 0 < window <= tokens else 0
 
 
 @inlined
@@ -128,8 +98,8 @@ def cached(
     requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int, k: int, window: int
 ) -> bool:  # fmt: skip
     """Whether the cache has the `k`-th block of a request in all KV groups with this window."""
-    for group in range(limits[GROUPS]):
-        if limits[WINDOW + 2 * group] != window:
+    for group in range(limits[c.GROUPS]):
+        if limits[c.WINDOW + 2 * group] != window:
             continue
         if find(blocks, buckets, content_of(requests, shared, limits, r, k, group)) < 0:
             return False
@@ -143,24 +113,24 @@ def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limit
     Full attention needs all of them, a window only those that it covers at their end, or all if they are fewer. With
     drafts from hidden states each window is tried one block further, and that block is left out.
     """
-    known, size, dropped = requests[r, PROMPT] + requests[r, DONE], limits[BLOCK], limits[DROPPED]
-    most = known // size if dropped == 1 and limits[GROUPS] > 1 else (known - 1) // size
+    known, size, dropped = requests[r, c.PROMPT] + requests[r, c.DONE], limits[c.BLOCK], limits[c.DROPPED]
+    most = known // size if dropped == 1 and limits[c.GROUPS] > 1 else (known - 1) // size
     hits, full = most, False
-    for group in range(limits[GROUPS]):
-        full = full or limits[WINDOW + 2 * group] == 0
+    for group in range(limits[c.GROUPS]):
+        full = full or limits[c.WINDOW + 2 * group] == 0
     if full:
         hits = 0
         while hits < most and cached(requests, shared, blocks, buckets, limits, r, hits, 0):
             hits += 1
         hits = max(hits - dropped, 0)
-    if limits[SLIDING] == 0:
+    if limits[c.SLIDING] == 0:
         return int(hits)
     before, tried = hits + 1, 0  # a bit for each group whose further block has been tried
     while hits < before:
         before = hits
-        for group in range(limits[GROUPS]):
-            window, bit = limits[WINDOW + 2 * group], 1 << group
-            if window == 0 or (group > 0 and limits[WINDOW + 2 * group - 2] == window):
+        for group in range(limits[c.GROUPS]):
+            window, bit = limits[c.WINDOW + 2 * group], 1 << group
+            if window == 0 or (group > 0 and limits[c.WINDOW + 2 * group - 2] == window):
                 continue
             further = dropped if tried & bit == 0 else 0
             needed, k, found = (window + size - 2) // size + further, min(hits + further, most), 0
@@ -179,9 +149,9 @@ def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limit
 def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int, hits: int) -> int:
     """Return how many of the cached blocks that a waiting request would hold no request holds."""
     idle = 0
-    for group in range(limits[GROUPS]):
-        for k in range(beyond(limits, group, hits * limits[BLOCK]), hits):
-            if blocks[find(blocks, buckets, content_of(requests, shared, limits, r, k, group)), USERS] == 0:
+    for group in range(limits[c.GROUPS]):
+        for k in range(beyond(limits, group, hits * limits[c.BLOCK]), hits):
+            if blocks[find(blocks, buckets, content_of(requests, shared, limits, r, k, group)), c.USERS] == 0:
                 idle += 1
     return idle
 
@@ -192,17 +162,17 @@ def take_hits(
     hits: int,
 ) -> None:  # fmt: skip
     """Assign to request `r` the first `hits` blocks of its content from the cache."""
-    for group in range(limits[GROUPS]):
-        row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
-        requests[r, GONE + group] = beyond(limits, group, hits * limits[BLOCK])
-        for k in range(requests[r, GONE + group], hits):
+    for group in range(limits[c.GROUPS]):
+        row = requests[r, c.BLOCK_ROW] * limits[c.GROUPS] + group
+        requests[r, c.GONE + group] = beyond(limits, group, hits * limits[c.BLOCK])
+        for k in range(requests[r, c.GONE + group], hits):
             b = find(blocks, buckets, content_of(requests, shared, limits, r, k, group))
-            if blocks[b, USERS] == 0:
+            if blocks[b, c.USERS] == 0:
                 unlink(blocks, state, b)
-            blocks[b, USERS] += 1
+            blocks[b, c.USERS] += 1
             held[row, k] = b
-    requests[r, HELD] = hits
-    requests[r, HASHED] = hits
+    requests[r, c.HELD] = hits
+    requests[r, c.HASHED] = hits
 
 
 @inlined
@@ -210,12 +180,12 @@ def know(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, r: int, tokens: int
 ) -> None:  # fmt: skip
     """Add the blocks that the first `tokens` tokens of request `r` fill to the prefix cache."""
-    full = tokens // limits[BLOCK]
-    for group in range(limits[GROUPS]):
-        row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
-        for k in range(max(requests[r, HASHED], requests[r, GONE + group]), full):
+    full = tokens // limits[c.BLOCK]
+    for group in range(limits[c.GROUPS]):
+        row = requests[r, c.BLOCK_ROW] * limits[c.GROUPS] + group
+        for k in range(max(requests[r, c.HASHED], requests[r, c.GONE + group]), full):
             remember(blocks, buckets, held[row, k], content_of(requests, shared, limits, r, k, group))
-    requests[r, HASHED] = max(full, requests[r, HASHED])
+    requests[r, c.HASHED] = max(full, requests[r, c.HASHED])
 
 
 @inlined
@@ -228,24 +198,25 @@ def grow(
     As in vLLM, the blocks that this step fills are in the cache at once, before the step has run; those with a token
     that is still to be generated, only after that.
     """
-    wanted = (slots + limits[BLOCK] - 1) // limits[BLOCK]
-    if limits[CACHING] == 0:
-        if wanted > requests[r, HELD]:
-            state[FREE] -= (wanted - requests[r, HELD]) * limits[GROUPS]
-            requests[r, HELD] = wanted
+    wanted = (slots + limits[c.BLOCK] - 1) // limits[c.BLOCK]
+    if limits[c.CACHING] == 0:
+        if wanted > requests[r, c.HELD]:
+            state[c.FREE] -= (wanted - requests[r, c.HELD]) * limits[c.GROUPS]
+            requests[r, c.HELD] = wanted
     else:
-        for group in range(limits[GROUPS]):
-            row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
-            for k in range(requests[r, HELD], wanted):
-                b = state[HEAD]
+        for group in range(limits[c.GROUPS]):
+            row = requests[r, c.BLOCK_ROW] * limits[c.GROUPS] + group
+            for k in range(requests[r, c.HELD], wanted):
+                b = state[c.HEAD]
                 unlink(blocks, state, b)
-                if blocks[b, CONTENT] != NOTHING:
+                if blocks[b, c.CONTENT] != c.NOTHING:
                     forget(blocks, buckets, b)
-                blocks[b, USERS] = 1
+                blocks[b, c.USERS] = 1
                 held[row, k] = b
-        requests[r, HELD] = max(wanted, requests[r, HELD])
-        know(requests, shared, blocks, buckets, held, limits, r, min(tokens, requests[r, PROMPT] + requests[r, DONE]))
-    state[MOST_HELD] = max(state[MOST_HELD], limits[USABLE] - state[FREE])
+        requests[r, c.HELD] = max(wanted, requests[r, c.HELD])
+        certain = min(tokens, requests[r, c.PROMPT] + requests[r, c.DONE])
+        know(requests, shared, blocks, buckets, held, limits, r, certain)
+    state[c.MOST_HELD] = max(state[c.MOST_HELD], limits[c.USABLE] - state[c.FREE])
 
 
 @inlined
@@ -254,38 +225,38 @@ def release(
 ) -> None:
     """Free the blocks of request `r` in a KV group before the `end`-th: cached ones go to the end of the free list,
     others to the front."""
-    first = requests[r, GONE + group]
-    requests[r, GONE + group] = end
-    if limits[CACHING] == 0:
-        state[FREE] += end - first
+    first = requests[r, c.GONE + group]
+    requests[r, c.GONE + group] = end
+    if limits[c.CACHING] == 0:
+        state[c.FREE] += end - first
         return
-    row = requests[r, BLOCK_ROW] * limits[GROUPS] + group
-    after, last = state[HEAD], -1  # uncached blocks go before `after`, in their order
+    row = requests[r, c.BLOCK_ROW] * limits[c.GROUPS] + group
+    after, last = state[c.HEAD], -1  # uncached blocks go before `after`, in their order
     for k in range(end - 1, first - 1, -1):
         b = held[row, k]
-        blocks[b, USERS] -= 1
-        if blocks[b, USERS] > 0:
+        blocks[b, c.USERS] -= 1
+        if blocks[b, c.USERS] > 0:
             continue
-        state[FREE] += 1
-        if blocks[b, CONTENT] == NOTHING:
-            blocks[b, BEFORE], blocks[b, NEXT] = last, after
+        state[c.FREE] += 1
+        if blocks[b, c.CONTENT] == c.NOTHING:
+            blocks[b, c.BEFORE], blocks[b, c.NEXT] = last, after
             if last >= 0:
-                blocks[last, NEXT] = b
+                blocks[last, c.NEXT] = b
             else:
-                state[HEAD] = b
+                state[c.HEAD] = b
             if after >= 0:
-                blocks[after, BEFORE] = b
+                blocks[after, c.BEFORE] = b
             else:
-                state[TAIL] = b
+                state[c.TAIL] = b
             last = b
         else:
-            before = state[TAIL]
-            blocks[b, BEFORE], blocks[b, NEXT] = before, -1
+            before = state[c.TAIL]
+            blocks[b, c.BEFORE], blocks[b, c.NEXT] = before, -1
             if before >= 0:
-                blocks[before, NEXT] = b
+                blocks[before, c.NEXT] = b
             else:
-                state[HEAD] = b
-            state[TAIL] = b
+                state[c.HEAD] = b
+            state[c.TAIL] = b
             if after < 0:
                 after = b  # nothing was free: uncached blocks still go before this one
 
@@ -293,18 +264,18 @@ def release(
 @inlined
 def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
     """Free all blocks of request `r`."""
-    for group in range(limits[GROUPS]):
-        release(requests, blocks, held, limits, state, r, group, requests[r, HELD])
-        requests[r, GONE + group] = 0
-    requests[r, HELD] = 0
-    requests[r, HASHED] = 0
-    requests[r, COMPUTED] = 0
+    for group in range(limits[c.GROUPS]):
+        release(requests, blocks, held, limits, state, r, group, requests[r, c.HELD])
+        requests[r, c.GONE + group] = 0
+    requests[r, c.HELD] = 0
+    requests[r, c.HASHED] = 0
+    requests[r, c.COMPUTED] = 0
 
 
 @inlined
 def slide(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
     """Free the blocks of a running request that its windows have left behind, as far as is computed for sure."""
-    for group in range(limits[GROUPS]):
-        end = min(beyond(limits, group, requests[r, COMPUTED] - requests[r, FLYING]), requests[r, HELD])
-        if end > requests[r, GONE + group]:
+    for group in range(limits[c.GROUPS]):
+        end = min(beyond(limits, group, requests[r, c.COMPUTED] - requests[r, c.FLYING]), requests[r, c.HELD])
+        if end > requests[r, c.GONE + group]:
             release(requests, blocks, held, limits, state, r, group, end)

@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 from kant.compiled import inlined
+from kant.serving import columns as c
 from kant.serving.blocks import give_back
-from kant.serving.columns import (
-    AHEAD,
-    ARRIVAL,
-    BLOCK,
-    BLOCK_ROW,
-    BY_PRIORITY,
-    CAP,
-    COMPUTED,
-    CONNECTED,
-    COUNT,
-    DONE,
-    DRAFTS,
-    FREE,
-    GONE,
-    GROUPS,
-    HELD,
-    MAX_SEQS,
-    MOVED,
-    PREEMPTED,
-    PREEMPTIONS,
-    PRIORITY,
-    PROMPT,
-    RUNS,
-    SWAP,
-    SWAPPED,
-    USABLE,
-    WAITS,
-    WHO,
-    Table,
-    Times,
-)
+from kant.serving.columns import Table, Times
 from kant.serving.waiting import pop, wait
 
 
 @inlined
 def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
     """Return the position of the next running request to preempt: the last; by priority the first of the worst."""
-    worst = state[RUNS] - 1
-    if limits[BY_PRIORITY] == 1:
+    worst = state[c.RUNS] - 1
+    if limits[c.BY_PRIORITY] == 1:
         worst = 0
-        for i in range(1, state[RUNS]):
+        for i in range(1, state[c.RUNS]):
             a, b = running[i], running[worst]
-            if times[a, PRIORITY] > times[b, PRIORITY] or (
-                times[a, PRIORITY] == times[b, PRIORITY] and times[a, ARRIVAL] > times[b, ARRIVAL]
+            if times[a, c.PRIORITY] > times[b, c.PRIORITY] or (
+                times[a, c.PRIORITY] == times[b, c.PRIORITY] and times[a, c.ARRIVAL] > times[b, c.ARRIVAL]
             ):
                 worst = i
     return int(worst)
@@ -60,21 +31,21 @@ def preempt(
 ) -> int:  # fmt: skip
     """Preempt the running request at position `at`; it waits again. Return the request."""
     r = running[at]
-    for i in range(at + 1, state[RUNS]):
+    for i in range(at + 1, state[c.RUNS]):
         running[i - 1] = running[i]
-    state[RUNS] -= 1
-    if limits[SWAP] == 1:  # not in vLLM V1
-        requests[r, SWAPPED] = requests[r, COMPUTED]
-        state[MOVED] += requests[r, COMPUTED]
+    state[c.RUNS] -= 1
+    if limits[c.SWAP] == 1:  # not in vLLM V1
+        requests[r, c.SWAPPED] = requests[r, c.COMPUTED]
+        state[c.MOVED] += requests[r, c.COMPUTED]
     give_back(requests, blocks, held, limits, state, r)
-    free_rows[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, BLOCK_ROW]
-    requests[r, BLOCK_ROW] = -1
-    requests[r, AHEAD] *= -1
-    requests[r, DRAFTS] = 0
-    requests[r, PREEMPTED] += 1
-    state[PREEMPTIONS] += 1
-    if limits[CONNECTED] == 1 and limits[BY_PRIORITY] == 0:
-        times[r, PRIORITY] = -state[PREEMPTIONS]  # before all others, who may have come earlier
+    free_rows[limits[c.MAX_SEQS] - 1 - state[c.RUNS]] = requests[r, c.BLOCK_ROW]
+    requests[r, c.BLOCK_ROW] = -1
+    requests[r, c.AHEAD] *= -1
+    requests[r, c.DRAFTS] = 0
+    requests[r, c.PREEMPTED] += 1
+    state[c.PREEMPTIONS] += 1
+    if limits[c.CONNECTED] == 1 and limits[c.BY_PRIORITY] == 0:
+        times[r, c.PRIORITY] = -state[c.PREEMPTIONS]  # before all others, who may have come earlier
     wait(requests, times, limits, state, waiting, r)
     return int(r)
 
@@ -83,20 +54,20 @@ def preempt(
 def unplan(plan: Table, base: int, planned: int, r: int) -> int:
     """Remove request `r` from the plan; return its tokens, 0 if it is not there."""
     k = base
-    while k < base + planned and plan[k, WHO] != r:
+    while k < base + planned and plan[k, c.WHO] != r:
         k += 1
     if k == base + planned:
         return 0
-    tokens = plan[k, COUNT]
+    tokens = plan[k, c.COUNT]
     for j in range(k + 1, base + planned):
-        plan[j - 1, WHO], plan[j - 1, COUNT] = plan[j, WHO], plan[j, COUNT]
+        plan[j - 1, c.WHO], plan[j - 1, c.COUNT] = plan[j, c.WHO], plan[j, c.COUNT]
     return int(tokens)
 
 
 @inlined
 def blocks_for(tokens: int, limits: Table) -> int:
     """Return the blocks of so many tokens, in all KV groups together."""
-    return int((tokens + limits[BLOCK] - 1) // limits[BLOCK] * limits[GROUPS])
+    return int((tokens + limits[c.BLOCK] - 1) // limits[c.BLOCK] * limits[c.GROUPS])
 
 
 @inlined
@@ -105,9 +76,9 @@ def reserved_for(tokens: int, hits: int, limits: Table) -> int:
 
     As in vLLM, a group with a sliding window counts only what a request may hold there at once.
     """
-    wanted, found = (tokens + limits[BLOCK] - 1) // limits[BLOCK], 0
-    for group in range(limits[GROUPS]):
-        found += max(min(wanted, limits[CAP + 2 * group]) - hits, 0)
+    wanted, found = (tokens + limits[c.BLOCK] - 1) // limits[c.BLOCK], 0
+    for group in range(limits[c.GROUPS]):
+        found += max(min(wanted, limits[c.CAP + 2 * group]) - hits, 0)
     return int(found)
 
 
@@ -118,28 +89,28 @@ def make_room(
 ) -> None:  # fmt: skip
     """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
     taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
-    while state[WAITS] > 0:
+    while state[c.WAITS] > 0:
         w = waiting[0]
-        need = claimed + blocks_for(requests[w, PROMPT] + requests[w, DONE], limits)
-        could = state[FREE]
-        free_left = limits[MAX_SEQS] - state[RUNS] - taken
-        for i in range(state[RUNS]):
-            if times[running[i], PRIORITY] > times[w, PRIORITY]:
-                could += requests[running[i], HELD] * limits[GROUPS]
-                for group in range(limits[GROUPS]):
-                    could -= requests[running[i], GONE + group]
+        need = claimed + blocks_for(requests[w, c.PROMPT] + requests[w, c.DONE], limits)
+        could = state[c.FREE]
+        free_left = limits[c.MAX_SEQS] - state[c.RUNS] - taken
+        for i in range(state[c.RUNS]):
+            if times[running[i], c.PRIORITY] > times[w, c.PRIORITY]:
+                could += requests[running[i], c.HELD] * limits[c.GROUPS]
+                for group in range(limits[c.GROUPS]):
+                    could -= requests[running[i], c.GONE + group]
                 free_left += 1
-        if min(could, limits[USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
+        if min(could, limits[c.USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
             break
-        while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
+        while state[c.RUNS] + taken >= limits[c.MAX_SEQS] or state[c.FREE] < need:
             at = victim(times, limits, state, running)
-            if times[running[at], PRIORITY] <= times[w, PRIORITY]:
+            if times[running[at], c.PRIORITY] <= times[w, c.PRIORITY]:
                 break
             preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
-        if state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
+        if state[c.RUNS] + taken >= limits[c.MAX_SEQS] or state[c.FREE] < need:
             break
-        plan[base + taken, WHO] = pop(requests, times, limits, state, waiting)
+        plan[base + taken, c.WHO] = pop(requests, times, limits, state, waiting)
         taken += 1
         claimed = need
     for k in range(taken):
-        wait(requests, times, limits, state, waiting, plan[base + k, WHO])
+        wait(requests, times, limits, state, waiting, plan[base + k, c.WHO])

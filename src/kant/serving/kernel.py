@@ -23,86 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kant.compiled import compiled_at_once, inlined, merged
+from kant.serving import columns as c
 from kant.serving.blocks import give_back, know
-from kant.serving.columns import (
-    ACCEPTED,
-    AHEAD,
-    ASYNC,
-    BLOCK,
-    BLOCK_ROW,
-    BLOCKED,
-    BUSY,
-    CACHING,
-    CLOCK,
-    COMPUTED,
-    CONNECTED,
-    CONTEXT,
-    COUNT,
-    DONE,
-    DRAFTS,
-    END,
-    ENDED,
-    EXPERTS,
-    FAILS,
-    FINISH,
-    FINISHED,
-    FIRST,
-    FIRST_LEFT,
-    FIXED,
-    FLOOR,
-    FLUSHED,
-    FLYING,
-    FOREVER,
-    FREE,
-    GAP,
-    HASHED,
-    HELD,
-    HOST,
-    IDLE,
-    KV,
-    KV_SECONDS,
-    LAST,
-    LAST_LEFT,
-    LOADED,
-    LOADS,
-    LOOKED,
-    MAX_SEQS,
-    MISSED,
-    MOVED,
-    NEXT_ENDED,
-    NEXT_MS,
-    NEXT_PLANNED,
-    OUTPUT,
-    OVERHEAD,
-    PADDED,
-    PLANNED,
-    PREEMPTIONS,
-    PROMPT,
-    RAN,
-    REACHED,
-    REMOTE,
-    RUNNING,
-    RUNS,
-    SAMPLES,
-    SEED,
-    SENDS,
-    SLIDING,
-    SLOPE,
-    SPECULATIVE,
-    STATE,
-    STEPS,
-    STOPPED,
-    STUCK,
-    SWAP_MS,
-    TOKENS_DONE,
-    TURN,
-    USABLE,
-    WAITING,
-    WAITS,
-    WHO,
-    Table,
-    Times,
-)
+from kant.serving.columns import FOREVER, Table, Times
 from kant.serving.loading import fail, first_loaded, send
 from kant.serving.offload import next_stored, settle
 from kant.serving.planning import schedule
@@ -117,36 +40,36 @@ def begin(
     """Count the planned tokens as computed; return the step's ms, by the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
     for k in range(base, base + planned):
-        r, count = plan[k, WHO], plan[k, COUNT]
-        requests[r, COMPUTED] += count
+        r, count = plan[k, c.WHO], plan[k, c.COUNT]
+        requests[r, c.COMPUTED] += count
         tokens += count
-        output = requests[r, DONE]
+        output = requests[r, c.DONE]
         if ahead:
-            output += requests[r, AHEAD]
+            output += requests[r, c.AHEAD]
             if windows or connected:
-                requests[r, FLYING] += count
+                requests[r, c.FLYING] += count
         if ahead or drafts:
-            samples = max(requests[r, COMPUTED] + 1 - requests[r, PROMPT] - output, 0)
-            plan[k, SAMPLES] = samples
+            samples = max(requests[r, c.COMPUTED] + 1 - requests[r, c.PROMPT] - output, 0)
+            plan[k, c.SAMPLES] = samples
             if ahead:
-                requests[r, AHEAD] += samples
+                requests[r, c.AHEAD] += samples
             if drafts and samples > 0:
                 count -= samples - 1
-                if requests[r, DRAFTS] == 0 and samples > 1:
-                    plan[k, SAMPLES] += PADDED
-                requests[r, DRAFTS] = limits[SPECULATIVE]
+                if requests[r, c.DRAFTS] == 0 and samples > 1:
+                    plan[k, c.SAMPLES] += c.PADDED
+                requests[r, c.DRAFTS] = limits[c.SPECULATIVE]
         if count == 1 and output > 0:
-            decode += requests[r, COMPUTED]
+            decode += requests[r, c.COMPUTED]
         else:
-            count = plan[k, COUNT]
-            chunks += count * ((requests[r, COMPUTED] - count) + count / 2)
-    floor = latency[FLOOR]
-    if latency[EXPERTS] > 0:
-        floor += latency[EXPERTS] * (1 - latency[MISSED] ** tokens)
-    ms = max(floor, latency[SLOPE] * tokens + latency[FIXED]) + decode * latency[KV]
-    ms = ms + chunks * latency[CONTEXT] + latency[OVERHEAD]
-    if state[MOVED] > 0:
-        ms += state[MOVED] * latency[SWAP_MS]
+            count = plan[k, c.COUNT]
+            chunks += count * ((requests[r, c.COMPUTED] - count) + count / 2)
+    floor = latency[c.FLOOR]
+    if latency[c.EXPERTS] > 0:
+        floor += latency[c.EXPERTS] * (1 - latency[c.MISSED] ** tokens)
+    ms = max(floor, latency[c.SLOPE] * tokens + latency[c.FIXED]) + decode * latency[c.KV]
+    ms = ms + chunks * latency[c.CONTEXT] + latency[c.OVERHEAD]
+    if state[c.MOVED] > 0:
+        ms += state[c.MOVED] * latency[c.SWAP_MS]
     return float(ms)
 
 
@@ -154,10 +77,10 @@ def begin(
 def verified(requests: Table, limits: Table, r: int, samples: int) -> int:
     """Return the tokens that a request outputs, of the `samples` of its plan: one and the drafts that are accepted."""
     count = 1
-    while count < samples and samples < PADDED:
-        mixed = (requests[r, SEED] * 2654435761 + (requests[r, DONE] + count) * 40503) & 0xFFFFFFFF
+    while count < samples and samples < c.PADDED:
+        mixed = (requests[r, c.SEED] * 2654435761 + (requests[r, c.DONE] + count) * 40503) & 0xFFFFFFFF
         mixed = ((mixed ^ (mixed >> 15)) * 2246822519) & 0xFFFFFFFF
-        if ((mixed ^ (mixed >> 13)) & 0xFFFF) >= limits[ACCEPTED]:
+        if ((mixed ^ (mixed >> 13)) & 0xFFFF) >= limits[c.ACCEPTED]:
             break
         count += 1
     return count
@@ -170,101 +93,102 @@ def complete(
     ended: Table, ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
-    now = clock[END]
-    took = now - clock[CLOCK]
-    clock[BUSY] += took
-    clock[KV_SECONDS] += took * (limits[USABLE] - state[FREE])
-    clock[CLOCK] = now
+    now = clock[c.END]
+    took = now - clock[c.CLOCK]
+    clock[c.BUSY] += took
+    clock[c.KV_SECONDS] += took * (limits[c.USABLE] - state[c.FREE])
+    clock[c.CLOCK] = now
     left = 0
-    if ahead and connected and limits[SENDS] == 0:  # what had ended before this step began frees its blocks now
-        for k in range(base, base + state[PLANNED]):
-            r = plan[k, WHO]
-            if requests[r, STATE] == FINISHED and requests[r, HELD] > 0:
-                requests[r, BLOCK_ROW] = 2 * r
+    if ahead and connected and limits[c.SENDS] == 0:  # what had ended before this step began frees its blocks now
+        for k in range(base, base + state[c.PLANNED]):
+            r = plan[k, c.WHO]
+            if requests[r, c.STATE] == c.FINISHED and requests[r, c.HELD] > 0:
+                requests[r, c.BLOCK_ROW] = 2 * r
                 give_back(requests, blocks, held, limits, state, r)
-    for k in range(base, base + state[PLANNED]):
-        r = plan[k, WHO]
-        state[TOKENS_DONE] += plan[k, COUNT]
+    for k in range(base, base + state[c.PLANNED]):
+        r = plan[k, c.WHO]
+        state[c.TOKENS_DONE] += plan[k, c.COUNT]
         tokens = 1
         if ahead and (windows or connected):
-            requests[r, FLYING] -= plan[k, COUNT]
+            requests[r, c.FLYING] -= plan[k, c.COUNT]
         if ahead or drafts:
-            if requests[r, STATE] >= FINISHED:
-                plan[k, SAMPLES] = -1
-            if connected and limits[SENDS] == 1 and requests[r, STATE] == WAITING:
-                plan[k, SAMPLES], requests[r, AHEAD] = -1, 0  # it was preempted: its KV could not be sent if it ended
-            if plan[k, SAMPLES] <= 0:
+            if requests[r, c.STATE] >= c.FINISHED:
+                plan[k, c.SAMPLES] = -1
+            if connected and limits[c.SENDS] == 1 and requests[r, c.STATE] == c.WAITING:
+                plan[k, c.SAMPLES] = -1  # it was preempted: its KV could not be sent if it ended
+                requests[r, c.AHEAD] = 0
+            if plan[k, c.SAMPLES] <= 0:
                 continue
             if drafts:
-                tokens = verified(requests, limits, r, plan[k, SAMPLES])
-        elif requests[r, COMPUTED] < requests[r, PROMPT] + requests[r, DONE]:
+                tokens = verified(requests, limits, r, plan[k, c.SAMPLES])
+        elif requests[r, c.COMPUTED] < requests[r, c.PROMPT] + requests[r, c.DONE]:
             continue
-        first = requests[r, DONE] == 0
+        first = requests[r, c.DONE] == 0
         samples = 1
         if drafts:
-            samples = plan[k, SAMPLES] & (PADDED - 1)
-            if requests[r, STATE] == RUNNING:
-                requests[r, COMPUTED] -= samples - tokens
-            beyond = max(tokens - (requests[r, OUTPUT] - requests[r, DONE]), 0)  # after a stop token
+            samples = plan[k, c.SAMPLES] & (c.PADDED - 1)
+            if requests[r, c.STATE] == c.RUNNING:
+                requests[r, c.COMPUTED] -= samples - tokens
+            beyond = max(tokens - (requests[r, c.OUTPUT] - requests[r, c.DONE]), 0)  # after a stop token
             samples, tokens = samples - beyond, tokens - beyond
-        requests[r, DONE] += tokens
+        requests[r, c.DONE] += tokens
         if ahead:
-            runs = requests[r, STATE] == RUNNING  # else it was preempted meanwhile
-            requests[r, AHEAD] -= samples if runs else -samples
-            if runs and limits[CACHING] == 1:
-                known = requests[r, COMPUTED] - requests[r, AHEAD]
-                if known >= (requests[r, HASHED] + 1) * limits[BLOCK]:
+            runs = requests[r, c.STATE] == c.RUNNING  # else it was preempted meanwhile
+            requests[r, c.AHEAD] -= samples if runs else -samples
+            if runs and limits[c.CACHING] == 1:
+                known = requests[r, c.COMPUTED] - requests[r, c.AHEAD]
+                if known >= (requests[r, c.HASHED] + 1) * limits[c.BLOCK]:
                     know(requests, shared, blocks, buckets, held, limits, r, known)
         if first:
-            times[r, FIRST] = now
+            times[r, c.FIRST] = now
         else:
-            times[r, GAP] = max(times[r, GAP], now - times[r, LAST])
-        times[r, LAST] = now
-        if requests[r, DONE] == requests[r, OUTPUT]:
-            times[r, FINISH] = now
-            if requests[r, STATE] == RUNNING:
-                if connected and requests[r, REMOTE] == 3:
-                    times[r, LOADED] += now
-                elif not (ahead and connected and limits[SENDS] == 0 and requests[r, FLYING] > 0):
+            times[r, c.GAP] = max(times[r, c.GAP], now - times[r, c.LAST])
+        times[r, c.LAST] = now
+        if requests[r, c.DONE] == requests[r, c.OUTPUT]:
+            times[r, c.FINISH] = now
+            if requests[r, c.STATE] == c.RUNNING:
+                if connected and requests[r, c.REMOTE] == 3:
+                    times[r, c.LOADED] += now
+                elif not (ahead and connected and limits[c.SENDS] == 0 and requests[r, c.FLYING] > 0):
                     give_back(requests, blocks, held, limits, state, r)
                 left += 1
             else:
                 leave(requests, times, limits, state, waiting, r)
-            requests[r, STATE] = FINISHED
-            if connected and (limits[HOST] > 0 or limits[SENDS] == 1):
-                if state[LAST_LEFT] > 0:
-                    requests[state[LAST_LEFT] - 1, NEXT_ENDED] = r + 1
+            requests[r, c.STATE] = c.FINISHED
+            if connected and (limits[c.HOST] > 0 or limits[c.SENDS] == 1):
+                if state[c.LAST_LEFT] > 0:
+                    requests[state[c.LAST_LEFT] - 1, c.NEXT_ENDED] = r + 1
                 else:
-                    state[FIRST_LEFT] = r + 1
-                state[LAST_LEFT] = r + 1
-            ended[state[ENDED]] = r
-            state[ENDED] += 1
+                    state[c.FIRST_LEFT] = r + 1
+                state[c.LAST_LEFT] = r + 1
+            ended[state[c.ENDED]] = r
+            state[c.ENDED] += 1
     if left > 0:
         kept = 0
-        for i in range(state[RUNS]):
+        for i in range(state[c.RUNS]):
             r = running[i]
-            if requests[r, STATE] == FINISHED:
-                free_rows[limits[MAX_SEQS] - state[RUNS] + i - kept] = requests[r, BLOCK_ROW]
-                requests[r, BLOCK_ROW] = -1
+            if requests[r, c.STATE] == c.FINISHED:
+                free_rows[limits[c.MAX_SEQS] - state[c.RUNS] + i - kept] = requests[r, c.BLOCK_ROW]
+                requests[r, c.BLOCK_ROW] = -1
             else:
                 running[kept] = r
                 kept += 1
-        state[RUNS] = kept
-    state[RAN] = state[PLANNED]
-    state[PLANNED] = 0
-    state[STEPS] += 1
+        state[c.RUNS] = kept
+    state[c.RAN] = state[c.PLANNED]
+    state[c.PLANNED] = 0
+    state[c.STEPS] += 1
 
 
 @inlined
 def left_over(state: Table, connected: bool) -> int:
     """Return how many requests a step that is planned now would look at."""
-    return int(state[RUNS] + state[WAITS] + (state[LOADS] + state[FIRST_LEFT] if connected else 0))
+    return int(state[c.RUNS] + state[c.WAITS] + (state[c.LOADS] + state[c.FIRST_LEFT] if connected else 0))
 
 
 @inlined
 def begins(clock: Times, now: float, connected: bool) -> float:
     """Return when a step begins that could begin now."""
-    return float(max(now, clock[FLUSHED]) if connected else now)
+    return float(max(now, clock[c.FLUSHED]) if connected else now)
 
 
 @merged
@@ -283,40 +207,40 @@ def drive(
     """
     begun = 0
     while True:
-        if state[PLANNED] > 0 and (not ahead or state[LOOKED] == 1):
-            if clock[END] > until:
-                return REACHED
-            had = state[ENDED]
+        if state[c.PLANNED] > 0 and (not ahead or state[c.LOOKED] == 1):
+            if clock[c.END] > until:
+                return c.REACHED
+            had = state[c.ENDED]
             complete(
                 requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows,
-                plan, state[TURN] if ahead else 0, ended, ahead, drafts, windows, connected,
+                plan, state[c.TURN] if ahead else 0, ended, ahead, drafts, windows, connected,
             )  # fmt: skip
             if ahead:
-                state[LOOKED] = 0
-                state[TURN] = limits[MAX_SEQS] - state[TURN]
-                if state[NEXT_PLANNED] > 0:
-                    state[PLANNED], state[NEXT_PLANNED] = state[NEXT_PLANNED], 0
-                    clock[END] = begins(clock, clock[CLOCK], connected) + clock[NEXT_MS] / 1e3
-            if stop_at_finish and state[ENDED] > had:
-                return STOPPED
+                state[c.LOOKED] = 0
+                state[c.TURN] = limits[c.MAX_SEQS] - state[c.TURN]
+                if state[c.NEXT_PLANNED] > 0:
+                    state[c.PLANNED], state[c.NEXT_PLANNED] = state[c.NEXT_PLANNED], 0
+                    clock[c.END] = begins(clock, clock[c.CLOCK], connected) + clock[c.NEXT_MS] / 1e3
+            if stop_at_finish and state[c.ENDED] > had:
+                return c.STOPPED
         sent = FOREVER
-        if connected and limits[SENDS] == 1:
-            sent = send(requests, times, blocks, held, limits, state, clock[CLOCK])
-        if connected and limits[FAILS] == 1:
-            fail(requests, times, blocks, held, limits, state, waiting, ended, clock[CLOCK])
-        if state[PLANNED] == 0 and left_over(state, connected) == 0:
-            return IDLE
-        if clock[CLOCK] >= until:
-            return REACHED
-        if connected and state[PLANNED] == 0 and clock[BLOCKED] > clock[CLOCK]:
-            clock[CLOCK] = min(clock[BLOCKED], until)
+        if connected and limits[c.SENDS] == 1:
+            sent = send(requests, times, blocks, held, limits, state, clock[c.CLOCK])
+        if connected and limits[c.FAILS] == 1:
+            fail(requests, times, blocks, held, limits, state, waiting, ended, clock[c.CLOCK])
+        if state[c.PLANNED] == 0 and left_over(state, connected) == 0:
+            return c.IDLE
+        if clock[c.CLOCK] >= until:
+            return c.REACHED
+        if connected and state[c.PLANNED] == 0 and clock[c.BLOCKED] > clock[c.CLOCK]:
+            clock[c.CLOCK] = min(clock[c.BLOCKED], until)
             continue
         if begun == steps:
-            return STOPPED
-        preemptions = state[PREEMPTIONS]
+            return c.STOPPED
+        preemptions = state[c.PREEMPTIONS]
         base = 0
         if ahead:
-            base = state[TURN] if state[PLANNED] == 0 else limits[MAX_SEQS] - state[TURN]
+            base = state[c.TURN] if state[c.PLANNED] == 0 else limits[c.MAX_SEQS] - state[c.TURN]
         planned = schedule(
             requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, running, free_rows, plan,
             base, ahead, drafts, windows, connected,
@@ -324,23 +248,23 @@ def drive(
         ms = 0.0
         if planned > 0:
             ms = begin(requests, limits, latency, state, plan, base, planned, ahead, drafts, windows, connected)
-        if connected and limits[HOST] > 0:
-            start = clock[END] if ahead and state[PLANNED] > 0 else clock[CLOCK]
+        if connected and limits[c.HOST] > 0:
+            start = clock[c.END] if ahead and state[c.PLANNED] > 0 else clock[c.CLOCK]
             settle(requests, times, blocks, limits, latency, state, clock, waiting, start, planned, ms)
-        if ahead and state[PLANNED] > 0:
-            state[NEXT_PLANNED], clock[NEXT_MS], state[LOOKED] = planned, ms, 1
+        if ahead and state[c.PLANNED] > 0:
+            state[c.NEXT_PLANNED], clock[c.NEXT_MS], state[c.LOOKED] = planned, ms, 1
             begun += 1
         elif planned > 0:
-            state[PLANNED], clock[END] = planned, begins(clock, clock[CLOCK], connected) + ms / 1e3
+            state[c.PLANNED], clock[c.END] = planned, begins(clock, clock[c.CLOCK], connected) + ms / 1e3
             begun += 1
-        elif state[PREEMPTIONS] == preemptions and left_over(state, connected) > 0:
-            first = first_loaded(requests, times, waiting, state, clock[CLOCK]) if connected else FOREVER
-            if connected and limits[HOST] > 0:
+        elif state[c.PREEMPTIONS] == preemptions and left_over(state, connected) > 0:
+            first = first_loaded(requests, times, waiting, state, clock[c.CLOCK]) if connected else FOREVER
+            if connected and limits[c.HOST] > 0:
                 first = min(first, next_stored(blocks, limits, state, clock))
             first = min(first, sent)
-            if first == FOREVER and not (connected and limits[SENDS] * state[FIRST_LEFT] > 0):
-                return STUCK
-            clock[BLOCKED] = first
+            if first == FOREVER and not (connected and limits[c.SENDS] * state[c.FIRST_LEFT] > 0):
+                return c.STUCK
+            clock[c.BLOCKED] = first
 
 
 def _entry(ahead: bool, features: bool) -> Callable[..., int]:
@@ -357,9 +281,9 @@ def _entry(ahead: bool, features: bool) -> Callable[..., int]:
     ) -> int:  # fmt: skip
         return drive(
             requests, times, shared, blocks, buckets, held, limits, latency, state, clock, waiting, running, free_rows,
-            plan, ended, until, steps, stop_at_finish, ahead or (features and limits[ASYNC] == 1),
-            features and limits[SPECULATIVE] > 0, features and limits[SLIDING] == 1,
-            features and limits[CONNECTED] == 1,
+            plan, ended, until, steps, stop_at_finish, ahead or (features and limits[c.ASYNC] == 1),
+            features and limits[c.SPECULATIVE] > 0, features and limits[c.SLIDING] == 1,
+            features and limits[c.CONNECTED] == 1,
         )  # fmt: skip
 
     return run

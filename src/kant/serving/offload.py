@@ -13,50 +13,9 @@ Rows of the table of blocks: those of the GPU, those of the host, and the blocks
 from __future__ import annotations
 
 from kant.compiled import inlined
+from kant.serving import columns as c
 from kant.serving.blocks import content_of, find, forget, remember, unlink
-from kant.serving.columns import (
-    BEFORE,
-    BLOCK,
-    CLOCK,
-    CLOCK_WIDTH,
-    COMPUTED,
-    CONTENT,
-    COUNT,
-    DONE,
-    FINISHED,
-    FIRST_LEFT,
-    FLUSHED,
-    FOREVER,
-    HASHED,
-    HEAD,
-    HELD,
-    HOST,
-    LAST_LEFT,
-    LOAD_STREAM,
-    LOADED,
-    LOADS,
-    NEXT,
-    NEXT_ENDED,
-    NOTHING,
-    OFFERED,
-    PROMPT,
-    PROMPT_ONLY,
-    REMOTE,
-    STATE,
-    STATE_WIDTH,
-    STORE_STREAM,
-    STORED,
-    STORES,
-    SWAP_MS,
-    SWAPPED,
-    TAIL,
-    USABLE,
-    USERS,
-    WAITING,
-    WHO,
-    Table,
-    Times,
-)
+from kant.serving.columns import FOREVER, Table, Times
 
 HOST_SIDE = 1 << 61
 """Added to a content in host memory."""
@@ -75,15 +34,15 @@ def kept(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: 
 @inlined
 def refresh(blocks: Table, state: Table, b: int) -> None:
     """Make a block the most recently used one."""
-    own = state[STATE_WIDTH:]
+    own = state[c.STATE_WIDTH :]
     unlink(blocks, own, b)
-    last = own[TAIL]
-    blocks[b, BEFORE], blocks[b, NEXT] = last, -1
+    last = own[c.TAIL]
+    blocks[b, c.BEFORE], blocks[b, c.NEXT] = last, -1
     if last >= 0:
-        blocks[last, NEXT] = b
+        blocks[last, c.NEXT] = b
     else:
-        own[HEAD] = b
-    own[TAIL] = b
+        own[c.HEAD] = b
+    own[c.TAIL] = b
 
 
 @inlined
@@ -92,21 +51,21 @@ def land(
     clock: Times, waiting: Table,
 ) -> None:  # fmt: skip
     """End the transfers that are over by now."""
-    first, left = limits[USABLE] + limits[HOST], 0
-    for i in range(state[STORES]):
+    first, left = limits[c.USABLE] + limits[c.HOST], 0
+    for i in range(state[c.STORES]):
         chunk = blocks[first + i, CHUNK]
-        if clock[CLOCK_WIDTH + chunk - limits[USABLE]] <= clock[CLOCK]:
-            blocks[chunk, USERS] = 0
+        if clock[c.CLOCK_WIDTH + chunk - limits[c.USABLE]] <= clock[c.CLOCK]:
+            blocks[chunk, c.USERS] = 0
         else:
             blocks[first + left] = blocks[first + i]
             left += 1
-    state[STORES] = left
-    for i in range(state[LOADS]):
+    state[c.STORES] = left
+    for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]
-        if requests[r, REMOTE] == 1 and times[r, LOADED] <= clock[CLOCK]:
-            requests[r, REMOTE] = 2
-            for k in range(requests[r, HASHED], requests[r, SWAPPED] // limits[BLOCK]):
-                blocks[kept(requests, shared, blocks, buckets, limits, r, k), USERS] -= 1
+        if requests[r, c.REMOTE] == 1 and times[r, c.LOADED] <= clock[c.CLOCK]:
+            requests[r, c.REMOTE] = 2
+            for k in range(requests[r, c.HASHED], requests[r, c.SWAPPED] // limits[c.BLOCK]):
+                blocks[kept(requests, shared, blocks, buckets, limits, r, k), c.USERS] -= 1
 
 
 @inlined
@@ -114,17 +73,17 @@ def found(
     requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, state: Table, r: int, hits: int
 ) -> int:  # fmt: skip
     """Return how many blocks of a waiting request beyond `hits` host memory has, -1 if it has to be asked again."""
-    requests[r, OFFERED] = 0
-    first = limits[USABLE] + limits[HOST]
-    for i in range(state[STORES]):
+    requests[r, c.OFFERED] = 0
+    first = limits[c.USABLE] + limits[c.HOST]
+    for i in range(state[c.STORES]):
         if blocks[first + i, OWNER] == r:
             return -1
     k, busy = hits, False
-    while k < (requests[r, PROMPT] + requests[r, DONE]) // limits[BLOCK]:
+    while k < (requests[r, c.PROMPT] + requests[r, c.DONE]) // limits[c.BLOCK]:
         b = kept(requests, shared, blocks, buckets, limits, r, k)
         if b < 0:
             break
-        busy = busy or blocks[b, USERS] != 0
+        busy = busy or blocks[b, c.USERS] != 0
         k += 1
     return -1 if busy else k - hits
 
@@ -136,22 +95,22 @@ def fetch(
 ) -> None:  # fmt: skip
     """Load `count` blocks of a request beyond `hits`; `settle` says when they are here."""
     for k in range(hits, hits + count):
-        blocks[kept(requests, shared, blocks, buckets, limits, r, k), USERS] += 1
+        blocks[kept(requests, shared, blocks, buckets, limits, r, k), c.USERS] += 1
         held[row + 1, k] = 1
-    requests[r, REMOTE], requests[r, SWAPPED] = 1, (hits + count) * limits[BLOCK]
-    requests[r, STORED] = hits + count
-    times[r, LOADED] = FOREVER
+    requests[r, c.REMOTE], requests[r, c.SWAPPED] = 1, (hits + count) * limits[c.BLOCK]
+    requests[r, c.STORED] = hits + count
+    times[r, c.LOADED] = FOREVER
 
 
 @inlined
 def replaced(blocks: Table, limits: Table, state: Table, count: int) -> bool:
     """Choose the `count` blocks that are replaced: in `CHUNK` of new stores. False if too many are in use."""
-    b, chosen, first = state[STATE_WIDTH + HEAD], 0, limits[USABLE] + limits[HOST] + state[STORES]
+    b, chosen, first = state[c.STATE_WIDTH + c.HEAD], 0, limits[c.USABLE] + limits[c.HOST] + state[c.STORES]
     while b >= 0 and chosen < count:
-        if blocks[b, USERS] == 0:
+        if blocks[b, c.USERS] == 0:
             blocks[first + chosen, CHUNK] = b
             chosen += 1
-        b = blocks[b, NEXT]
+        b = blocks[b, c.NEXT]
     return chosen == count
 
 
@@ -161,40 +120,40 @@ def offer(
     tokens: int,
 ) -> int:  # fmt: skip
     """Store what the first `tokens` tokens of a request fill and host memory lacks; return how many blocks."""
-    tokens = min(tokens, requests[r, PROMPT] + (0 if limits[PROMPT_ONLY] == 1 else requests[r, DONE]))
-    begin, end, row = requests[r, STORED], tokens // limits[BLOCK], 2 * r
+    tokens = min(tokens, requests[r, c.PROMPT] + (0 if limits[c.PROMPT_ONLY] == 1 else requests[r, c.DONE]))
+    begin, end, row = requests[r, c.STORED], tokens // limits[c.BLOCK], 2 * r
     lacks = 0
     for k in range(begin, end):
         b = kept(requests, shared, blocks, buckets, limits, r, k)
-        if b < 0 or blocks[b, USERS] >= 0:
+        if b < 0 or blocks[b, c.USERS] >= 0:
             held[row + 1, k] = 1
         if b < 0:
             lacks += 1
-        elif blocks[b, USERS] >= 0:
-            blocks[b, USERS] += 1  # it may not be replaced by its neighbours
+        elif blocks[b, c.USERS] >= 0:
+            blocks[b, c.USERS] += 1  # it may not be replaced by its neighbours
     room = lacks == 0 or replaced(blocks, limits, state, lacks)
     for k in range(begin, end):
         b = kept(requests, shared, blocks, buckets, limits, r, k)
-        if b >= 0 and blocks[b, USERS] > 0:
-            blocks[b, USERS] -= 1
+        if b >= 0 and blocks[b, c.USERS] > 0:
+            blocks[b, c.USERS] -= 1
     if not room:
         return 0
-    first = limits[USABLE] + limits[HOST] + state[STORES]
+    first = limits[c.USABLE] + limits[c.HOST] + state[c.STORES]
     for k in range(begin, end):
         content = content_of(requests, shared, limits, r, k, 0) + HOST_SIDE
         if find(blocks, buckets, content) >= 0:
             continue
         b = blocks[first, CHUNK]
-        if blocks[b, CONTENT] != NOTHING:
+        if blocks[b, c.CONTENT] != c.NOTHING:
             forget(blocks, buckets, b)
         remember(blocks, buckets, b, content)
         refresh(blocks, state, b)
-        blocks[b, USERS] = -1
+        blocks[b, c.USERS] = -1
         blocks[first, OWNER], blocks[first, SOURCE], blocks[first, AT_ONCE] = r, held[row, k], 0
         blocks[first, OPEN] = 1
         first += 1
-    state[STORES] += lacks
-    requests[r, STORED] = max(begin, end)
+    state[c.STORES] += lacks
+    requests[r, c.STORED] = max(begin, end)
     return int(lacks)
 
 
@@ -205,14 +164,14 @@ def written(
 ) -> bool:  # fmt: skip
     """Whether a step hands out block `b`, new or from the prefix cache."""
     for i in range(planned):
-        r = plan[base + i, WHO]
-        for k in range(requests[r, OFFERED], requests[r, HELD]):
+        r = plan[base + i, c.WHO]
+        for k in range(requests[r, c.OFFERED], requests[r, c.HELD]):
             if held[2 * r, k] == b:
                 return True
-    for i in range(state[LOADS]):
+    for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]
-        if times[r, LOADED] == FOREVER:
-            for k in range(requests[r, HELD]):
+        if times[r, c.LOADED] == FOREVER:
+            for k in range(requests[r, c.HELD]):
                 if held[2 * r, k] == b:
                     return True
     return False
@@ -223,7 +182,7 @@ def leave_host(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int
 ) -> None:  # fmt: skip
     """Make all blocks that a request has used the latest, its first block the last."""
-    for k in range((requests[r, PROMPT] + requests[r, DONE]) // limits[BLOCK] - 1, -1, -1):
+    for k in range((requests[r, c.PROMPT] + requests[r, c.DONE]) // limits[c.BLOCK] - 1, -1, -1):
         if held[2 * r + 1, k] == 1:
             b = kept(requests, shared, blocks, buckets, limits, r, k)
             if b >= 0:
@@ -236,55 +195,57 @@ def stash(
     state: Table, clock: Times, waiting: Table, plan: Table, base: int, planned: int,
 ) -> None:  # fmt: skip
     """Store what a planned step computes, and what is left of requests that have ended since the step before."""
-    entries = limits[USABLE] + limits[HOST]
-    for i in range(state[STORES]):
+    entries = limits[c.USABLE] + limits[c.HOST]
+    for i in range(state[c.STORES]):
         owner = blocks[entries + i, OWNER]
-        if requests[owner, STATE] == WAITING or (
-            requests[owner, STATE] == FINISHED
+        if requests[owner, c.STATE] == c.WAITING or (
+            requests[owner, c.STATE] == c.FINISHED
             and written(requests, times, held, state, waiting, plan, base, planned, blocks[entries + i, SOURCE])
         ):
-            clock[FLUSHED] = max(clock[FLUSHED], clock[CLOCK_WIDTH + blocks[entries + i, CHUNK] - limits[USABLE]])
+            chunk = blocks[entries + i, CHUNK]
+            clock[c.FLUSHED] = max(clock[c.FLUSHED], clock[c.CLOCK_WIDTH + chunk - limits[c.USABLE]])
     for k in range(base, base + planned):
-        r = plan[k, WHO]
-        offer(requests, shared, blocks, buckets, held, limits, state, r, requests[r, COMPUTED] + plan[k, COUNT])
-    r = state[FIRST_LEFT] - 1
+        r = plan[k, c.WHO]
+        offer(requests, shared, blocks, buckets, held, limits, state, r, requests[r, c.COMPUTED] + plan[k, c.COUNT])
+    r = state[c.FIRST_LEFT] - 1
     while r >= 0:
-        tokens = max(requests[r, PROMPT], requests[r, PROMPT] + requests[r, DONE] - 1)
+        tokens = max(requests[r, c.PROMPT], requests[r, c.PROMPT] + requests[r, c.DONE] - 1)
         count, at_once = offer(requests, shared, blocks, buckets, held, limits, state, r, tokens), 0
-        for i in range(state[STORES] - count, state[STORES]):
+        for i in range(state[c.STORES] - count, state[c.STORES]):
             source = blocks[entries + i, SOURCE]
             if at_once == 0 and written(requests, times, held, state, waiting, plan, base, planned, source):
                 at_once = 1
-        for i in range(state[STORES] - count, state[STORES]):
+        for i in range(state[c.STORES] - count, state[c.STORES]):
             blocks[entries + i, AT_ONCE] = at_once
-        r = requests[r, NEXT_ENDED] - 1
-    r = state[FIRST_LEFT] - 1
+        r = requests[r, c.NEXT_ENDED] - 1
+    r = state[c.FIRST_LEFT] - 1
     while r >= 0:
         leave_host(requests, shared, blocks, buckets, held, limits, state, r)
-        r = requests[r, NEXT_ENDED] - 1
-    state[FIRST_LEFT] = state[LAST_LEFT] = 0
+        r = requests[r, c.NEXT_ENDED] - 1
+    state[c.FIRST_LEFT] = state[c.LAST_LEFT] = 0
     for k in range(base, base + planned):
-        requests[plan[k, WHO], OFFERED] = requests[plan[k, WHO], HELD]
+        requests[plan[k, c.WHO], c.OFFERED] = requests[plan[k, c.WHO], c.HELD]
 
 
 @inlined
 def send(blocks: Table, limits: Table, latency: Times, state: Table, clock: Times, start: float, at_once: int) -> None:
     """Give new stores their time: those of a request go together, from `start` on."""
-    first, i = limits[USABLE] + limits[HOST], 0
-    while i < state[STORES]:
+    first, i = limits[c.USABLE] + limits[c.HOST], 0
+    while i < state[c.STORES]:
         j = i
         while (
-            j < state[STORES] and blocks[first + j, OPEN] == 1 and blocks[first + j, AT_ONCE] == at_once
+            j < state[c.STORES] and blocks[first + j, OPEN] == 1 and blocks[first + j, AT_ONCE] == at_once
             and blocks[first + j, OWNER] == blocks[first + i, OWNER]
         ):  # fmt: skip
             j += 1
         if j > i:
-            clock[STORE_STREAM] = max(clock[STORE_STREAM], start) + (j - i) * limits[BLOCK] * latency[SWAP_MS] / 1e3
+            begun = max(clock[c.STORE_STREAM], start)
+            clock[c.STORE_STREAM] = begun + (j - i) * limits[c.BLOCK] * latency[c.SWAP_MS] / 1e3
         for k in range(i, j):
-            clock[CLOCK_WIDTH + blocks[first + k, CHUNK] - limits[USABLE]] = clock[STORE_STREAM]
+            clock[c.CLOCK_WIDTH + blocks[first + k, CHUNK] - limits[c.USABLE]] = clock[c.STORE_STREAM]
             blocks[first + k, OPEN] = 0
             if at_once == 1:
-                clock[FLUSHED] = max(clock[FLUSHED], clock[STORE_STREAM])
+                clock[c.FLUSHED] = max(clock[c.FLUSHED], clock[c.STORE_STREAM])
         i = max(j, i + 1)
 
 
@@ -295,13 +256,13 @@ def settle(
 ) -> None:  # fmt: skip
     """Give the transfers of a step their times. It starts at `start`, or once those that it waits for have ended."""
     send(blocks, limits, latency, state, clock, start, 1)
-    for i in range(state[LOADS]):
+    for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]
-        if times[r, LOADED] == FOREVER:
-            tokens = requests[r, SWAPPED] - requests[r, HASHED] * limits[BLOCK]
-            begun = max(clock[LOAD_STREAM], clock[FLUSHED], clock[CLOCK])
-            times[r, LOADED] = clock[LOAD_STREAM] = begun + tokens * latency[SWAP_MS] / 1e3
-    end = max(start, clock[FLUSHED]) + ms / 1e3 if planned > 0 else start
+        if times[r, c.LOADED] == FOREVER:
+            tokens = requests[r, c.SWAPPED] - requests[r, c.HASHED] * limits[c.BLOCK]
+            begun = max(clock[c.LOAD_STREAM], clock[c.FLUSHED], clock[c.CLOCK])
+            times[r, c.LOADED] = clock[c.LOAD_STREAM] = begun + tokens * latency[c.SWAP_MS] / 1e3
+    end = max(start, clock[c.FLUSHED]) + ms / 1e3 if planned > 0 else start
     send(blocks, limits, latency, state, clock, end, 0)
 
 
@@ -309,7 +270,7 @@ def settle(
 def next_stored(blocks: Table, limits: Table, state: Table, clock: Times) -> float:
     """Return when the next store ends; infinity if there is none."""
     first = FOREVER
-    for i in range(state[STORES]):
-        chunk = blocks[limits[USABLE] + limits[HOST] + i, CHUNK]
-        first = min(first, clock[CLOCK_WIDTH + chunk - limits[USABLE]])
+    for i in range(state[c.STORES]):
+        chunk = blocks[limits[c.USABLE] + limits[c.HOST] + i, CHUNK]
+        first = min(first, clock[c.CLOCK_WIDTH + chunk - limits[c.USABLE]])
     return float(first)

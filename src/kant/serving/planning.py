@@ -3,55 +3,9 @@
 from __future__ import annotations
 
 from kant.compiled import merged
+from kant.serving import columns as c
 from kant.serving.blocks import give_back, grow, hits_of, idle_among, know, slide, take_hits
-from kant.serving.columns import (
-    ADMIT,
-    AHEAD,
-    BLOCK,
-    BLOCK_ROW,
-    CACHED,
-    CACHING,
-    CHUNKED,
-    CLOCK,
-    COMES,
-    COMPUTED,
-    COUNT,
-    DONE,
-    DRAFTS,
-    FLYING,
-    FREE,
-    GROUPS,
-    HASHED,
-    HELD,
-    HITS,
-    HOST,
-    HOST_HITS,
-    LOADED,
-    LOADING,
-    LOADS,
-    LONG,
-    LOOKAHEAD,
-    LOOKED_UP,
-    MAX_SEQS,
-    MOST,
-    MOVED,
-    PREEMPTIVE,
-    PROMPT,
-    REMOTE,
-    RUNNING,
-    RUNS,
-    SENDS,
-    SPECULATIVE,
-    STATE,
-    SWAPPED,
-    TOKENS,
-    WAITS,
-    WATERMARK,
-    WHO,
-    WHOLE,
-    Table,
-    Times,
-)
+from kant.serving.columns import Table, Times
 from kant.serving.eviction import blocks_for, make_room, preempt, reserved_for, unplan, victim
 from kant.serving.loading import left_of_prefills, put, take
 from kant.serving.offload import fetch, found, land, stash
@@ -65,40 +19,40 @@ def schedule(
     ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> int:  # fmt: skip
     """Plan a step: rows of `plan` are requests and their tokens; return how many."""
-    budget = limits[TOKENS]
+    budget = limits[c.TOKENS]
     planned = 0
-    state[MOVED] = 0
-    if connected and limits[HOST] > 0:
+    state[c.MOVED] = 0
+    if connected and limits[c.HOST] > 0:
         land(requests, times, shared, blocks, buckets, limits, state, clock, waiting)
-    if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
+    if limits[c.PREEMPTIVE] == 1 and state[c.WAITS] > 0:
         make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan, base)
-    alone = state[RUNS] + state[WAITS] + (state[LOADS] if connected else 0) == 1
-    most = limits[LONG] if not alone and limits[LONG] > 0 else limits[TOKENS]
+    alone = state[c.RUNS] + state[c.WAITS] + (state[c.LOADS] if connected else 0) == 1
+    most = limits[c.LONG] if not alone and limits[c.LONG] > 0 else limits[c.TOKENS]
     i, preempted, prefills = 0, False, False
-    size, caching = limits[BLOCK], limits[CACHING] == 1
-    while i < state[RUNS] and budget > 0:
+    size, caching = limits[c.BLOCK], limits[c.CACHING] == 1
+    while i < state[c.RUNS] and budget > 0:
         r = running[i]
-        known = requests[r, PROMPT] + requests[r, DONE]
+        known = requests[r, c.PROMPT] + requests[r, c.DONE]
         if ahead:
-            sure = requests[r, COMPUTED] + 2 - requests[r, AHEAD]
-            if requests[r, AHEAD] > 0 and sure >= requests[r, PROMPT] + requests[r, MOST]:
+            sure = requests[r, c.COMPUTED] + 2 - requests[r, c.AHEAD]
+            if requests[r, c.AHEAD] > 0 and sure >= requests[r, c.PROMPT] + requests[r, c.MOST]:
                 i += 1  # the step under way outputs its last token
                 continue
-            known += requests[r, AHEAD]
+            known += requests[r, c.AHEAD]
         if drafts:
-            known += requests[r, DRAFTS]
-        count = min(known - requests[r, COMPUTED], most, budget)
-        tokens = requests[r, COMPUTED] + count
-        slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
-        room = requests[r, HELD] * size
+            known += requests[r, c.DRAFTS]
+        count = min(known - requests[r, c.COMPUTED], most, budget)
+        tokens = requests[r, c.COMPUTED] + count
+        slots = tokens + (limits[c.LOOKAHEAD] if drafts else 0)
+        room = requests[r, c.HELD] * size
         lost = False
         if windows:
             slide(requests, blocks, held, limits, state, r)
         if slots > room:  # most steps need no block: skip the division and the call
-            wanted = blocks_for(slots, limits) - requests[r, HELD] * limits[GROUPS]
-            while wanted > state[FREE]:
+            wanted = blocks_for(slots, limits) - requests[r, c.HELD] * limits[c.GROUPS]
+            while wanted > state[c.FREE]:
                 at = victim(times, limits, state, running)
-                if ahead and connected and limits[SENDS] == 0 and requests[running[at], FLYING] > 0:
+                if ahead and connected and limits[c.SENDS] == 0 and requests[running[at], c.FLYING] > 0:
                     lost = True  # the step under way writes to its blocks, and so might a transfer
                     break
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
@@ -113,11 +67,11 @@ def schedule(
                     break
         if lost:
             break
-        if slots > room or (caching and tokens >= (requests[r, HASHED] + 1) * size):
+        if slots > room or (caching and tokens >= (requests[r, c.HASHED] + 1) * size):
             grow(requests, shared, blocks, buckets, held, limits, state, r, tokens, slots)
-        if drafts and requests[r, DRAFTS] == 0:
+        if drafts and requests[r, c.DRAFTS] == 0:
             prefills = True
-        plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
+        plan[base + planned, c.WHO], plan[base + planned, c.COUNT] = r, count
         planned += 1
         budget -= count
         i += 1
@@ -125,70 +79,72 @@ def schedule(
     decodes, blocked = planned, False
     if connected and not preempted:
         i = 0
-        while i < state[LOADS] and budget > 0 and state[RUNS] < limits[MAX_SEQS]:
+        while i < state[c.LOADS] and budget > 0 and state[c.RUNS] < limits[c.MAX_SEQS]:
             r = waiting[len(waiting) - 1 - i]
-            if times[r, LOADED] > clock[CLOCK]:
+            if times[r, c.LOADED] > clock[c.CLOCK]:
                 i += 1
                 continue
-            known = requests[r, PROMPT] + requests[r, DONE]
-            if requests[r, REMOTE] > 0:
-                if requests[r, SWAPPED] == 0:
+            known = requests[r, c.PROMPT] + requests[r, c.DONE]
+            if requests[r, c.REMOTE] > 0:
+                if requests[r, c.SWAPPED] == 0:
                     give_back(requests, blocks, held, limits, state, r)
-                elif limits[CACHING] == 1:
-                    know(requests, shared, blocks, buckets, held, limits, r, requests[r, SWAPPED])
-                requests[r, COMPUTED] = min(requests[r, SWAPPED], known - 1)
-                requests[r, REMOTE] = requests[r, SWAPPED] = 0
+                elif limits[c.CACHING] == 1:
+                    know(requests, shared, blocks, buckets, held, limits, r, requests[r, c.SWAPPED])
+                requests[r, c.COMPUTED] = min(requests[r, c.SWAPPED], known - 1)
+                requests[r, c.REMOTE] = requests[r, c.SWAPPED] = 0
             hits, idle = 0, 0
-            if limits[CACHING] == 1 and requests[r, HELD] == 0:  # nothing has come: it is asked as if it were new
+            if limits[c.CACHING] == 1 and requests[r, c.HELD] == 0:  # nothing has come: it is asked as if it were new
                 hits = hits_of(requests, shared, blocks, buckets, limits, r)
                 idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
-            computed = requests[r, COMPUTED] + hits * size
+            computed = requests[r, c.COMPUTED] + hits * size
             count = known - computed
             if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
-                count += limits[SPECULATIVE]  # padded, as below
+                count += limits[c.SPECULATIVE]  # padded, as below
                 if count > budget:
                     blocked = True
                     break
             count = min(count, most)
-            if limits[CHUNKED] == 0 and count > budget:
+            if limits[c.CHUNKED] == 0 and count > budget:
                 blocked = True
                 break
             count = min(count, budget)
             tokens = computed + count
-            slots = tokens + (limits[LOOKAHEAD] if drafts else 0)
-            wanted = max(blocks_for(slots, limits), blocks_for(known, limits) if limits[WHOLE] == 1 else 0)
-            wanted += idle - max(requests[r, HELD], hits)
-            if wanted > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
+            slots = tokens + (limits[c.LOOKAHEAD] if drafts else 0)
+            wanted = max(blocks_for(slots, limits), blocks_for(known, limits) if limits[c.WHOLE] == 1 else 0)
+            wanted += idle - max(requests[r, c.HELD], hits)
+            if wanted > state[c.FREE] - (limits[c.WATERMARK] if state[c.RUNS] > 0 else 0):
                 blocked = True
                 break
             take(waiting, state, i)
-            running[state[RUNS]] = r
-            state[RUNS] += 1
-            requests[r, STATE] = RUNNING
-            if requests[r, CACHED] < 0:
-                requests[r, CACHED] = computed
+            running[state[c.RUNS]] = r
+            state[c.RUNS] += 1
+            requests[r, c.STATE] = c.RUNNING
+            if requests[r, c.CACHED] < 0:
+                requests[r, c.CACHED] = computed
             if hits > 0:
                 take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
-            requests[r, COMPUTED] = computed
+            requests[r, c.COMPUTED] = computed
             grow(requests, shared, blocks, buckets, held, limits, state, r, tokens, slots)
-            plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
+            plan[base + planned, c.WHO], plan[base + planned, c.COUNT] = r, count
             planned += 1
             budget -= count
     blocked = blocked or preempted
-    last, skipped, row, fresh = state[WAITS] - 1, 0, base + planned, state[RUNS]
-    while not blocked and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
+    last, skipped, row, fresh = state[c.WAITS] - 1, 0, base + planned, state[c.RUNS]
+    while (
+        not blocked and budget > 0 and state[c.WAITS] > 0 and state[c.RUNS] < limits[c.MAX_SEQS] and state[c.ADMIT] != 0
+    ):
         r = waiting[0]
-        if ahead and requests[r, AHEAD] < 0:
+        if ahead and requests[r, c.AHEAD] < 0:
             break  # a token of it is under way; vLLM, which admits nobody after a preemption, never comes here
-        known = requests[r, PROMPT] + requests[r, DONE]
+        known = requests[r, c.PROMPT] + requests[r, c.DONE]
         hits, idle = 0, 0  # blocks found in the cache, and how many of them are unused
-        swapped = requests[r, SWAPPED]
-        if limits[CACHING] == 1 and swapped == 0:
+        swapped = requests[r, c.SWAPPED]
+        if limits[c.CACHING] == 1 and swapped == 0:
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
             idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
         computed = min(swapped, known - 1) if swapped > 0 else hits * size
-        loads, slots = connected and requests[r, REMOTE] == 1, known
-        if connected and limits[HOST] > 0:
+        loads, slots = connected and requests[r, c.REMOTE] == 1, known
+        if connected and limits[c.HOST] > 0:
             more = found(requests, shared, blocks, buckets, limits, state, r, hits)
             if more < 0:  # others are asked meanwhile
                 waiting[last - skipped] = pop(requests, times, limits, state, waiting)
@@ -198,62 +154,62 @@ def schedule(
         count = known - computed
         if not loads:
             if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
-                count += limits[SPECULATIVE]  # padded, so that all decode alike
+                count += limits[c.SPECULATIVE]  # padded, so that all decode alike
                 if count > budget:
                     break
             count = min(count, most)
-            if limits[CHUNKED] == 0 and count > budget:
+            if limits[c.CHUNKED] == 0 and count > budget:
                 break
             count = min(count, budget)
-            slots = computed + count + (limits[LOOKAHEAD] if drafts else 0)
-        wanted = blocks_for(slots, limits) - hits * limits[GROUPS]
+            slots = computed + count + (limits[c.LOOKAHEAD] if drafts else 0)
+        wanted = blocks_for(slots, limits) - hits * limits[c.GROUPS]
         if loads:
             wanted += left_of_prefills(requests, limits, state, running, waiting, plan, row, fresh)
-        if limits[WHOLE] == 1:
+        if limits[c.WHOLE] == 1:
             wanted = max(wanted, reserved_for(known, hits, limits))
-        if wanted + idle > state[FREE] - (limits[WATERMARK] if state[RUNS] > 0 else 0):
+        if wanted + idle > state[c.FREE] - (limits[c.WATERMARK] if state[c.RUNS] > 0 else 0):
             break
         pop(requests, times, limits, state, waiting)
         if loads:
-            requests[r, BLOCK_ROW], requests[r, STATE] = 2 * r, LOADING
+            requests[r, c.BLOCK_ROW], requests[r, c.STATE] = 2 * r, c.LOADING
             if hits > 0:
                 take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
             grow(requests, shared, blocks, buckets, held, limits, state, r, 0, slots)
-            if limits[HOST] > 0:
-                state[LOOKED_UP] += known
-                state[HITS] += hits * size
-                state[HOST_HITS] += slots - hits * size
+            if limits[c.HOST] > 0:
+                state[c.LOOKED_UP] += known
+                state[c.HITS] += hits * size
+                state[c.HOST_HITS] += slots - hits * size
                 fetch(requests, times, shared, blocks, buckets, held, limits, 2 * r, r, hits, slots // size - hits)
             else:
-                times[r, LOADED] += clock[CLOCK]
-                requests[r, SWAPPED] = known
-                if requests[r, COMES] < known:
-                    requests[r, SWAPPED] = max(requests[r, COMES] // size, hits) * size
+                times[r, c.LOADED] += clock[c.CLOCK]
+                requests[r, c.SWAPPED] = known
+                if requests[r, c.COMES] < known:
+                    requests[r, c.SWAPPED] = max(requests[r, c.COMES] // size, hits) * size
             put(requests, times, limits, waiting, state, r)
             continue
-        requests[r, BLOCK_ROW] = 2 * r if connected else free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
-        running[state[RUNS]] = r
-        state[RUNS] += 1
-        state[ADMIT] -= 1
-        requests[r, STATE] = RUNNING
-        if limits[CACHING] == 1:
-            state[LOOKED_UP] += known
-            state[HITS] += hits * size
-        if requests[r, CACHED] < 0:
-            requests[r, CACHED] = hits * size
+        requests[r, c.BLOCK_ROW] = 2 * r if connected else free_rows[limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
+        running[state[c.RUNS]] = r
+        state[c.RUNS] += 1
+        state[c.ADMIT] -= 1
+        requests[r, c.STATE] = c.RUNNING
+        if limits[c.CACHING] == 1:
+            state[c.LOOKED_UP] += known
+            state[c.HITS] += hits * size
+        if requests[r, c.CACHED] < 0:
+            requests[r, c.CACHED] = hits * size
         if swapped > 0:
-            state[MOVED] += computed
-            requests[r, SWAPPED] = 0
+            state[c.MOVED] += computed
+            requests[r, c.SWAPPED] = 0
         if hits > 0:
             take_hits(requests, shared, blocks, buckets, held, limits, state, r, hits)
-        requests[r, COMPUTED] = computed
+        requests[r, c.COMPUTED] = computed
         grow(requests, shared, blocks, buckets, held, limits, state, r, computed + count, slots)
-        plan[base + planned, WHO], plan[base + planned, COUNT] = r, count
+        plan[base + planned, c.WHO], plan[base + planned, c.COUNT] = r, count
         planned += 1
         budget -= count
     for i in range(skipped - 1, -1, -1):
         wait(requests, times, limits, state, waiting, waiting[last - i])
-    if connected and limits[HOST] > 0:
+    if connected and limits[c.HOST] > 0:
         stash(
             requests, times, shared, blocks, buckets, held, limits, state, clock, waiting, plan, base, planned
         )  # fmt: skip
