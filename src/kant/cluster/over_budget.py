@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kant.cluster.quota_limits import QuotaLimits
+if TYPE_CHECKING:
+    from kant.cluster.quota_limits import QuotaLimits
+
 
 ALL_USERS = -1
 """In place of a user: the queue as a whole."""

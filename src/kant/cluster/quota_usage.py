@@ -8,7 +8,6 @@ from msgspec import structs
 
 from kant.cluster.elastic import held_by
 from kant.cluster.over_budget import OverBudget
-from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.usage import UsageHours
 from kant.model.errors import StateError
@@ -17,6 +16,7 @@ from kant.model.tenant import Queue, QueueConfig
 
 if TYPE_CHECKING:
     from kant.cluster.budgets import Budgets
+    from kant.cluster.quota_tree import QuotaTree
 
 Amounts = tuple[int, ...]
 """One entry for each key of the quota tree."""
@@ -172,7 +172,7 @@ class QuotaUsage:
             ]
             queue_config = structs.replace(queue_config, queues=(*queue_config.queues, *own))
         self.queue_config = queue_config
-        self.tree = QuotaTree(queue_config) if queue_config.queues else None
+        self.tree = _tree_of(queue_config) if queue_config.queues else None
         self.limits_users = limits_users(queue_config)
         if self.budgets is not None:  # the use is kept when budgets are added or removed
             self.budgets.version += 1
@@ -253,3 +253,9 @@ def worth_of_parts(shape: Shape, piece: list[int]) -> int:
         return None
 
     return search(0, pods, cpu, memory) or 0
+
+
+def _tree_of(queue_config: QueueConfig) -> QuotaTree:
+    from kant.cluster.quota_tree import QuotaTree  # with the first queue
+
+    return QuotaTree(queue_config)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
+from typing import TYPE_CHECKING
 
 from kant.cluster.columns import J_BASE, J_QUEUE, J_SHAPE, J_SINCE, J_USER
 from kant.cluster.over_budget import ALL_USERS, first_of
-from kant.cluster.quota_limits import Amounts
-from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OutOfBudget, OverQuota, TooLong
 from kant.model.placement import Allocation
 from kant.model.units import HOUR
+
+if TYPE_CHECKING:
+    from kant.cluster.quota_limits import Amounts
+    from kant.cluster.quota_tree import QuotaTree, Shortage
 
 
 class Admission:

@@ -10,7 +10,7 @@ An elastic gang counts as its floor. What it has above its floor comes after all
 from __future__ import annotations
 
 from copy import copy
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from kant.cluster.columns import J_QUEUE, J_SHAPE, Table
 from kant.cluster.elastic import above_floor
 from kant.cluster.quota_columns import NO_QUOTAS, reach, weigh
-from kant.cluster.quota_limits import Amounts
-from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.state import ClusterState
 from kant.queueing.evictable import R_BASE, R_POOLS, R_PREEMPTIBLE, R_STARTED, Running, running_table
 from kant.queueing.ports import PlanSoFar
+
+if TYPE_CHECKING:
+    from kant.cluster.quota_limits import Amounts
+    from kant.cluster.quota_tree import QuotaTree
 
 Mask = NDArray[np.bool_]
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, Table
 from kant.cluster.quota_columns import could_ever, reach
 from kant.cluster.quota_condition import QuotaCondition
-from kant.cluster.quota_limits import Amounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.queueing import evictable as e
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.candidate import Candidate, Pool
 from kant.queueing.preemption.entitlement import Entitlements
+
+if TYPE_CHECKING:
+    from kant.cluster.quota_limits import Amounts
 
 
 def given_back(state: ClusterState, victims: Iterable[Candidate]) -> list[tuple[int, int, Amounts]]:
