@@ -12,8 +12,9 @@ from kant.model.decision import Demote, NoFit, Plan, Preempt, Start
 from kant.model.event import JobProgressed
 from kant.model.units import DAY, HOUR, MINUTE, SECOND
 from kant.placement.placer import Placer
+from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.registry import policies
-from kant.testing import Harness, make_cluster, make_job, make_profile
+from kant.testing import Harness, make_cluster, make_job, make_profile, submitted
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
 
 ORDERS = [name for name, policy in policies("order").items() if not policy.type.shares]
@@ -177,3 +178,18 @@ def test_repack_that_keeps_moves_nobody_whose_place_nobody_before_him_took() -> 
     plan = harness.cycle(2 * MINUTE)
     assert (stopped(plan), moved(plan), started(plan)) == (["c"], [], ["d"])
     assert [harness.nodes_of(job) for job in ("b", "d")] == [["n1"], ["n0"]]
+
+
+@pytest.mark.parametrize("discipline", ["best-effort", "easy", "conservative"])
+def test_a_job_that_the_order_tries_later_evicts_one_of_lower_priority_right_after_the_plan(discipline: str) -> None:
+    """Its queue has used more, so the other queue goes first. Nothing else happens then."""
+    rights = Preemption(min_run_s=0, reclaim="off")
+    harness = Harness(make_cluster(2), make_profile("fair-share", discipline, preemption=rights))
+    harness.submit(make_job("before", 2, queue="b", estimate=HOUR))
+    harness.cycle(0)
+    harness.now = HOUR
+    harness.finish("before")
+    harness.submit(make_job("low", 2, queue="a", priority=-1, estimate=HOUR))
+    harness.submit(make_job("high", 2, queue="b", estimate=HOUR))
+    harness.run([submitted(make_job("comes", 9, queue="a"), at=HOUR)], until=HOUR + SECOND)
+    assert harness.running() == ["high"]

@@ -14,7 +14,7 @@ from kant.insight.facts import fact_sentence
 from kant.insight.find_facts import find_facts
 from kant.insight.find_suggestions import ends
 from kant.insight.start_explanation import explain_start
-from kant.model.event import JobRuled, NodesJoined, NodesLeft, PodsCounted, TopologyChanged
+from kant.model.event import JobRuled, NodeSetChanged, NodesJoined, NodesLeft, PodsCounted, TopologyChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import COUNTED, GROUP, NODE, PODS, WIDTH
 from kant.model.rules import PodAffinity, PodAntiAffinity, PodRules, TopologySpread
@@ -379,3 +379,25 @@ def test_a_start_is_explained_by_the_place_that_a_journal_says() -> None:
     said[:, COUNTED] = 0
     fresh = Scheduler(harness.state, builtin_profile("kant"))
     assert explain_start(fresh, "j", harness.state.now, said).agrees
+
+
+@pytest.mark.parametrize("name", [name for name in PROFILES if name != "fifo"])
+@pytest.mark.parametrize(
+    ("rules", "before"),
+    [
+        (PodRules((), affinity=(PodAffinity("db", "zone"),)), 0),
+        (PodRules(("db",), spread=(TopologySpread("db", "zone"),)), 1),
+    ],
+    ids=["affinity", "spread"],
+)
+def test_a_job_that_waits_for_pods_starts_right_after_them(name: str, rules: PodRules, before: int) -> None:
+    """They come later and start in a plan that has tried it before them. Nothing else happens then."""
+    harness = harness_of(name, nodes=3)
+    harness.happen(PodsCounted(0, "n0", {"db": before}, {}))
+    harness.happen(NodeSetChanged(0, "here", ("n0",)))
+    harness.happen(NodeSetChanged(0, "there", ("n2",)))
+    harness.submit(make_job("waits", rules=(rules,), node_set="here", estimate=SECOND))
+    harness.submit(make_job("db", rules=(PodRules(("db",)),), node_set="there" if before else "here", estimate=SECOND))
+    harness.cycle()
+    harness.run(until=SECOND)
+    assert harness.running() == ["db", "waits"]

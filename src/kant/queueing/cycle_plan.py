@@ -5,7 +5,7 @@ Long: it is all that a discipline has to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -14,7 +14,7 @@ from weakref import proxy
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_LEVEL, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, Table
+from kant.cluster.columns import J_BASE, J_LEVEL, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, J_SHAPE, Table
 from kant.cluster.quota_usage import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -433,6 +433,17 @@ class CyclePlan:
         """Return the rows of the waiting jobs, in the order in which their wait began."""
         return np.array(list(self.staying(self.state.pending)), dtype=np.int64)
 
+    def blocked(self) -> Sequence[tuple[int, ...]]:
+        """Return the first waiting job of each bucket; without buckets all that the plan does not start.
+
+        Each is a row and the index of its shape, and may have more.
+        """
+        if self.pending.bucket_of is not None:
+            return self.pending.heads()
+        started = {self.state.rows[decision.job] for decision in self.plan.decisions if isinstance(decision, Start)}
+        rows = [row for row in self.waiting_rows().tolist() if row not in started]
+        return list(zip(rows, self.state.jobs[rows, J_SHAPE].tolist(), strict=True))
+
     def staying(self, rows: dict[int, None]) -> dict[int, None]:
         """Return `rows` without the jobs that this plan rejects, or has started in place of lost nodes."""
         leaving = self.pending.leaving
@@ -504,8 +515,8 @@ class CyclePlan:
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def await_changes(self) -> None:
-        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; and
-        when running jobs have used up a budget.
+        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; when
+        running jobs have used up a budget; and at once for jobs that waited for pods which this plan starts.
 
         What the plan starts and stops changes how fast they spend: it is looked at right after it.
         """
@@ -515,6 +526,11 @@ class CyclePlan:
             self.wake_at(self.now + 1 if self.plan.decisions else next_change)
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
+        if self.state.shapes.rules.width:
+            from kant.queueing.awaited_pods import starts_awaited_pods  # with the first rules
+
+            if starts_awaited_pods(self):
+                self.wake_at(self.now + 1)
 
     def look_again(self) -> None:
         """Ask for a cycle when the next back-off ends; or at once for released replicas that were not tried."""
