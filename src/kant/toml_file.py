@@ -43,7 +43,7 @@ def read_toml(path: Path, kind: type[T], expected: Mapping[str, str] = NOTHING) 
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises InputError where it cannot be read, or is not in UTF-8."""
+    """The text of a file. Raises InputError if it cannot be read, or is not in UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -20,7 +20,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 HELP = Path(__file__).with_name("help.txt")
-"""What `kant --help` prints: every command in its group. It is a file, so that little needs to be loaded."""
+"""The text of `kant --help`: every command in its group. It is a file, so that little needs to be loaded."""
 
 
 class UsageError(Exception):
@@ -29,7 +29,8 @@ class UsageError(Exception):
 
 def main(arguments: list[str] | None = None, app: App | None = None) -> None:
     """Run one command and exit: 0 done, 1 an answer of no, 2 bad input, 130 interrupted."""
-    gc.set_threshold(20_000)  # loading modules makes few cycles: by default collections take a sixth of a start
+    # loading modules creates few reference cycles: with the default, collections take a sixth of the start-up time
+    gc.set_threshold(20_000)
     _open_streams()
     code = run(sys.argv[1:] if arguments is None else arguments, app)
     sys.exit(_flushed(code))

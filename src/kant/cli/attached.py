@@ -26,7 +26,7 @@ LOOK = 1  # seconds for which one request waits for a job's end
 def begin(
     command: tuple[str, ...] | None, options: dict[str, Any], home: Path | None, escape: str, stays: bool = True
 ) -> int:
-    """Queue a command or a shell, and attach to it until it ends; without `stays`, until it runs."""
+    """Queue a command or a shell, and attach to it until it ends; unless `stays`, only until it runs."""
     key = _key(escape)
     shell = (os.environ.get("SHELL") or "/bin/sh",)
     if command == ():
@@ -60,7 +60,9 @@ def attach_to(job: str, home: Path | None, escape: str) -> int:
 
 
 def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str, node: str = "") -> int:
-    """Run a command, or a shell, beside a job, on the machine where its command runs or on another; its exit code."""
+    """Run a command or a shell beside a job, on the machine where its command runs or on another; return its exit
+    code.
+    """
     key, pty, client = _key(escape), is_terminal(), ServiceClient(home_of(home))
     line = client.line(
         client.job(job, "shell"), pty=str(pty).lower(), term=os.environ.get("TERM", "") if pty else "",
@@ -92,7 +94,9 @@ def _key(escape: str) -> bytes:
 
 
 def _follow(client: ServiceClient, job: str, key: bytes, offset: int, own: bool) -> int:
-    """Attach to each run of a job until it ends; return its exit code. Ctrl-C cancels a job of one's `own`."""
+    """Attach to each run of a job until it ends; return its exit code. Ctrl-C cancels the job if it is the user's
+    `own`.
+    """
     pty = _has_terminal(client, job) and is_terminal()
     interrupts: list[float] = []
 

@@ -41,9 +41,10 @@ def bill(
 ) -> int:
     """Print what users held, waited for and left idle, in GPU-hours and at the prices of their GPU models.
 
-    It is added up from journals, so it has every run, also those that were stopped. Left idle are the idle GPUs of
+    It is added up from journals, so it has every run, including those that were stopped. Left idle are the idle GPUs of
     partly used nodes, divided among the users of each node. Prices are for one hour of a GPU, from the file of queues;
-    waiting jobs are priced at the cheapest model that they accept."""
+    waiting jobs are priced at the cheapest model that they accept.
+    """
     from kant.live.journal_walk import has_header
     from kant.sim.bill import bill_of
 

@@ -27,7 +27,7 @@ def check(
     *,
     kind: Annotated[Kind | None, Parameter(help="The expected format. Default: detected from the content.")] = None,
 ) -> None:
-    """Read a file and say what it is, or the first thing that is wrong with it."""
+    """Read a file and say what it is, or the first error in it."""
     if not file.is_file():
         raise InputError(str(file), "a file that exists")
     kind = kind or guess(file)
@@ -58,7 +58,7 @@ def check_policies(
 
 
 def guess(file: Path) -> Kind:
-    """Guess what the file is, by its name and its first line."""
+    """Guess the kind of a file, by its name and its first line."""
     with file.open("rb") as plain:
         start = plain.read(4096)
     if start[:2] == b"\x1f\x8b":
@@ -84,7 +84,7 @@ def _workload(file: Path) -> str:
     if not len(trace.jobs):
         raise InputError(str(file), "a trace with at least one job", "none")
     notes = "".join(f"; {note}" for note in trace.jobs.notes)
-    if trace.apart:  # each has its own clock, so one run cannot take them all
+    if trace.apart:  # each has its own clock, so one run cannot have them all
         return f"{len(trace.names)} workloads of {len(trace.jobs):,} jobs: {', '.join(sorted(trace.names))}{notes}"
     return f"a workload of {len(trace.jobs):,} jobs{notes}"
 

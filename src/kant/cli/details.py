@@ -19,9 +19,10 @@ def show(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Print all about jobs: their requests, their state, and their runs with what these used.
+    """Print everything about jobs: their requests, their state, and their runs with the resources used.
 
-    The JSON of several is an object with the list `jobs`."""
+    The JSON of several jobs is an object with the list `jobs`.
+    """
     client = ServiceClient(home_of(home))
     found = [_found(client, each) for each in (job, *jobs)]
 
@@ -89,7 +90,7 @@ def _used(use: dict[str, Any]) -> list[str]:
 
 
 def _run(attempt: dict[str, Any], runs: int) -> str:
-    """Return one line about a run; `runs` is the number of the one that has not ended, 0: none."""
+    """Return one line about a run; `runs` is the number of the run that has not ended, 0: none."""
     from kant.model.units import show_duration
 
     if attempt["ran_us"] < 0:

@@ -38,7 +38,7 @@ def submit_job(
     there: KubeSubmission | None = None,
     **options: Any,
 ) -> int:
-    """Queue a command; `options` are those that `wanted` reads."""
+    """Queue a command; `options` are the job options that `wanted` reads."""
     if test_only and (graph is not None or lines is not None or wait):
         other = "--wait" if wait else "--graph" if graph is not None else "--from"
         raise InputError("--test-only", "a single job that is only tested, not submitted", other)

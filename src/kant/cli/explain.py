@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DISAGREES = 1
 
 SHOWN = 8
-"""The most nodes and leaves of a place that the terminal lists; `--json` has all."""
+"""The most nodes and leaves of a place that the terminal shows; `--json` has all."""
 
 
 def explain(
@@ -63,7 +63,7 @@ def explain(
 
 
 def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
-    """Whether executing the proposal gives this place again."""
+    """Return whether executing the proposal gives this place again."""
     from kant.model.decision import Start
     from kant.model.placement import COUNTED
     from kant.scheduler.proposals import carry_out_proposal

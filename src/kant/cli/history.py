@@ -48,9 +48,10 @@ def history(
 ) -> int:
     """Print what ended jobs used: their number, how they ended, how long they waited and ran, and their GPU-hours.
 
-    With `--by job` each job has a row, with how it ended and the most memory that one of its processes used. The time
-    of a job is that of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs that
-    still exist, and those that `kant import` has imported."""
+    With `--by job` each job has a row, with how it ended and the peak memory of its largest process. The time of a job
+    is the time of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs that still
+    exist, and those that `kant import` has imported.
+    """
     now = datetime.now()
     asked: dict[str, Any] = {
         "by": by, "since": moment(since, now, "--since"), "user": user, "queue": queue,

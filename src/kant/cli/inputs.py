@@ -56,7 +56,7 @@ Reservations = Annotated[
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class SimulationSetting:
-    """What a workload is simulated with, as options of `kant simulate` and `kant compare`."""
+    """The settings with which a workload is simulated, as options of `kant simulate` and `kant compare`."""
 
     format: Format = None
     slice: Slice = None
@@ -242,7 +242,7 @@ def check_out(out: Path | None) -> None:
 
 
 def write_text(text: str, out: Path | None) -> None:
-    """Write to the file of `--out`, or to standard output without one. Raises InputError if it cannot be written."""
+    """Write to the file of `--out`, or without it to standard output. Raises InputError if it cannot be written."""
     if out is None:
         sys.stdout.write(text)
         return

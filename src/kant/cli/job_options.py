@@ -17,8 +17,9 @@ TYPES = {"number": float, "whole": int, "flag": bool, "terminal": bool, "folder"
 
 
 def job_options(*names: str, **defaults: Any) -> Callable[[F], F]:
-    """Give a verb these job options (without names all) before its own; it gets them as `**options`. `defaults` replace
-    the defaults of `kant submit`."""
+    """Give a verb these job options (all if no names are given) before its own; it gets them as `**options`. `defaults`
+    replace the defaults of `kant submit`.
+    """
 
     def decorated(verb: F) -> F:
         own = inspect.signature(verb)

@@ -17,7 +17,7 @@ WAITS = ("held", "blocked", "waiting")
 
 
 def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = ()) -> None:
-    """Print jobs. `columns` are some of `COLUMNS`; default: those of `USUAL` that are not empty."""
+    """Print jobs. `columns` are some of `COLUMNS`; by default, those of `USUAL` that are not empty."""
     if not rows and not columns:
         say("no jobs wait or run (kant jobs --all lists ended jobs too)" if states == LIVE else "no jobs")
         return
@@ -38,7 +38,7 @@ def columns_of(text: str | None) -> tuple[str, ...]:
 
 
 def _where(row: Row) -> str:
-    """Return its first node with its GPUs there, and the number of further nodes."""
+    """Return the job's first node with its GPUs there, and the number of further nodes."""
     nodes: dict[str, str] = row.get("nodes") or {}
     if not nodes or row["phase"] not in RUNS:
         return ""
@@ -64,7 +64,7 @@ def _ran(row: Row, now: int) -> int:
 
 
 def _since(row: Row) -> int:
-    """Return when it entered its current state."""
+    """Return when a job entered its current state."""
     if row["phase"] in RUNS:
         return int(row["started"])
     return int(row["submitted"] if row["phase"] in WAITS else row["ended"])

@@ -140,9 +140,10 @@ def update(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Change what waiting jobs ask for, or the limit of running ones. They keep their age.
+    """Change the requests of waiting jobs, or the limit of running ones. They keep their age.
 
-    The owner of a running job may lower its limit; an operator may raise it too."""
+    The owner of a running job may lower its limit; an operator may raise it too.
+    """
     from kant.cli.sbatch import dependencies_of
     from kant.model.units import SECOND, parse_limit
     from kant.service.client import ServiceClient, home_of
@@ -171,7 +172,8 @@ def signal(
 ) -> int:
     """Send a signal to the processes of a running job.
 
-    HUP, USR1, USR2 and WINCH go to those that handle them, INT, QUIT, TERM, KILL, STOP and CONT to all."""
+    HUP, USR1, USR2 and WINCH go to the processes that handle them; INT, QUIT, TERM, KILL, STOP and CONT go to all.
+    """
     from kant.service.client import ServiceClient, home_of
 
     client, name = ServiceClient(home_of(home)), signal.upper().removeprefix("SIG")
@@ -231,6 +233,6 @@ def top(
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print what the nodes hold, and the largest jobs that run."""
+    """Print the free and used capacity of the nodes, and the largest running jobs."""
     place = place_of(home, there)
     return watched(place.top, watch, json)

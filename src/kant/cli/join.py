@@ -99,10 +99,11 @@ def leave(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Remove a machine that has joined, in order: nothing new starts there, and once its last job has ended it is gone,
-    and its `kant join` ends.
+    """Remove a machine that has joined. Nothing new starts there, and once its last job has ended it is removed, and
+    its `kant join` ends.
 
-    A machine that no longer answers is removed when its jobs are given up. It may join again at any time."""
+    A machine that no longer answers is removed when its jobs are given up. It may join again at any time.
+    """
     if stay and within is not None:
         raise InputError("--stay and --within", "one of them")
     within_s = None if within is None else parse_limit(within, "--within") / SECOND

@@ -137,7 +137,9 @@ def _view(questions: LeaderQuestions) -> WorldView:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Return the desks for what-ifs and for questions about the past, one at a time; loaded like `_page`."""
+    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded like
+    `_page`.
+    """
     from kant.ops.past_question import PROCESS, PastQuestion
     from kant.service.whatif import WhatIfDesk
 

@@ -1,8 +1,8 @@
 """`kubectl kant`: questions and orders to a live cluster. kubectl finds it on the path by its name, `kubectl-kant`.
 
-The leader answers users who may ask it (`leader.py`). Otherwise the state is built from the API server by a replica's
-start code; the core is asked and nothing is changed. Users who may see only their own pods get what Kant has written on
-them.
+The leader answers users who may ask it (`leader.py`). Otherwise the state is built from the API server by the code that
+starts a replica. The core answers from it, and nothing is changed. Users who may see only their own pods get what Kant
+has written on these.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def add_orders(app: App) -> None:
 
     @app.command(name="hold")
     def _hold(*targets: Targets, inside: Inside = INSIDE) -> int:
-        """Keep what waits from starting."""
+        """Keep waiting pods or jobs from starting."""
         return _give(targets, lambda orders, one: orders.hold(one), inside, inside.namespace)
 
     @app.command(name="release")
@@ -80,7 +80,9 @@ def add_orders(app: App) -> None:
         *targets: Annotated[str, Parameter(help="Jobs or pods, each with its gang.")],
         inside: Inside = INSIDE,
     ) -> int:
-        """Give what waits another priority. Above that of its class only who may change queues."""
+        """Give waiting pods or jobs another priority. Only users who may change queues may exceed the priority of the
+        class.
+        """
         said = _number(priority)
         return _give(targets, lambda orders, one: orders.rank(one, said), inside, inside.namespace)
 
@@ -93,7 +95,7 @@ def add_orders(app: App) -> None:
         reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
         access: Access = ACCESS,
     ) -> int:
-        """Let a queue run empty, or free a node: its jobs are evicted gang by gang, and wait again."""
+        """Let a queue finish its jobs, or free a node: its jobs are evicted gang by gang, and wait again."""
         return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "")
 
 
@@ -136,7 +138,7 @@ says whether start forecasts will be needed."""
 
 
 def kubectl_app(stand: Stand) -> App:
-    """Return the app with the verbs over `stand`."""
+    """Return the app whose verbs get their state from `stand`."""
     app = App(name="kubectl kant", help="Query Kant about a live cluster, and change it.", help_format="plaintext")
 
     def at(asked: QuestionOptions, futures: bool) -> LiveCluster | LeaderWords | OwnPods:
@@ -159,12 +161,12 @@ def kubectl_app(stand: Stand) -> App:
 
     @app.command(name="queue")
     def _queue(*, asked: QuestionOptions = ASKED) -> int:
-        """Print what each queue may use, uses, borrows and waits for."""
+        """Print each queue's quota, its use, what it borrows and its waiting jobs."""
         return at(asked, False).queues(asked.namespace).print(asked.json)
 
     @app.command(name="top")
     def _top(*, asked: QuestionOptions = ASKED) -> int:
-        """Print what the pools hold, and the largest jobs that run."""
+        """Print the capacity of the pools, and the largest running jobs."""
         return at(asked, False).top(asked.namespace).print(asked.json)
 
     add_orders(app)
@@ -177,6 +179,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     from kant.cli import app
 
-    gc.disable()  # one answer per process: collecting garbage takes a fifth of its time, and finds none
+    gc.disable()  # the process gives one answer: collecting garbage takes a fifth of its time, and finds none
 
     app.main(arguments, kubectl_app(stand))

@@ -140,7 +140,7 @@ class KubernetesPlace:
         return self._live().top(self._namespace())
 
     def why(self, job: str) -> Printable:
-        """Return why a job waits, or where it runs; for a job that Kant does not see, its phase."""
+        """Return why a job waits, or where it runs; for a job unknown to Kant, its phase."""
         from kant.kube.user.job_objects import UNMADE
 
         row = self._run(lambda jobs: jobs.row(job.partition("_")[0]))

@@ -1,6 +1,6 @@
-"""`kubectl kant` through the leader: the question is sent to it, and its answer is printed as it comes.
+"""`kubectl kant` through the leader: the question is sent to the leader, and its answer is printed unchanged.
 
-The leader answers with the code of `live.py`, from the state by which it decides, so only the answer is read.
+The leader answers with the code of `live.py`, from its own state, so only the answer is transferred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOON = 1.5
 
 
 class LeaderWords:
-    """Answers like `LiveCluster`, in the words of the leader; if it does not respond, in those of `alone`."""
+    """Answers like `LiveCluster`, with text from the leader; if the leader does not respond, with that of `alone`."""
 
     def __init__(self, config: Config, system: str, ticket: str, alone: Callable[[], LiveCluster]) -> None:
         self.config = config
@@ -42,15 +42,15 @@ class LeaderWords:
         return self._ask("eta", namespace, pod or "", lambda live: live.eta(namespace, pod))
 
     def queues(self, namespace: str = "") -> Printable:
-        """Return what each queue may use, uses, borrows, lends and waits for, of all namespaces."""
+        """Return each queue's quota, use, borrowing, lending and waiting jobs, of all namespaces."""
         return self._ask("queue", "", "", lambda live: live.queues())
 
     def top(self, namespace: str = "") -> Printable:
-        """Return what the pools hold, and the largest running jobs, of all namespaces."""
+        """Return the capacity of the pools, and the largest running jobs, of all namespaces."""
         return self._ask("top", "", "", lambda live: live.top())
 
     def status(self, optimality: bool) -> Reply:
-        """Return what the cluster has, runs and is asked for, without asking the leader."""
+        """Return the capacity, use and demand of the cluster, without asking the leader."""
         return self.alone().status(optimality)
 
     def _ask(self, word: str, namespace: str, name: str, otherwise: Callable[[LiveCluster], Reply]) -> Printable:

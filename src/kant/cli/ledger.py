@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
 
 MOST_QUEUES = 6
-"""The most queues shown, those with the longest waits; the summary has all."""
+"""The most queues shown: those with the longest waits; the summary has all."""
 
 
 def show_causes(results: Sequence[RunResult]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """Answers from the state of a cluster. `namespace` is the default one, `made` an existing forecast."""
+    """Answers from the state of a cluster. `namespace` is the default namespace, `made` an existing forecast."""
 
     found: RebuiltState
     namespace: str = "default"
@@ -55,7 +55,7 @@ class LiveCluster:
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
 
     def waiting(self, namespace: str, pod: str) -> tuple[str, ...]:
-        """Return the job of a pod if it waits, else nothing."""
+        """Return the job of a pod if it waits, otherwise nothing."""
         try:
             job = self.job(namespace, pod)
         except InputError:
@@ -156,7 +156,7 @@ class LiveCluster:
         return self.found.calibration.corrected(found) if self.found.calibration is not None else found
 
     def queues(self, namespace: str = "") -> Reply:
-        """Return what each queue may use, uses, borrows, lends and waits for, of all namespaces."""
+        """Return each queue's quota, use, borrowing, lending and waiting jobs, of all namespaces."""
         from kant.live.answers import budget_rows, queue_rows
 
         rows, budgets, gone = queue_rows(self.state), budget_rows(self.state, self.now), self.found.queues_gone
@@ -171,7 +171,7 @@ class LiveCluster:
         return Reply({"time_us": self.now, "queues": rows, "budgets": budgets, "queues_gone": gone}, show)
 
     def status(self, optimality: bool) -> Reply:
-        """Return what the cluster has, runs and is asked for, and how far that is from the best."""
+        """Return the capacity, use and demand of the cluster, and how far its use is from the best possible."""
         from kant.cli.status import show
         from kant.live.answers import optimality_json, status_json
 
@@ -183,7 +183,7 @@ class LiveCluster:
         return Reply(found, lambda: show(found))
 
     def top(self, namespace: str = "") -> Reply:
-        """Return what the pools hold, and the largest running jobs, of all namespaces."""
+        """Return the capacity of the pools, and the largest running jobs, of all namespaces."""
         from kant.cli.show import section
         from kant.live.answers import job_rows, pool_rows
         from kant.live.sentences import public_id
@@ -249,18 +249,19 @@ def facts(live: LiveCluster, job: str) -> dict[str, Any]:
 
 
 PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
-"""The most nodes of a cluster for which uncompiled kernels answer one question sooner than compiled ones, which take
-longer to load than to run; and the same for a question about the future, which runs them more often."""
+"""The largest number of nodes at which uncompiled kernels answer one question sooner than compiled ones, which take
+longer to load than to run. The second number is for a question about the future, which runs kernels more often.
+"""
 
 
 def stand(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = "kant-system", futures: bool = False
 ) -> LiveCluster | LeaderWords | OwnPods:
-    """Return what answers about a cluster: its leader, if the caller may ask it; else its present state, read from the
-    API server; or the caller's own pods, if they may see no others.
+    """Return the object that answers about a cluster: its leader, if the caller may ask it; otherwise its present
+    state, read from the API server; or the caller's own pods, if they may see no others.
 
-    Without a `profile`, the one on the Lease of the leading Kant is used, else the default one. With `futures`, start
-    forecasts will be needed. If no Kant leads, standard error says so.
+    Without a `profile`, the one on the Lease of the leading Kant is used, otherwise the default one. With `futures`,
+    start forecasts will be needed. If no Kant leads, standard error says so.
     """
     import asyncio
     import sys

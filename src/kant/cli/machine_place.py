@@ -277,8 +277,9 @@ class MachinePlace:
         return Reply(found, show)
 
     def futures(self, asked: Question, profile: str | None, out: Path | None) -> dict[str, Any] | None:
-        """Return Kant's answer to a what-if; None if its journal, which has more, can be read here. Raises InputError
-        for what only the journal has."""
+        """Return Kant's answer to a what-if; None if its journal, which has more information, can be read here. Raises
+        InputError for questions that only the journal can answer.
+        """
         if not self.client.url and os.access(self._journal()["journal"] or self.home, os.R_OK):
             return None
         if out is not None:

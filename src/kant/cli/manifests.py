@@ -1,4 +1,4 @@
-"""`kant kube manifests`: what to apply to a cluster so that Kant runs there."""
+"""`kant kube manifests`: the manifests to apply to a cluster so that Kant runs there."""
 
 from __future__ import annotations
 

@@ -46,10 +46,12 @@ def export(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Write all that a Kant on this machine knows to a folder: jobs, queues, history, journals and what it learned.
+    """Write everything that a Kant on this machine knows to a folder: jobs, queues, history, journals and what it
+    learned.
 
     `kant import` imports it on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
-    environments of jobs: keep it private."""
+    environments of jobs: keep it private.
+    """
     from kant.service.export import export_home
 
     if image:

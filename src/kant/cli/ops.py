@@ -109,7 +109,7 @@ def undo(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Undo what was applied in the last 15 minutes, as far as possible."""
+    """Undo what was applied in the last 15 minutes, as far as that is possible."""
     own = _desk(where)
     transaction = own.latest("applied") if transaction == "last" else transaction
     return _carried_out(lambda: own.undo(transaction, reason), json)
@@ -122,7 +122,7 @@ def audit(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """List who planned, applied and undid what, why, and what was refused, the latest first."""
+    """List who planned, applied and undid which changes, why, and what was refused, the latest first."""
     from kant.ops.look import audit as entries
 
     own = _desk(where)
@@ -187,7 +187,9 @@ def bench(
     show: Annotated[bool, Parameter(name="--list", help="Only list the tasks.", negative="")] = False,
     json: Json = False,
 ) -> int:
-    """Measure an assistant on tasks that are verified by the state that it leaves. Exits with 1 unless all passed."""
+    """Measure an assistant on tasks that are verified by the state that it leaves. Exits with 1 unless all tasks
+    pass.
+    """
     from kant.cli.ops_bench import list_tasks, run
 
     if show:
@@ -200,7 +202,7 @@ def _desk(where: Where) -> Desk:
 
 
 def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
-    """Run an action, and print what was done or why it is refused."""
+    """Run an action, and print what was done or why it was refused."""
     from kant.ops.desk import RefusalError
 
     try:

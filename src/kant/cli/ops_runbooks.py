@@ -63,7 +63,7 @@ def compile_(
     folder: Folder = FOLDER,
     json: Json = False,
 ) -> int:
-    """Compile traces into runbooks, and add to those that are there. Look at the files before you run them."""
+    """Compile traces into runbooks, and add them to the existing ones. Look at the files before you run them."""
     from kant.ops.memory.runbooks import Runbooks
     from kant.ops.memory.traces import read_traces
 
@@ -90,7 +90,7 @@ def run(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Do tasks as their runbooks say, as long as the conditions of each step hold."""
+    """Do tasks by their runbooks, as long as the conditions of each step hold."""
     from kant.cli.ops import asked
     from kant.ops.memory.replay import RunbookRun
     from kant.ops.memory.together import run_together

@@ -15,7 +15,7 @@ def _line(text: str, style: str = "") -> None:
 
 
 def show_plan(found: dict[str, Any]) -> None:
-    """Print a plan: its orders, what they violate, the jobs they affect, and whose waits change."""
+    """Print a plan: its orders, the rules that they violate, the jobs they affect, and whose waits change."""
     _line(f"plan {found['plan_id']}", "bold")
     for order in found["orders"]:
         _line(f"  {order}")

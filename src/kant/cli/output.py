@@ -1,4 +1,4 @@
-"""What a verb prints: an object for `--json`, or text for the terminal."""
+"""The output of a verb: an object for `--json`, or text for the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def printable(text: str) -> str:
-    """Escape what could move the terminal's cursor or change its colours in an external text."""
+    """Escape characters of an external text that could move the terminal's cursor or change its colours."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() or ch in "\n\t" else ascii(ch)[1:-1] for ch in text)
@@ -25,7 +25,7 @@ class Printable(Protocol):
 
 
 class Reply(NamedTuple):
-    """An answer: the object that `--json` prints, and what prints it for the terminal."""
+    """An answer: the object that `--json` prints, and the function that prints it for the terminal."""
 
     json: Any
     show: Callable[[], object]
@@ -37,7 +37,9 @@ class Reply(NamedTuple):
 
 
 def start_of_last(text: bytes, lines: int) -> int:
-    """Return the offset of the last `lines` lines of a text; 0 if it has no more. A final line feed begins none."""
+    """Return the offset of the last `lines` lines of a text; 0 if it has no more. A final line feed begins no new
+    line.
+    """
     at = len(text)
     if lines and text.endswith(b"\n"):
         at -= 1

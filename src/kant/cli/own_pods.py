@@ -79,7 +79,7 @@ class OwnPods:
         return self._reply(namespace, {"time_us": now, "as_of_us": now, "jobs": rows}, show)
 
     def queues(self, namespace: str = "") -> Reply:
-        """Return what the caller's jobs use of each queue, and wait for."""
+        """Return how much the caller's jobs use of each queue, and what they wait for."""
         namespace, counts = namespace or self.config.namespace, dict[str, list[float]]()
         for job in self._all(namespace):
             own = counts.setdefault(job.queue, [0, 0, 0.0, 0.0])

@@ -48,7 +48,7 @@ def pack(
 
 
 def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
-    """Return the instance of a file, or of a journal as of a time; and a note on what it leaves out."""
+    """Return the instance of a file, or of a journal at a time; and a note on what it leaves out."""
     if path.suffix != ".jsonl":
         if at is not None:
             raise InputError("--at", "a journal.jsonl before it, to look into")

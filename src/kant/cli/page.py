@@ -43,7 +43,8 @@ def page(
 ) -> int:
     """Print the address of the page, with a token of the caller: Kant's owner, or another user of this machine.
 
-    With KANT_URL it has the token that is shown there."""
+    With KANT_URL, the address has the token given there.
+    """
     place = home_of(home)
     client = ServiceClient(place)
     if client.url:

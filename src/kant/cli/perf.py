@@ -1,4 +1,4 @@
-"""`kant perf`: how long a training step takes, and where; and costs fitted to measurements."""
+"""`kant perf`: how long a training step takes, and which parts of it; and costs fitted to measurements."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def fit(
     out: Annotated[Path | None, Parameter(help="The TOML file to write, for `kant perf step --costs`.")] = None,
     json: Json = False,
 ) -> int:
-    """Fit what operations cost to measurements: a start, and a rate, for each operation and place."""
+    """Fit the costs of operations to measurements: a start-up cost and a rate for each operation and place."""
     from kant.placement.perf.fit import fit as fitted
     from kant.workload.measured_file import costs_text, read_samples
 
@@ -252,7 +252,9 @@ def show_legend() -> None:
 
 
 def picture(part: tuple[StreamTimes, ...], scale: float) -> list[str]:
-    """Return a row of letters per stream: a column is what runs in the middle of its `scale` seconds, a dot nothing."""
+    """Return a row of letters per stream: each column is the task in the middle of its `scale` seconds, a dot means
+    none.
+    """
     rows = []
     for stream in range(3):
         spans = []

@@ -19,11 +19,11 @@ Wanted: TypeAlias = dict[str, Any]
 """The request of `kant submit`: fields of a `JobRequest` in JSON form, without those not given."""
 
 EXPORT = "export"
-"""A request key that is no field: the current environment's variables for the job; "none": few of them."""
+"""A request key that is no field: which variables of the current environment the job gets; "none": few of them."""
 
 
 class WantedStage(NamedTuple):
-    """A stage of a workflow: its job, the positions of the stages that must end (well) first, and its facts.
+    """A stage of a workflow: its job, the positions of the stages that must end (or succeed) first, and its facts.
 
     `facts` is a `StageOf` of `model/submission.py`.
     """
@@ -44,8 +44,8 @@ class Submitted(NamedTuple):
 class Filter(NamedTuple):
     """Which jobs `kant jobs` lists, and how. Empty texts exclude nothing; `states` are separated by commas.
 
-    In `name`, `*` and `?` are wildcards. With `tried`, the waiting jobs are listed in scheduling order. `columns` are
-    those of the table (`job_table.py`); none: the usual ones.
+    In `name`, `*` and `?` are wildcards. With `tried`, the waiting jobs are listed in the order in which they are
+    scheduled. `columns` are those of the table (`job_table.py`); none: the usual ones.
     """
 
     states: str
@@ -88,7 +88,7 @@ class AnswerSource(Protocol):
         ...
 
     def status(self, optimality: bool) -> Reply:
-        """Return what the cluster has, runs and is asked for, and how far that is from the best."""
+        """Return the capacity, use and demand of the cluster, and how far its use is from the best possible."""
         ...
 
     def past(self) -> Past:
@@ -120,7 +120,7 @@ class Place(AnswerSource, Protocol):
         ...
 
     def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
-        """Write the output of a run of a job; `attempt` 0: the last."""
+        """Write the output of a run of a job; `attempt` 0: the last run."""
         ...
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
@@ -136,5 +136,5 @@ class Place(AnswerSource, Protocol):
         ...
 
     def top(self) -> Printable:
-        """Return what the pools and nodes hold, and the largest running jobs."""
+        """Return the capacity of the pools and nodes, and the largest running jobs."""
         ...

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def place_of(home: Path | None, there: Kube | None) -> Place:
-    """Return the Kant to use: that of a home, else of Kubernetes if an option names it, else of this machine."""
+    """Return the Kant to use: that of a home; otherwise of Kubernetes, if an option names it; otherwise of this
+    machine.
+    """
     if there and home is None:
         from kant.cli.kubernetes_place import KubernetesPlace
 
@@ -31,7 +33,7 @@ def place_of(home: Path | None, there: Kube | None) -> Place:
 def questions_of(
     home: Path | None, there: Kube | None, journal: Path | None, at: str | None, learn: bool = True
 ) -> AnswerSource:
-    """Return a journal as of a time if one is given, else the Kant to use."""
+    """Return a journal at a time if one is given, otherwise the Kant to use."""
     if journal is not None:
         from kant.cli.journal_place import JournalPlace
 

@@ -1,6 +1,6 @@
 """Lines and tables for the terminal with the standard library alone, for frequently used verbs.
 
-They look like those of `show`, which uses rich and takes longer to load than such a verb to run.
+They look like those of `show`, which uses rich. Loading rich takes longer than such a verb runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def section(title: str, lines: Sequence[str]) -> None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> None:
-    """Print rows under the names of their columns; those named in `right` are right-aligned.
+    """Print rows under the names of their columns; columns named in `right` are right-aligned.
 
     Nothing is truncated: a long cell continues on the next line. Columns named in `whole` are never broken, so that
     their cells can be copied.
@@ -52,7 +52,7 @@ def table(
 
 def local_time(micros: int) -> str:
     """Return a time in microseconds since the Unix epoch, in local time; "" for a negative one."""
-    from datetime import datetime  # takes longer to load than most lists to print
+    from datetime import datetime  # loading it takes longer than printing most lists
 
     return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
 
@@ -74,7 +74,7 @@ def _on_one_line(text: str) -> str:
 
 
 def fitted(widths: list[int], room: int, whole: Sequence[bool]) -> list[int]:
-    """Fit column widths to a line: the widest shrinks first, down to 1. Those that are `whole` stay."""
+    """Fit column widths to a line: the widest shrinks first, down to 1. Columns that are `whole` keep their width."""
     widths = list(widths)
     gives = [at for at, keeps in enumerate(whole) if not keeps]
     while sum(widths) > room and (widest := max(gives, key=widths.__getitem__, default=-1)) >= 0 < widths[widest] - 1:
@@ -121,7 +121,7 @@ def _aligned(text: str, width: int, right: bool) -> str:
 
 
 def _room(columns: int) -> int:
-    """Return the width that a line has for its columns; unlimited if neither a terminal nor COLUMNS says it."""
+    """Return the width of a line for its columns; unlimited if neither a terminal nor COLUMNS gives one."""
     given = os.environ.get("COLUMNS", "")
     if given.isdigit() and int(given):
         wide = int(given)

@@ -55,7 +55,7 @@ def calendar(
     limit: Limit = "60s",
     json: Json = False,
 ) -> int:
-    """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which collide.
+    """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which ones collide.
 
     For a journal: say whether running jobs, reservations and nodes out of service collide at a time.
     """
@@ -106,7 +106,8 @@ def capacity(
     json: Json = False,
 ) -> int:
     """Say how much of each resource must be reserved so that all pipelines meet their deadlines, and when each task
-    starts."""
+    starts.
+    """
     from kant.optimize.capacity.file import read_instance, read_plan
     from kant.optimize.capacity.learned import LearnedInsertion
     from kant.optimize.capacity.solve import plan as make_plan

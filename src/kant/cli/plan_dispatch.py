@@ -39,9 +39,12 @@ def dispatch(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Let many schedulers place short tasks on 100 machines of four types, and count what each way costs and gives.
+    """Let many schedulers place short tasks on 100 machines of four types, and print the costs and results of each
+    method.
 
-    All see the same tasks and draw the same machines. Each is compared with two choices that ask, seed by seed."""
+    All methods see the same tasks and draw the same machines. Each is compared, seed by seed, with two choices by
+    queries.
+    """
     from kant.metrics.paired import mean_interval
     from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched
     from kant.optimize.dispatch.dispatchers import dispatch as run

@@ -27,7 +27,8 @@ def residency(
     json: Json = False,
 ) -> int:
     """Say at each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
-    from where it lives."""
+    from its own tier.
+    """
     from kant.optimize.residency.search import beam, greedy
 
     seconds = effort(limit)

@@ -44,7 +44,8 @@ def stream(
 ) -> int:
     """Let workflows arrive at random times, and print the latency of each policy from arrival to end.
 
-    All policies see the same streams. Their latencies are compared pair by pair with those of the first."""
+    All policies see the same streams. Their latencies are compared pair by pair with those of the first policy.
+    """
     from kant.metrics.paired import mean_interval
 
     load = load_of((file, *files), cluster, every, until, most)

@@ -1,4 +1,4 @@
-"""`kant plan workflow`: which stage of a graph runs where and when, and what its structure leaves open."""
+"""`kant plan workflow`: which stage of a graph runs where and when, and how much slack each stage has."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def workflow(
 ) -> int:
     """Plan a workflow: which stage runs when on which processor, with the critical path, and the slack of each stage.
 
-    Processors may be unlike in speed, each has one stage at a time, and data takes time from one to another."""
+    Processors may differ in speed, each runs one stage at a time, and transferring data between two takes time.
+    """
     graph = load_graph(file, cluster)
     seconds = effort(limit)
     if compare:
@@ -83,7 +84,7 @@ def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[StageRun, 
 
 
 def policy_named(name: str, known: Sequence[str]) -> WorkflowRule:
-    """Return the policy of a name, or the learned order of a file; raises InputError for neither."""
+    """Return the policy of a name, or the learned order of a file. Raises InputError if the name is neither."""
     from kant.optimize.workflow.weights import read_weights
 
     if name in POLICIES:

@@ -1,4 +1,4 @@
-"""Progress of runs: bars on a terminal, else a line for each run every few seconds."""
+"""Progress of runs: bars on a terminal, otherwise a line for each run every few seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_S = 5.0
 
 @dataclass(slots=True)
 class Track:
-    """The progress of one run. `began` is when its first update came, by the clock; None before."""
+    """The progress of one run. `began` is the time of its first update, by the clock; None before it."""
 
     label: str
     jobs: int

@@ -1,8 +1,8 @@
 """Fast parsing of plain command lines of `submit`, `jobs` and `why`.
 
-`verbs` has the whole language of the command line, with its help and its errors, and takes longer to load than these
-verbs to run. This file handles the commonly used part. Any other line, also an invalid one, is left to `verbs`, so the
-two never disagree: a line is either parsed as `verbs` parses it, or not at all.
+`verbs` has the complete command line, with its help and its errors. It takes longer to load than these verbs run. This
+file handles the commonly used part. Any other line, also an invalid one, is left to `verbs`, so the two never disagree:
+a line is either parsed as `verbs` parses it, or not at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kant replay`: the decisions of a journal again, or what another profile would have done."""
+"""`kant replay`: runs the decisions of a journal again, or simulates another profile on its jobs."""
 
 from __future__ import annotations
 

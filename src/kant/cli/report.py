@@ -1,4 +1,4 @@
-"""`kant report`: the page of a journal: what ran where at every moment, and every number."""
+"""`kant report`: the page of a journal: what ran where at every moment, and all numbers."""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ def reserve(
 ) -> int:
     """Book GPUs for a window of time, for jobs that name the reservation.
 
-    Its GPUs are free when it begins: jobs that would not end before it are not started there, or are stopped if they
-    are preemptible. If there is no place, the reservations and jobs in the way are named."""
+    The GPUs are free when it begins: jobs that would not end before it are not started there, or are stopped if they
+    are preemptible. If there is no place, the reservations and jobs in the way are named.
+    """
     now = datetime.now()
     begins = 0.0 if start == "now" else moment(start, now, "--start")
     if (time is None) == (end is None):

@@ -56,9 +56,10 @@ LONGEST_LABEL = 60
 
 
 def give_back_large_blocks() -> None:
-    """Have freed blocks of a megabyte and more go back to the system at once, which glibc does for the first ones only.
+    """Make glibc return freed blocks of a megabyte and more to the system at once, which it does only for the first
+    ones.
 
-    A table that a run has outgrown would else stay in its memory.
+    A table that a run has outgrown would otherwise stay in its memory.
     """
     try:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
@@ -87,7 +88,7 @@ def one_interrupt() -> Iterator[list[bool]]:
 class RunBatch:
     """The common settings of the runs of one command. `runs` is their number.
 
-    With `out`, journals are written and the intervals kept that pictures need.
+    With `out`, journals are written, and the intervals that pictures need are kept.
     """
 
     workload: Workload
@@ -150,7 +151,7 @@ def run_all(
         read_options(profile.simulation, f"profile {profile.name}")
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))
-    gc.freeze()  # what was read lives as long as the runs: no collection need look at it
+    gc.freeze()  # the input lives as long as the runs: no collection needs to look at it
     with ExitStack() as stack:
         asked = stack.enter_context(one_interrupt())
         sight = stack.enter_context(shown(len(batch.workload), span_of(batch.until, batch.workload.submit), quiet))
@@ -159,7 +160,7 @@ def run_all(
         else:
             results = _run_in_turn(batch, runs, asked, sight)
     for result in results:
-        result.summary["kant"] = __version__  # a result says what made it
+        result.summary["kant"] = __version__  # the result names the version that made it
     return results
 
 
@@ -184,7 +185,7 @@ def cut_short(results: Sequence[RunResult], wanted: int) -> bool:
 
 
 def progress_bar() -> Progress:
-    """Return a progress bar on standard error, silent if that is no terminal."""
+    """Return a progress bar on standard error, silent if standard error is no terminal."""
     return Progress(
         TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"),
         TimeRemainingColumn(), console=errors, disable=not errors.is_terminal,
@@ -192,7 +193,7 @@ def progress_bar() -> Progress:
 
 
 def labels(profiles: Sequence[Profile]) -> list[str]:
-    """Return a valid folder name for each profile, numbered if two are alike."""
+    """Return a valid folder name for each profile, numbered if two are equal."""
     safe = ("".join(ch if ch.isalnum() or ch in "-_." else "_" for ch in p.name[:LONGEST_LABEL]) for p in profiles)
     names = [name.strip(".") or "run" for name in safe]
     found: list[str] = []
@@ -205,7 +206,7 @@ def labels(profiles: Sequence[Profile]) -> list[str]:
 
 
 def run_folder(out: Path, label: str, runs: int) -> Path:
-    """Return the folder of one run's files: `out` itself for a single run, else one folder for each."""
+    """Return the folder of one run's files: `out` itself for a single run, otherwise one folder for each."""
     return out if runs == 1 else out / label
 
 

@@ -53,15 +53,16 @@ class SbatchOption(NamedTuple):
 
 
 class SbatchTranslation:
-    """The translation of sbatch options: `options` of `kant submit`, those without a meaning here (`left_out`), and the
-    errors of the others (`faults`)."""
+    """The translation of sbatch options: `options` of `kant submit`; options without a meaning here (`left_out`); and
+    the errors in the others (`faults`).
+    """
 
     def __init__(self, said: list[SbatchOption]) -> None:
         self.left_out: list[str] = []
         self.faults: list[InputError] = []
         self.options: list[list[str]] = []
         self.sizes: dict[str, SbatchOption] = {}
-        for each in {one.name: one for one in said}.values():  # the last counts, as in Slurm
+        for each in {one.name: one for one in said}.values():  # the last one counts, as in Slurm
             try:
                 self.options += self._of(each)
             except InputError as error:

@@ -1,6 +1,6 @@
 """Options in scripts: `#KANT` lines are options of `kant submit`, `#SBATCH` lines those of Slurm.
 
-The lines precede the script's first command. They yield to what the command line says.
+The lines precede the script's first command. Options of the command line take precedence.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ OWN_SHORT = {said.flags[1]: said.flags[0] for said in OPTIONS.values() if said.f
 
 
 def expanded(arguments: list[str]) -> list[str]:
-    """Return the arguments of `kant submit`, with the options of its script's head, and what runs the script. Raises
-    InputError for an invalid line of the script."""
+    """Return the arguments of `kant submit`, with the options from the head of its script, and the command that runs
+    the script. Raises InputError for an invalid line of the script.
+    """
     at = command_at(arguments)
     if any(word.partition("=")[0] in ("--graph", "--from") for word in arguments[:at]):
         return arguments
@@ -48,7 +49,7 @@ def expanded(arguments: list[str]) -> list[str]:
         return arguments
     path, words = str(script.absolute()), _interpreter(text)
     runs = [path] if os.access(script, os.X_OK) else [*words, path]
-    if "--slurm" in (*said, *options) and words[1:] and words[1] in ("-l", "--login"):  # it sets PATH anew
+    if "--slurm" in (*said, *options) and words[1:] and words[1] in ("-l", "--login"):  # it sets PATH again
         runs = [*words, "-c", BEHIND_LOGIN, path]
     return ["submit", *said, *options, "--", *runs, *rest]
 
@@ -144,7 +145,7 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
             left = f"{', '.join(made.left_out)} {have} no meaning for one machine and {are} left out"
             print(f"kant: {where}: {left}", file=sys.stderr)
     _raise(faults, where)
-    last = {name: option for option in found if (name := option[0]) not in said}  # of several the last counts
+    last = {name: option for option in found if (name := option[0]) not in said}  # of several, the last one counts
     chosen = [option for option in found if option[0] in REPEATED or last.get(option[0]) is option]
     options = [word for option in chosen for word in option]
     if of_slurm is not None:
@@ -177,7 +178,7 @@ def _long(name: str) -> str:
 
 
 def _is_of_kubernetes(said: set[str]) -> bool:
-    """Whether the job goes to Kubernetes, where names have rules."""
+    """Whether the job goes to Kubernetes, which has rules for names."""
     return bool(os.environ.get("KANT_KUBE") or said & {"--kube", "--context", "--namespace", "--kubeconfig"})
 
 

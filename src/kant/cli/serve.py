@@ -149,7 +149,9 @@ def train(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Train a ranker of prompts by the length of their answers, and say how well it orders those it has not seen."""
+    """Train a ranker of prompts by the length of their answers, and say how well it orders prompts that it has not
+    seen.
+    """
     from kant.serving.predictor import HELD_OUT, read_pairs
     from kant.serving.predictor import train as learn
 
@@ -188,7 +190,7 @@ def verify(
     *,
     json: Json = False,
 ) -> int:
-    """Run recorded runs of vLLM's own scheduler through the engine and count what agrees to the bit."""
+    """Replay recorded runs of vLLM's own scheduler on the engine, and count the results that agree exactly."""
     from kant.serving.recording import read_recording, verify
 
     found = verify(read_recording(file))

@@ -76,7 +76,7 @@ def removal(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Say what taking one replica away for some seconds costs: requests that come late, or are lost."""
+    """Say what taking one replica away for some seconds costs: requests that are late, or lost."""
     from kant.serving.removal import removal as measured
 
     if not 1 <= runs <= 1000:
@@ -90,7 +90,7 @@ def removal(
 
 
 def _service(options: ServiceOptions, seed: int) -> tuple[Service, dict[str, Any]]:
-    """Return the service that the options describe, and the facts of it for a summary."""
+    """Return the service that the options describe, and facts about it for a summary."""
     from kant.serving.service import Service, mix_named
     from kant.serving.summary import Objectives
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kant.serving.shapes import Shape
 
 Source = tuple["Times", str, dict[str, str], int]
-"""Steps, their model, how and on what they were measured (see `Check`), and the tokens whose KV fits."""
+"""Steps, their model, how and on what they were measured (see `Check`), and the number of tokens whose KV fits."""
 
 
 def fit(
@@ -46,9 +46,10 @@ def fit(
     out: Annotated[Path, Parameter(help="The file to write; `--latency` of the other verbs takes it.")],
     json: Json = False,
 ) -> None:
-    """Fit the latency of an engine to two of each three measured steps, check it on the third, and write it.
+    """Fit the latency of an engine to two thirds of the measured steps, check it on the rest, and write it.
 
-    The steps are those of a file, of a model's layers on this machine's GPU (--torch), or of an engine (--url)."""
+    The steps are those of a file, of a model's layers on this machine's GPU (--torch), or of an engine (--url).
+    """
     from kant.serving.fit import Check, LatencyFile, checked, write_latency
 
     if (steps is not None) + torch + (url is not None) != 1:

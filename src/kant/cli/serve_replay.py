@@ -129,7 +129,7 @@ def _judged(
         a, b = (by_slice(served, name, slices, promise) for served in (old, new))
         one = judge(
             name, a, b, allowed=allowed, confidence=confidence, metrics=len(FIGURES), floor=FLOOR
-        )  # slices give the confidence; the whole day, the value
+        )  # slices give the confidence, the whole day gives the value
         found.append(replace(one, old=whole(old, name, promise), new=whole(new, name, promise)))
     seen = day.first[np.isfinite(day.first)]
     about: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _judged(
 
 
 def _split(change: ReplayChange) -> tuple[int, int]:
-    """Return the engines for prompts and for outputs, both 0 where each does both. Raises InputError."""
+    """Return the engines for prompts and for outputs, both 0 if each does both. Raises InputError."""
     if not change.kv_gb_s > 0:
         raise InputError("--kv-gb-s", "a number of GB a second above 0", change.kv_gb_s)
     if change.split is None:

@@ -38,7 +38,7 @@ MOST_EJECTED_S = 300.0
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RouterOptions(EngineOptions):
-    """Options of `kant serve route` and `pick`: the engines, and which of them takes a request."""
+    """Options of `kant serve route` and `pick`: the engines, and how a request's engine is chosen."""
 
     backends: Annotated[str | None, Parameter(help="Addresses of engines, such as http://a:8000,http://b:8000.")] = None
     service: Annotated[
@@ -117,7 +117,7 @@ def _count(option: str, value: int, least: int, most: int) -> int:
 def _dispatching(
     options: RouterOptions, urls: list[str], ranker: LengthRanker | None = None
 ) -> Callable[[], Dispatcher]:
-    """Check the options of a dispatcher; return what makes it in its event loop. Raises InputError."""
+    """Check the options of a dispatcher; return a function that creates it in its event loop. Raises InputError."""
     from kant.gateway.aside import Aside
     from kant.gateway.backend import Limits
     from kant.gateway.dispatch import Dispatcher
@@ -180,7 +180,9 @@ def _spans(url: str | None, service: str) -> RequestSpans | None:
 
 
 def _gossiping(options: RouterOptions) -> Callable[[Dispatcher], Gossip | None]:
-    """Return what makes the exchange with others before the same engines. Raises InputError for only one option."""
+    """Return a function that creates the exchange with other routers of the same engines. Raises InputError if only one
+    of the options is given.
+    """
     from kant.gateway.gossip import Gossip
     from kant.gateway.server import address
 
@@ -322,7 +324,7 @@ def pick(
 
 
 def _where(options: RouterOptions, kube: Kube) -> tuple[list[str], ServiceEndpoints | None]:
-    """Return the addresses of `--backends`, or a follower of those of `--service`: exactly one."""
+    """Return the addresses of `--backends`, or a follower of the endpoints of `--service`; exactly one is given."""
     service = options.service
     if (options.backends is None) == (service is None):
         raise InputError("--backends and --service", "one of the two")

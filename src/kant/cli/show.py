@@ -32,7 +32,7 @@ class StandardOutput(Console):
         return super().render_str(printable(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print. Tables are never truncated: what is too long for its column continues on the next line.
+        """Print. Tables are never truncated: a text too long for its column continues on the next line.
 
         If neither a terminal nor COLUMNS gives a line width, a table is as wide as it needs.
         """
@@ -79,10 +79,11 @@ def print_table(
     most: int | None = None,
     ends: Container[int] = (),
 ) -> None:
-    """Print rows under the names of their columns: those in `left` (None: the first) left-aligned, others right.
+    """Print rows under the names of their columns. Columns in `left` (None: the first) are left-aligned, others
+    right-aligned.
 
-    Of more than `most` rows the first are printed, and how many follow. After the rows with the numbers in `ends` comes
-    a line.
+    If there are more than `most` rows, the first are printed, with the number of the rest. A line follows each row
+    whose number is in `ends`.
     """
     rows = list(rows)
     table = Table(title=title, title_justify="left") if frame else Table(box=None, pad_edge=False)

@@ -19,7 +19,7 @@ def show_queues(rows: list[dict[str, Any]]) -> None:
 
 
 def show_budgets(rows: list[dict[str, Any]]) -> None:
-    """Print what is used of this month's budgets; nothing if there are none."""
+    """Print the use of this month's budgets; nothing if there are none."""
     hours = {f"{name}_gpu_hours": name for name in ("used", "soft", "hard")}
     left = {"": "", "soft": "goes after all others", "hard": "starts nothing"}
     shown = [
@@ -43,7 +43,7 @@ def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
 
 
 def show_pools(pools: list[dict[str, Any]]) -> None:
-    """Print what the pools hold."""
+    """Print the capacity of the pools."""
     shown = [
         row | {part: f"{100 * row[part]:.1f} %" if row[part] is not None else None for part in ("gar", "gfr")}
         for row in pools
@@ -108,7 +108,7 @@ def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
 
 
 def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
-    """Print when budgets run dry, and whose waits that changes."""
+    """Print when budgets are used up, and whose waits that changes."""
     lines = []
     for row in budgets:
         whose = f"user {row['user']} of {row['queue']}" if row["user"] else row["queue"]

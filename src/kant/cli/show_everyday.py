@@ -63,7 +63,7 @@ def rests_on(row: dict[str, Any]) -> list[str]:
 
 
 def now_if(found: dict[str, Any]) -> list[str]:
-    """Return what starts a job now; a job that can never start has said so already."""
+    """Return what would start a job now; empty for a job that can never start, whose text already says so."""
     none = found["none"]
     return [each["sentence"] for each in found["changes"]] or ([none] if none and none.startswith("proven") else [])
 
@@ -89,7 +89,7 @@ def earlier_lines(answer: dict[str, Any]) -> list[str]:
 
 
 def due(expected: dict[str, Any], name: str, now: int) -> str:
-    """Return in how much time an expected start is, or that it has none."""
+    """Return the time until an expected start, or that there is none."""
     start = expected[name]
     if start is None:
         return "never" if expected["never"] else "unknown: no end is in sight"

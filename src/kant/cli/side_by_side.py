@@ -1,7 +1,7 @@
-"""Runs several profiles in parallel, each in its own process. The decisions of a run do not depend on it.
+"""Runs several profiles in parallel, each in its own process. The decisions of a run do not depend on this.
 
 The processes are forks of this one, so they have the workload. Each sends its progress over a pipe, and finally its
-result; a message back, or the end of the pipe, stops it between two instants. Ctrl-C reaches this process alone.
+result; a message back, or the end of the pipe, stops it between two instants. Ctrl-C reaches only this process.
 """
 
 from __future__ import annotations

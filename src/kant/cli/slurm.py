@@ -64,7 +64,7 @@ def srun(arguments: list[str]) -> int:
 
 
 def _asked(words: list[str]) -> list[str]:
-    """Return options of srun and salloc as those of `kant run`."""
+    """Return the options of srun and salloc as options of `kant run`."""
     said, rest = _said(words)
     if rest:
         raise SrunUsageError(f"{rest[0]}: expected an option")
@@ -80,7 +80,7 @@ def _asked(words: list[str]) -> list[str]:
 
 
 def _said(words: list[str]) -> tuple[list[Any], list[str]]:
-    """Parse the options of sbatch or a similar command; return them, and what follows them."""
+    """Parse the options of sbatch or a similar command; return them, and the words after them."""
     from kant.cli.sbatch import ALONE, SHORT, SbatchOption
 
     found, at = list[SbatchOption](), 0

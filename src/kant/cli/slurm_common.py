@@ -125,7 +125,7 @@ def limit(row: Row) -> str:
 
 
 def formatted(pattern: str, row: Row, columns: dict[str, tuple[str, Callable[[Row], object]]], head: bool) -> str:
-    """Format a line by a pattern such as `%.18i %.9P`. Raises UsageError for a letter that Kant does not know."""
+    """Format a line by a pattern such as `%.18i %.9P`. Raises UsageError for a letter that Kant does not support."""
 
     def cell(part: re.Match[str]) -> str:
         right, width, letter = part[1], part[2], part[3]

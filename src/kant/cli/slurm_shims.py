@@ -1,7 +1,7 @@
 """Slurm's commands for Kant: `kant slurm-shims DIR` writes them, and jobs of `#SBATCH` scripts have them.
 
-Each does what is commonly used: `sbatch`, `srun`, `salloc`, `squeue`, `scancel`, `scontrol`, `sacct` and `sinfo`. What
-Kant cannot answer is refused by name.
+Each does what is commonly used: `sbatch`, `srun`, `salloc`, `squeue`, `scancel`, `scontrol`, `sacct` and `sinfo`. A
+request that Kant does not support is refused by name.
 """
 
 from __future__ import annotations

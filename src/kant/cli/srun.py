@@ -1,13 +1,14 @@
 """`srun` inside a job: one process for each task, each with its ranks, on the nodes that the job has.
 
-Where a job is on one machine, whatever nodes it asked for, its tasks are processes beside each other, and the node of a
-task says which GPUs it sees. Of a job on several machines (docs/join.md) the tasks of each other machine are started by
-another `srun` there, beside the part of the job that has its place. The variables are those of srun(1) (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
-and what launchers read in its place: `RANK` and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed
-and accelerate read, too), `PMI_RANK` of MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
+If a job is on one machine, however many nodes it asked for, its tasks are processes side by side, and the node of a
+task says which GPUs it sees. If a job is on several machines (docs/join.md), another `srun` on each other machine
+starts the tasks there, beside the job's process on that machine. The variables are those of srun(1)
+(https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES) and those that launchers read instead: `RANK`
+and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed and accelerate read, too), `PMI_RANK` of
+MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
 It loads the standard library alone, unless its tasks are in containers.
-"""  # noqa: E501 - an address
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ ALONE = named(
 )
 MASTER = "127.0.0.1"
 PART = "--kant-part"
-"""What one `srun` says to another on a machine that has joined."""
+"""The option by which one `srun` calls another on a machine that has joined."""
 
 
 class SrunUsageError(Exception):
@@ -159,8 +160,9 @@ def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[S
 
 
 def gpus_of(step: SrunRequest, env: Mapping[str, str], chosen: list[int], tasks: list[StepProcess]) -> list[list[str]]:
-    """Return the GPUs of each of the step's nodes: those of the job, or, if the step requests some, as many that no
-    other step of the job has requested, waiting for them. Nothing outside a job. Raises UsageError."""
+    """Return the GPUs of each of the step's nodes: those of the job; or, if the step requests some, that many GPUs that
+    no other step of the job has requested, after waiting for them. Empty outside a job. Raises UsageError.
+    """
     if "KANT_SLOTS" not in env:
         return []
     slots = [env["KANT_SLOTS"].split(";")[at].split(",") for at in chosen]
@@ -312,7 +314,9 @@ def run(arguments: list[str]) -> int:
 
 
 def run_part() -> int:
-    """Start the tasks of a line on this machine of several, as standard input says; the highest of their exit codes."""
+    """Start the tasks of this machine, one of several, as standard input says; return the highest of their exit
+    codes.
+    """
     said = json.loads(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME", "KANT_CONTAINER") if name in os.environ}
     with contextlib.suppress(OSError):  # as a folder that is not shared
@@ -374,8 +378,8 @@ def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, li
 
 
 def _line(step: SrunRequest, env: dict[str, str]) -> list[str]:
-    """The command of a task, in its container where it has one. Raises OSError where there is no runtime."""
-    image, of_job = step.said.get("image", ""), os.environ.get("KANT_CONTAINER", "")  # that of this machine
+    """Return the command of a task, in its container if it has one. Raises OSError if there is no container runtime."""
+    image, of_job = step.said.get("image", ""), os.environ.get("KANT_CONTAINER", "")  # the image of this machine
     if not image and not of_job:
         return step.command
     from kant.local.containers import Container, step_container

@@ -1,4 +1,4 @@
-"""`kant status`: what a cluster has, runs and is asked for, and how far that is from the best."""
+"""`kant status`: the capacity, use and demand of a cluster, and how far its use is from the best possible."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ def status(
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print what the pools hold and how much waits; with --optimality how far that is from the best.
+    """Print the capacity of the pools and how much waits; with --optimality, how far this is from the best possible.
 
-    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster."""
+    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster.
+    """
     return questions_of(home, there, journal, at).status(optimality).print(json)
 
 

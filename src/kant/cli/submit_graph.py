@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_STAGES = 1_000
 MOST_NAMES = 31
-"""The most stages of a critical path that are printed; of a longer one the first and the last."""
+"""The most stages of a critical path that are printed; of a longer path, the first and the last ones."""
 
 
 def submit_graph(
@@ -90,7 +90,7 @@ def _shortened(names: list[str]) -> tuple[str, ...]:
 
 
 def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> Wanted:
-    """Return the job of a stage: one that waits for no other stage waits for what the whole workflow waits for."""
+    """Return the job of a stage; a first stage waits for the dependencies of the whole workflow."""
     if stage.run is None or not stage.run:
         raise InputError(file.where(stage, "run"), "a command, such as `python train.py`, or a list of its words")
     time_s = None

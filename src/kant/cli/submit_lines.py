@@ -1,7 +1,7 @@
 """`kant submit --from`: a submission on each line of a file or of standard input, all of them or none.
 
 A line is what follows `kant submit` on the command line: options, and a command. Options of the command line itself
-hold for every line that does not override them. Empty lines and comments (`#`) are skipped.
+apply to every line that does not override them. Empty lines and comments (`#`) are skipped.
 """
 
 from __future__ import annotations

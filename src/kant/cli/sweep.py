@@ -69,10 +69,10 @@ def sweep(
 def finish(
     experiment: Experiment, store: RunStore | None, at_once: int | None, quiet: bool, ray: str | None = None
 ) -> tuple[Results, bool]:
-    """Do the runs that the store lacks; return the results then, and whether the user interrupted.
+    """Do the runs that the store lacks; return all results, and whether the user interrupted.
 
     They use the cores of this machine, or of the Ray cluster at the address `ray`. A run is stored when it ends. Raises
-    InputError if it cannot be stored; what is there stays there.
+    InputError if it cannot be stored; stored runs remain.
     """
     from kant.cli.runs import one_interrupt
     from kant.cli.sweep_show import watched
@@ -101,7 +101,7 @@ def finish(
 
 @contextmanager
 def _runner(ray: str | None) -> Iterator[tuple[Runner, int]]:
-    """Yield what does the runs, and its default parallelism: this machine, or the Ray cluster at `ray`."""
+    """Yield the runner, and its default parallelism: this machine, or the Ray cluster at `ray`."""
     if ray is None:
         from kant.experiments.pool import cores, run_all
 

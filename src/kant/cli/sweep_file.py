@@ -29,7 +29,7 @@ MOST_RUNS = 1_000_000
 
 
 class WorkloadTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[workloads]]` table: a `trace`, or what to `generate` with the seed of each run."""
+    """A `[[workloads]]` table: a `trace`, or the settings to `generate` one with the seed of each run."""
 
     name: str = ""
     trace: str = ""
@@ -74,7 +74,7 @@ class Sweep:
     profiles: dict[str, str]
     clusters: dict[str, str]
     jobs: dict[tuple[str, int], tuple[str, ...]]
-    """By workload and part: the words that name the trace to `kant simulate`, or that generate it."""
+    """By workload and part: the arguments that name the trace to `kant simulate`, or that generate it."""
     options: tuple[str, ...]
 
     def command(self, run: PlannedRun) -> str:
@@ -205,7 +205,7 @@ def read_trace(
 
 
 def _found(here: Path, text: str) -> str:
-    """Return a file next to the sweep's, if it exists; else the text, which names something built in."""
+    """Return a file next to the sweep's file, if it exists; otherwise the text, which names something built in."""
     return str(here / text) if (here / text).is_file() else text
 
 
@@ -221,7 +221,7 @@ def _once(texts: list[str], where: str) -> list[str]:
 
 
 def _labels(names: list[str]) -> list[str]:
-    """Return names, numbered if two are alike."""
+    """Return names, numbered if two are equal."""
     labels: list[str] = []
     for number, name in enumerate(names, start=1):
         label = name if names.count(name) == 1 else f"{name}-{number}"

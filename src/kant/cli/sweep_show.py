@@ -98,7 +98,7 @@ class Bar(RunCounts):
 
 @contextmanager
 def watched(waiting: Sequence[PlannedRun], at_once: int, quiet: bool) -> Iterator[RunObserver]:
-    """Yield a watcher: a silent one if `quiet`, else a bar or lines."""
+    """Yield a watcher: a silent one if `quiet`, otherwise a bar or lines."""
     if quiet or not waiting:
         yield RunObserver()
     elif sys.stderr.isatty():

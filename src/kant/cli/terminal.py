@@ -79,7 +79,7 @@ def window() -> dict[str, int]:
 
 @contextmanager
 def raw() -> Iterator[None]:
-    """Make every key come unchanged within this block."""
+    """Pass every key unchanged within this block."""
     import termios
     import tty
 
@@ -94,7 +94,9 @@ def raw() -> Iterator[None]:
 
 @contextmanager
 def _signals(*names: str) -> Iterator[int]:
-    """Yield a descriptor that becomes readable when one of these signals has come: a byte, its number."""
+    """Yield a descriptor that becomes readable when one of these signals has come: each signal gives one byte, its
+    number.
+    """
     out, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     numbers = [signal.Signals[f"SIG{name}"] for name in names]
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
@@ -110,8 +112,9 @@ def _signals(*names: str) -> Iterator[int]:
 
 
 class Conversation:
-    """A session with a process over a line. `said` gets the reason why a job waits, and `interrupt` is called on Ctrl-C
-    if the process has no terminal; it returns whether to go on."""
+    """A session with a process over a line. `said` gets the reason why a job waits. `interrupt` is called on Ctrl-C if
+    the process has no terminal, and returns whether to continue.
+    """
 
     def __init__(self, line: OpenWebSocket, pty: bool, said: Any, interrupt: Any, escape: bytes = b"~") -> None:
         self.line = line

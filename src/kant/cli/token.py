@@ -51,7 +51,7 @@ def join_token(*, home: Home = None) -> int:
 
 @token_app.command(name="list")
 def list_tokens(*, token_file: File = None, home: Home = None, json: Json = False) -> int:
-    """List the tokens that were made, without the tokens themselves."""
+    """List the tokens that were created, without the tokens themselves."""
     from kant.cli.show import console, print_table
 
     keys = _keys(_file(token_file, home))

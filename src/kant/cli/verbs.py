@@ -98,7 +98,7 @@ def app_of(*verbs: str) -> App:
 
 
 def call(arguments: list[str], app: App | None = None) -> Any:
-    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError if they are wrong for it."""
+    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError if the arguments are invalid."""
     if app is None:
         said = answer(arguments[0]) if arguments and arguments[0] not in VERBS else None
         if said is not None:

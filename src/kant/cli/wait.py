@@ -26,8 +26,9 @@ def wait(
 ) -> int:
     """Wait until jobs have ended, and print how each has ended.
 
-    The exit code is that of the job: 128 + N where signal N ended it, 1 where it was cancelled or rejected. Of several
-    jobs it is the first that is not 0."""
+    The exit code is that of the job: 128 + N if signal N ended it, 1 if it was cancelled or rejected. Of several jobs,
+    it is the first exit code that is not 0.
+    """
     if not jobs:
         raise InputError("JOBS", "the ids of jobs")
     client = ServiceClient(home_of(home))

@@ -30,11 +30,11 @@ class Ask(NamedTuple):
     """Everything that distinguishes shapes: `pools` as bits; `level`, `required` and `affinity` as in the shape.
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
-    whether jobs may be stopped for it. `training`: what it trains, if declared. `roles` has the pools of each group if
-    the groups differ; `pools` is then their union. `reservation`: the one on whose GPUs it runs. `node_sets` has the
-    node set of each group, "" for any node; empty if no group has one. `numbers` has the index of each group in the
-    job, if their order differs. `rules` and `preferences` have those of each group; empty if none has any. `node_wait`:
-    how long it waits for a node before it preempts others, µs.
+    whether jobs may be stopped for it. `training`: the model that it trains, if declared. `roles` has the pools of each
+    group if the groups differ; `pools` is then their union. `reservation`: the one whose GPUs it runs on. `node_sets`
+    has the node set of each group, "" for any node; empty if no group has one. `numbers` has the index of each group in
+    the job, if their orders differ. `rules` and `preferences` have one entry for each group; empty if no group has any.
+    `node_wait`: how long it waits for a node before it preempts others, µs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -167,7 +167,7 @@ def is_entangled(rules: tuple[PodRules, ...]) -> bool:
 
 
 def lasting(rules: PodRules) -> PodRules:
-    """Return the rules that later pods and domains cannot help to meet: a job that breaks them never fits."""
+    """Return the rules that later pods and domains cannot help to satisfy: a job that breaks them never fits."""
     own = tuple(one for one in rules.anti_affinity if one.topology == HOST)
     return PodRules(rules.classes, own, amounts=rules.amounts, shared=rules.shared)
 
@@ -236,20 +236,22 @@ def level_of(job: Job) -> int:
 
 
 Cuts = tuple[tuple[int, int], ...]
-"""The segments of a group, from the widest to the narrowest: the pods of a segment, and the level (index in LEVELS) of
-which one domain must hold each segment. Empty for a group without segments."""
+"""The segments of a group, the widest first: (pods, level) for segments of so many pods, each in one domain of that
+level (index in LEVELS). Empty for a group without segments.
+"""
 
 
 def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
-    """Return `Shape.cuts`, without segments of one pod, and without those that equal a segment of a narrower level."""
+    """Return `Shape.cuts`, without segments of one pod, and without segments that equal one of a narrower level."""
     narrowest = [{pods: LEVELS.index(level) for level, pods in levels_of(group)} for group in groups]
     cuts = tuple(tuple(one for one in found.items() if one[0] > 1) for found in narrowest)
     return cuts if any(cuts) else ()
 
 
 def levels_of(group: PodGroup) -> tuple[tuple[Level, int], ...]:
-    """Return the levels of a group's segments, from the widest to the narrowest, with the pods of a segment of each, at
-    most the pods that there are."""
+    """Return the levels of a group's segments, the widest first, each with the pods of a segment (at most those of the
+    group).
+    """
     found, around = list[tuple[Level, int]](), group.count
     for level, segment in ((group.within, group.segment or group.count), *group.inner) if group.within else ():
         around = min(segment, around)

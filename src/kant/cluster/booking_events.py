@@ -40,7 +40,7 @@ def unbooked(state: StateData, event: ev.BookingEnded) -> None:
 
 
 def overlap(one: Booking, two: Booking) -> bool:
-    """Return whether both have the same GPU at some time."""
+    """Return whether two bookings have the same GPU at some time."""
     if one.start >= two.end or two.start >= one.end:
         return False
     others = two.devices()

@@ -1,7 +1,7 @@
 """Budgets: GPU time that queues and their users have used in the current month, and which budgets are used up.
 
-The core knows no calendar: an event says when months end on the run's clock, and without one a month has 30 days from
-time 0 on. The state keeps the use of each pair of queue and user; the use of a budget is summed up on demand. All
+The core knows no calendar: an event gives the ends of months on the run's clock, and without it a month has 30 days
+from time 0 on. The state keeps the use of each pair of queue and user; the use of a budget is summed up on demand. All
 arithmetic is on integers: every machine finds the same instant at which a budget is used up.
 """
 
@@ -20,8 +20,9 @@ MONTH = 30 * DAY
 
 
 class ScopeUse(NamedTuple):
-    """What a scope has used, in milli-GPU-microseconds; what it holds now (`rate`), in milli-GPUs; and its limits (-1:
-    none), in thousandths of GPU-hours."""
+    """The use of a scope, milli-GPU-microseconds; its present `rate`, milli-GPUs; and its limits, thousandths of
+    GPU-hours (-1: none).
+    """
 
     used: int
     rate: int
@@ -71,7 +72,7 @@ class Budgets:
         return self.end
 
     def used(self, now: int) -> dict[tuple[int, int], int]:
-        """Return what each pair of queue and user has used in the month up to `now`, milli-GPU-microseconds."""
+        """Return the use of each pair of queue and user in the month up to `now`, milli-GPU-microseconds."""
         self._turn(now)
         return {key: used + rate * (now - since) for key, (used, rate, since) in self._accounts.items()}
 

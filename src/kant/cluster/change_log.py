@@ -28,5 +28,5 @@ class ChangeLog(array):  # type: ignore[type-arg]
     """The number of changes so far."""
 
     def since(self, mark: int) -> list[int]:
-        """Return the rows that changed since there were `mark` changes, each once."""
+        """Return the rows that changed since the log had `mark` changes, each once."""
         return list(dict.fromkeys(self[mark:])) if mark < len(self) else []

@@ -16,7 +16,7 @@ Rule = Limit | tuple[str, int]
 
 
 def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tuple[Rule, Mask]]:
-    """Return for each rule and amount of a pod the nodes of `table` that it closes on its own."""
+    """Return, for each rule and amount of a pod, the nodes of `table` that this rule alone closes."""
     found: list[tuple[Rule, Mask]] = []
     for name, amount in rules.amounts:
         found.append(((name, amount), table[:, c.extra_at(table) + counters.amounts[name]] < amount))

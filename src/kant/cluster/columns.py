@@ -61,7 +61,7 @@ DEMAND_WIDTH = 14
 NODES_IN_WORD = 32
 """Nodes of a set in one column of a demand row, one bit each."""
 NO_DEMANDS: Table = np.zeros((0, DEMAND_WIDTH), dtype=np.int64)
-"""For pieces that change no counter."""
+"""The demands for pieces that change no counter."""
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining ones until their GPUs are free
@@ -126,7 +126,7 @@ def make_log(nodes: int) -> Table:
 
 @inlined
 def devices_of(table: Table) -> int:
-    """Return the number of device slots of a node row (that of the largest node)."""
+    """Return the number of device slots of a node row: the devices of the largest node."""
     return int(table.shape[1] - DEVICES - 1) % EXTRA // 3
 
 
@@ -221,7 +221,9 @@ N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains count
 ENTRY_WIDTH = 6
 
 AT_MOST = 0  # after adding its pods, the column plus N_LIMIT is at least 0
-AFFINITY = 1  # a pod counts in the domain, or none anywhere and its own would; N_LIMIT 0: its pods only count
+# a pod of the class is in the domain, or there is none anywhere and this pod counts in it; N_LIMIT 0: its pods only
+# count
+AFFINITY = 1
 SPREAD = 2  # after adding its pods, the domain has at most N_LIMIT more than the smallest; 0: they only count
 NO_LIMIT = 1 << 40
 
@@ -294,8 +296,8 @@ def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
 def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
     """Return how many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
 
-    Pods that are placed there together are checked against the counts that the first of them finds, which never allows
-    too many.
+    Pods that are placed there together are all checked against the counts that the first of them finds, which never
+    allows too many.
     """
     pods, extra = NO_LIMIT, extra_at(table)
     for entry in range(demands[d, D_ENTRIES]):
@@ -366,7 +368,7 @@ def take_piece(table: Table, piece: Table, demands: Table) -> None:
 
 @shared
 def give_piece(table: Table, piece: Table, demands: Table) -> None:
-    """Give one piece of an allocation back to its node."""
+    """Return one piece of an allocation to its node."""
     node, mask, milli = piece[0], piece[2], piece[3]
     slots = devices_of(table)
     for device in range(slots):
@@ -448,7 +450,7 @@ def take(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) 
 
 @compiled
 def give(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> None:
-    """Give a whole allocation back: capacity is freed in its pools."""
+    """Return a whole allocation to its nodes: capacity is freed in its pools."""
     for i in range(pieces.shape[0]):
         _move(table, log, pools, pieces[i], demands, False)
         pools[table[pieces[i, 0], POOL], P_FREED] += 1

@@ -10,7 +10,7 @@ from kant.model.errors import StateError
 
 
 class PoolGroup:
-    """The live jobs that the same pools admit; `last_changed`: when one of them, or a node of the pools, did."""
+    """The live jobs that the same pools admit; `last_changed`: when one of them, or a node of the pools, last did."""
 
     __slots__ = ("last_changed", "pending", "pools", "running")
 
@@ -34,7 +34,7 @@ class CompetingJobs:
         state = self.state
         self.groups.clear()
         shapes, first = np.unique(state.jobs[: len(state.ids), J_SHAPE], return_index=True)
-        for index in shapes[np.argsort(first)].tolist():  # by the arrival of the first job of each
+        for index in shapes[np.argsort(first)].tolist():  # in the order in which the first job of each arrived
             bits = state.shapes.shapes[index].pool_bits
             self.groups.setdefault(bits, PoolGroup(bits, state.now))
         for row in (*state.pending, *state.running):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kant.cluster.state_data import StateData
 
 Others = tuple[dict[str, int], dict[str, int]]
-"""The pods on a node that belong to no job: how many are of each class, and what they take of each amount."""
+"""The pods on a node that belong to no job: their number by class, and their use of each amount."""
 
 NO_OTHERS: Others = ({}, {})
 
@@ -57,14 +57,15 @@ class CounterTables:
         self._domains: dict[str, dict[int, Hashable]] = {}
         self.others: dict[int, Others] = {}
         self.version = 0
-        """Counts changes of what nodes have without jobs, and of the columns."""
+        """Counts changes of what nodes hold without jobs, and of the columns."""
 
     # --- queries ----------------------------------------------------------------------------------------------
 
     def domain(self, topology: str, row: int) -> Hashable | None:
         """Return the domain of a row in a topology; None if it is in none."""
         state = self.state
-        if topology == CLUSTER:  # also of a node that has left: a job that it alone could take keeps to the limit
+        # also of a node that has left, so that a job that only it could take keeps to the limit
+        if topology == CLUSTER:
             return ()
         if state.empty.item(row, c.STATUS) == NodeStatus.RETIRED:
             return None
@@ -141,7 +142,7 @@ class CounterTables:
         self.place([row])
 
     def place(self, rows: Iterable[int], topologies: Iterable[str] | None = None) -> None:
-        """Set the amounts and the domains of rows to what is known of them now; what runs there stays."""
+        """Set the amounts and the domains of rows to their present values; running pods stay counted."""
         rows = list(rows)
         self.version += 1
         if self.counters.width == 0:
@@ -213,7 +214,7 @@ class CounterTables:
                 self._point(topology, rows, rows[0])
 
     def _point(self, topology: str, rows: list[int], to: int) -> None:
-        """Record that the row `to` has the counts of these rows."""
+        """Record that the row `to` holds the counts for these rows."""
         state, column = self.state, c.extra_at(self.state.table) + self.counters.topologies[topology]
         for table in self.state.tables:
             table[rows, column] = to

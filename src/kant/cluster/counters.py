@@ -1,13 +1,13 @@
 """Counters: the meaning of the extra columns of a node row, and the entries of a demand for them.
 
-There are three kinds of columns. An *amount* has what is left of it on a node. A *topology* has for each node the row
-with the counts of its domain, which is the row of one of its nodes (-1: no domain); row 0 of the next column has the
-number of domains. A *counter* counts one class in the domains of one topology: minus the counted pods, in the row of
-the domain. Counters of affinity and of spreads have one more column, whose row 0 has the value over all domains
+There are three kinds of columns. An *amount* has what is left of it on each node. A *topology* has, for each node, the
+row that holds the counts of its domain: the row of one of the domain's nodes (-1: no domain). Row 0 of the next column
+has the number of domains. A *counter* counts one class in the domains of one topology: minus the counted pods, in the
+row of the domain. Counters of affinity and of spreads have one more column, whose row 0 has the value over all domains
 (`columns.add_count`).
 
 A column is allotted when a demand first needs it, and stays. A demand has an entry for each counter of its classes,
-whichever demand it was allotted for, and for each of its own rules and amounts.
+also those allotted for other demands, and for each of its own rules and amounts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Counters:
         return self.counters[known] if known is not None else -1
 
     def place(self, pod_class: str, topology: str) -> tuple[int, int]:
-        """Return the allotted column that counts a class in a topology, and that of the topology, -1 for hosts."""
+        """Return the column that counts a class in a topology, and the column of the topology (-1 for hosts)."""
         counter = self._known(pod_class, topology)
         assert counter is not None
         return self.counters[counter], self.topology_of(counter)

@@ -32,7 +32,7 @@ def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | Non
 
 
 def is_of(piece: list[int], demand: Demand) -> bool:
-    """Return whether a piece has exactly what its pods ask for, if each asks for `demand`."""
+    """Return whether a piece has exactly the devices that its pods need, if each asks for `demand`."""
     pods, devices = piece[PODS], piece[MASK].bit_count()
     amounts = devices, piece[CPU], piece[MEMORY]
     right = pods > 0 and amounts == (pods * demand.gpus, pods * demand.cpu, pods * demand.memory)
@@ -40,7 +40,7 @@ def is_of(piece: list[int], demand: Demand) -> bool:
 
 
 def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
-    """Return the pieces of an elastic gang above its floor: the last that it got, so that the first ranks stay."""
+    """Return the pieces of an elastic gang above its floor: the ones that it got last, so that the first ranks stay."""
     spare = [-group.count for group in shape.groups]
     for piece in allocation.tolist():
         spare[piece[GROUP]] += piece[PODS]
@@ -57,7 +57,7 @@ def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
 
 
 def pod_by_pod(pieces: Allocation) -> Allocation:
-    """Return the pieces with one row for each pod, those of the highest devices first."""
+    """Return the pieces with one row for each pod, the pods of the highest devices first."""
     rows = []
     for node, pods, mask, milli, cpu, memory, tag, group, counted in pieces.tolist():
         devices = mask.bit_count() // pods
@@ -103,10 +103,10 @@ def held_by(allocation: Allocation) -> tuple[int, int, int]:
 class Progress:
     """The progress of one elastic gang. The job table has its times converted to the gang's present size.
 
-    `left` is the remaining estimate, in pod-microseconds (-1: unknown); `served` the milli-GPU-microseconds that it has
-    had (pod-microseconds for a gang without GPUs). Both are as of J_SINCE, and may exceed 64 bits. `pods` and `milli`
-    are what it holds while it runs, and its floor while it waits. `resized` is when it started or was last resized.
-    `ripe`: its owner has scaled it since, so it may grow at once.
+    `left` is the remaining estimate, in pod-microseconds (-1: unknown); `served` the milli-GPU-microseconds used so far
+    (pod-microseconds for a gang without GPUs). Both are as of J_SINCE, and may exceed 64 bits. `pods` and `milli` are
+    what it holds while it runs, and its floor while it waits. `resized` is when it started or was last resized. `ripe`:
+    its owner has scaled it since, so it may grow at once.
     """
 
     __slots__ = ("ceiling", "left", "milli", "pods", "resized", "ripe", "served", "shape")
@@ -157,7 +157,7 @@ class Progress:
             self.left = max(self.left - elapsed * self.pods, 0)
 
     def costs(self, cost: int) -> None:
-        """Add to its remaining work what all of its pods together do in `cost` microseconds."""
+        """Add the work that all of its pods together do in `cost` microseconds to its remaining work."""
         if self.left >= 0:
             self.left += cost * self.ceiling
 

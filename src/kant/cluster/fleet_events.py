@@ -146,7 +146,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
 
 
 def _put(state: StateData, rows: Sequence[int], nodes: Sequence[Node], anew: bool) -> None:
-    """Put these nodes into these rows, and set their places in the fabric; with `anew` those of all rows."""
+    """Put these nodes into these rows, and set their places in the fabric; with `anew`, the places of all rows."""
     for row, node in zip(rows, nodes, strict=True):
         if place := state.node_rows.put(row, node, anew):
             state.moves += 1
@@ -171,8 +171,9 @@ def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:
 
 
 def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
-    """Write a node into its empty row, which was `last` before. Returns the live jobs whose shape may change, because
-    their node sets now have nodes in other pools."""
+    """Write a node into the empty row of `last`. Returns the live jobs whose shape may change, as their node sets have
+    nodes in other pools now.
+    """
     pool = state.shapes.pool_of[node.pool]
     write_node(state.empty[row], node, pool, c.devices_of(state.table))
     state.empty[row, c.REVISION] += 1

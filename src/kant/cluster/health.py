@@ -18,10 +18,10 @@ REMEMBERED = 8
 class ClusterHealth:
     """The unhealthy nodes of one cluster, by index, and the jobs that they affected, by row.
 
-    `lost` has the devices that a node lacks, as bits; `drains` when a draining node must be empty, if that was given.
-    `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held when one
-    of its nodes failed, until it starts again. `faults` counts failures of nodes and losses of devices, `evictions`
-    the jobs that these stopped.
+    `lost` has the missing devices of a node, as bits; `drains` the time by which a draining node must be empty, if
+    given. `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held
+    when one of its nodes failed, until the job starts again. `faults` counts failures of nodes and losses of devices,
+    `evictions` the jobs that these stopped.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class ClusterHealth:
         self._failed.discard(node)
 
     def replaced(self, node: int) -> None:
-        """Forget the history of a row that now has another node: no job failed there, or held anything on it."""
+        """Forget the history of a row that now has another node: no job failed or held anything on the new node."""
         for row, nodes in list(self.bad.items()):
             self.bad[row] = tuple(other for other in nodes if other != node)
         for row, held in list(self.broken.items()):
@@ -67,7 +67,7 @@ class ClusterHealth:
                     del self.broken[row]
 
     def keep_devices(self, node: int, devices: int) -> int:
-        """Set the number of devices of a node; return those of them that it lacks, as bits."""
+        """Set the number of devices of a node; return those that it lacks, as bits."""
         lost = self.lost.pop(node, 0) & ((1 << devices) - 1)
         if lost:
             self.lost[node] = lost

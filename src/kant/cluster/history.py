@@ -7,13 +7,13 @@ one size class.
 A stated probability is kept in two steps. Of n run times the ceil(q (n + 1))-th shortest covers the next one with
 probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
 Learning in a Random World, 2005; Lei et al., JASA 2018). Run times are not: in a burst the short jobs finish first, so
-finished jobs look shorter than submitted ones. So each promise is judged when its job finishes: the quantile for later
-promises rises a little after a miss and falls after a hit. That moves the share of kept promises towards q for any
+finished jobs look shorter than submitted ones. So each prediction is judged when its job finishes: the quantile for
+later predictions rises a little after a miss and falls after a hit. That moves the share of hits towards q for any
 sequence, as far as the window has run times long enough (Gibbs and Candès, Adaptive Conformal Inference, NeurIPS 2021).
 
-Times are microseconds, probabilities permille, levels millionths. There are no floats, so every machine learns the
-same. `benchmarks/studies/run_times.py` measures the coverage on real traces; the constants below were chosen on the
-first half of Philly's jobs.
+Times are microseconds, probabilities permille, levels millionths. There are no floats, so the result is the same on
+every machine. `benchmarks/studies/run_times.py` measures the coverage on real traces; the constants below were chosen
+on the first half of Philly's jobs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ STEP = 1
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
 
 HIGHEST_LEVEL = 1_500_000
-"""The highest level, in millionths. Above one the longest run time is the prediction, and the excess is the debt of
-misses that hits still have to pay off; without it a burst of long jobs is forgotten as soon as it ends."""
+"""The highest level, in millionths. Above one, the longest run time is predicted, and the excess is a debt of misses
+that hits must repay; otherwise a burst of long jobs would be forgotten as soon as it ends.
+"""
 
 STATED = (500, 900)
 """The probabilities (permille) at which promises are judged; levels between them are interpolated."""
@@ -51,7 +52,7 @@ def size_class_of(milli: int) -> int:
 
 
 class Window:
-    """The latest `size` numbers of one group, as they arrived (a ring, `at` is the oldest when full) and sorted."""
+    """The latest `size` numbers of one group, in order of arrival (a ring; `at` is the oldest when full) and sorted."""
 
     __slots__ = ("at", "latest", "ordered", "size")
 
@@ -74,8 +75,8 @@ class Window:
 class RunTimes:
     """Run times of finished jobs, and predictions from them.
 
-    A fold: the same calls of `kind` and `finished` in the same order give the same results; queries change nothing.
-    Every size class has its own levels, which never fall from one stated probability to the next.
+    The same calls of `kind` and `finished` in the same order give the same results; queries change nothing. Every size
+    class has its own levels, which never fall from one stated probability to the next.
     """
 
     def __init__(self) -> None:
@@ -87,9 +88,9 @@ class RunTimes:
     def kind(self, queue: int, user: int, name: str | int, milli: int, part: int = 0) -> int:
         """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
-        `queue`, `user`, `name` and `part` are codes of the caller; a negative user or name, or an empty one, is unknown
-        and forms no group. Jobs of one part have groups of their own. The number is assigned at the first call, and
-        stays.
+        `queue`, `user`, `name` and `part` are codes chosen by the caller; a negative user or name, or an empty one, is
+        unknown and forms no group. Jobs of one part have groups of their own. The number is assigned at the first call,
+        and stays.
         """
         size = size_class_of(milli)
         key = (queue, user, name, size, part)
@@ -109,8 +110,8 @@ class RunTimes:
     def finished(self, kind: int, runtime: int, promised: tuple[int, ...] = ()) -> None:
         """Learn from a job of `kind` that finished on its own after running for `runtime`.
 
-        Do not call it for jobs that were killed or cancelled, or reached their limit: how long they would have run is
-        not known. `promised` is the result of `promises` when the job was submitted; without it no promise is judged.
+        Do not call it for jobs that were killed or cancelled, or reached their limit: their full run time is unknown.
+        `promised` is the result of `promises` when the job was submitted; without it no prediction is judged.
         """
         size, windows = self._of[kind]
         for window in windows:
@@ -135,7 +136,7 @@ class RunTimes:
         999).
 
         -1 if no group has enough run times for it: at least MIN_SAMPLES, and q / (1 - q) of them. If a narrow group has
-        too few for a probability, a wider group is used, so the result may be below that for a smaller probability.
+        too few for a probability, a wider group is used, so the result may be below that for a smaller one.
         """
         return self._total(kind, -1, permille)
 
@@ -154,8 +155,9 @@ class RunTimes:
     def drawn(self, kind: int, elapsed: int, permille: int) -> int:
         """Return a possible run time (microseconds) of a job of `kind` that has run for `elapsed`, by its rank.
 
-        These are the run times longer than `elapsed` (-1: all) of the narrowest group that has MIN_SAMPLES in total and
-        FEW_LONGER of these; -1 if no group has. Permille 0 to 999 covers all of them, from the shortest to the longest.
+        It is taken from the run times longer than `elapsed` (-1: all) of the narrowest group with MIN_SAMPLES in total
+        and FEW_LONGER of these; -1 if none has. Permille 0 to 999 covers all of these, from the shortest to the
+        longest.
         """
         for window in self._of[kind][1]:
             ordered = window.ordered

@@ -22,9 +22,10 @@ Ints = TypeVar("Ints", int, Table)
 def group_by_node(
     pieces: Table, begin: Table, order: Table, nodes: Table
 ) -> tuple[Table, Table, Table, Table, Table, int]:
-    """Group the pieces of holders by node, and on a node by holder, in this order. Pieces on other nodes are left out.
+    """Group the pieces of holders by node, and on each node by holder, in this order. Pieces on other nodes are left
+    out.
 
-    Holder `i` has the pieces from `begin[i]` to `begin[i + 1]`. Returns the columns of `Holders` after `nodes`.
+    Holder `i` has the pieces from `begin[i]` to `begin[i + 1]`. Returns the columns of `Holders` but `nodes`.
     """
     places, last_node = nodes.shape[0], -1
     for node in nodes:
@@ -98,8 +99,8 @@ class Weights(NamedTuple):
 class PoolColumns(NamedTuple):
     """Candidates in no order. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
 
-    `ranks` has a row for each of them; a smaller one leaves first. Those that `passed` the newcomer are exempt from its
-    cap.
+    `ranks` has a row for each of them; a smaller one leaves first. Candidates that `passed` the newcomer are exempt
+    from its cap.
     """
 
     rows: Table
@@ -112,16 +113,16 @@ class PoolColumns(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Jobs that may leave, in order of `rank` (dense), cost, milli-GPUs and row; what they hold, and what they weigh.
+    """Jobs that may leave, in order of `rank` (dense), cost, milli-GPUs and row, with what they hold and their weights.
 
     Candidate `i` has the entries `entries_of[first_of[i]]` up to `entries_of[first_of[i + 1]]` of the holders, and
     entry `e` is on the node of place `place_of[e]`. `capped` are the milli-GPUs that count towards the cap. `by_row`
     has the candidates in the order of their rows.
 
-    There are four weights: by cost first or by `capped` first, each of them whole or divided among the nodes of a
+    There are four weights: by cost first or by `capped` first, each either whole or divided among the nodes of a
     candidate. `heavy` has, for each weight, the entries of each node, the heaviest first. The others have two entries,
-    one for each whole weight: `light` is the order of candidates with the lightest first, `dense` that with the most
-    weight per milli-GPU first, and `shared` says whether the divided weight differs from the whole one.
+    one for each whole weight: `light` is the order of candidates from the lightest, `dense` the order from the most
+    weight per milli-GPU, and `shared` says whether the divided weight differs from the whole one.
     """
 
     holders: Holders
@@ -148,8 +149,7 @@ def in_columns(
 ) -> Candidates:  # fmt: skip
     """Return candidates from their columns, in order. Candidate `i` holds the pieces from `begin[i]` to `begin[i + 1]`.
 
-    Only what is on these `nodes` counts. With `few` the weight by cost is the only one, and no entries are put in
-    order.
+    Only pieces on these `nodes` count. With `few` the weight by cost is the only one, and no entries are put in order.
     """
     count, kinds, weights = rank.shape[0], 1 if few else 2, 1 if few else 4
     first, who, start, end, grouped, widest = group_by_node(pieces, begin, np.arange(count), nodes)

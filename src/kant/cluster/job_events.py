@@ -211,7 +211,7 @@ def protected(state: StateData, event: ev.JobProtected) -> None:
     state.job_changes.add(row)
     for follower in state.followers:
         follower.job_changed(row, event.time)
-    if preemptible and row in state.running:  # a waiting job may now get what it holds
+    if preemptible and row in state.running:  # a waiting job may now get the devices of this one
         state.node_version += 1
         capacity_freed(state, set(state.table[state.running[row][:, NODE], c.POOL].tolist()))
 
@@ -282,7 +282,7 @@ def leave_devices(
     state: StateData, job: str, now: int, status: int, cost: int = 0,
     counted: int = -1, returns: int = to.STAYS, ran: bool = True,
 ) -> int:  # fmt: skip
-    """Free everything that a running job holds, which then waits with `cost` more work or leaves; return its row.
+    """Free everything that a running job holds. It then waits with `cost` more work, or leaves; return its row.
 
     `counted` and `returns` are as for `transitions.stopped`. It has `ran` unless its start was refused.
     """

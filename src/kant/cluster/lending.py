@@ -7,12 +7,13 @@ from kant.cluster.water_filling import divided
 
 
 def lent(tree: QuotaTree, key: int) -> list[int]:
-    """Return how much of each node's quota (its own nominal amount and that below it) queues outside of it use.
+    """Return how much of each node's quota (its own nominal amount and that of the queues below) queues outside of it
+    use.
 
-    What children borrow beyond their quotas comes first from what their parent got from above and from its own nominal
-    amount, then from the unused quota of its other children. Each of these gives the same, up to what it has to spare
-    and its lending limit allows (max-min fairness); the remainder goes to the earlier ones. Kueue reports only that
-    quota is borrowed, not from which queue.
+    What children borrow beyond their quotas comes first from what their parent gets from above and from its own nominal
+    amount, then from the unused quota of its other children. Each of these children gives the same, up to its unused
+    quota and lending limit (max-min fairness); the first ones give the rest. Kueue reports only that quota is borrowed,
+    not from which queue.
     """
     width = len(tree.keys)
     found = [0] * len(tree.queues)

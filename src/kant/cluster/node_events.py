@@ -123,7 +123,7 @@ def blamed_for(state: StateData, job: str, name: str) -> tuple[int, Allocation] 
 
 
 def capacity_freed(state: StateData, pools: Collection[int]) -> None:
-    """Record that capacity in these pools was freed, without a job that gave it back."""
+    """Record that capacity in these pools was freed, although no job returned it."""
     state.capacity_version += 1
     state.pools[list(pools), c.P_FREED] += 1
 

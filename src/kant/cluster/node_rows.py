@@ -16,10 +16,10 @@ from kant.cluster.columns import Table
 from kant.model.node import Node
 
 Place = tuple[str, str, str, str]
-"""The superspine, spine, leaf and HBD of a row; the last is empty for a node that is its own HBD."""
+"""The superspine, spine, leaf and HBD of a row; the HBD is empty for a node that is its own HBD."""
 
 Domain = tuple[object, ...]
-"""The names that identify a domain of the fabric at its level; the row of a node that is its own HBD."""
+"""The names that identify a domain of the fabric at its level; for a node that is its own HBD, its row."""
 
 NO_NODE = Node("", 0)
 """The node of rows that no node has taken yet."""
@@ -37,9 +37,9 @@ def place_of(node: Node) -> Place:
 class NodeRows:
     """The rows of one node table.
 
-    `nodes` has the node of each row, and `names` its name; for a node that has left, its last description. `index` has
-    the rows of the present nodes, by name, and `places` the place of each row in the fabric. A free row keeps its
-    place, so a node that joins there does not change the fabric.
+    `nodes` has the node of each row, and `names` its name; for a node that has left, they have its last description.
+    `index` has the rows of the present nodes, by name, and `places` the place of each row in the fabric. A free row
+    keeps its place, so a node that joins there does not change the fabric.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -49,14 +49,14 @@ class NodeRows:
         self.places = [(node.superspine, node.spine, node.leaf, node.hbd) for node in nodes]
         self._domains: Domains | None = None  # numbered when a row first moves after the table has grown
         self._left: dict[str, int] = {}  # rows of nodes that have left, by name; the earliest departure first
-        self._alike: dict[Node, dict[int, None]] = {}  # the same rows by the node without its name
+        self._alike: dict[Node, dict[int, None]] = {}  # the free rows, by their node without its name
         self._spare: dict[int, None] = {}  # rows that no node has taken yet
 
     def rows_for(self, nodes: Sequence[Node], kept: Container[int]) -> list[int]:
         """Return a row for each of these nodes, -1 if the table must grow.
 
-        That is its old row; else the row of an equal node that has left; else a spare one; else any free one, if more
-        than half of the table is free. Rows in `kept` are only for the nodes that have left them.
+        The row is the node's old row; otherwise that of an equal node that has left; otherwise a spare one; otherwise
+        any free one, if more than half of the table is free. Rows in `kept` are only for the nodes that have left them.
         """
         rows = [self._left.get(node.name, -1) for node in nodes]
         given = set(rows)
@@ -85,7 +85,7 @@ class NodeRows:
     def put(self, row: int, node: Node, anew: bool = False) -> list[int]:
         """Put a node into a free row, or replace its description.
 
-        Returns the columns HBD to SUPERSPINE of the row; empty if it has not moved, or all are numbered `anew`.
+        Returns the columns HBD to SUPERSPINE of the row; empty if it has not moved, or all are renumbered (`anew`).
         """
         before = self.nodes[row]
         self._spare.pop(row, None)
@@ -123,7 +123,7 @@ def _unnamed(node: Node) -> Node:
 class Domains:
     """The columns HBD to SUPERSPINE, updated row by row: rows of one domain have one number, below the number of rows.
 
-    A new domain gets the number that was last freed, else the next one. `place_columns` assigns the initial numbers.
+    A new domain gets the number freed last, otherwise the next one. `place_columns` assigns the initial numbers.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:

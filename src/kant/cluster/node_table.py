@@ -16,7 +16,7 @@ from kant.model.node import MAX_GPUS, Node, PoolKey
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 
-IN_SERVICE = NodeStatus.IN_SERVICE.value  # looking it up takes as long as writing a row
+IN_SERVICE = NodeStatus.IN_SERVICE.value  # a lookup takes as long as writing a row
 
 PLACE = slice(c.HBD, c.SUPERSPINE + 1)
 """The columns with the place of a node in the fabric."""
@@ -35,7 +35,7 @@ def check_node(node: Node) -> None:
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
-    """Return the node table of an empty cluster. Places beyond those of `nodes` are of spare rows."""
+    """Return the node table of an empty cluster. Places beyond the number of `nodes` are for spare rows."""
     kinds: dict[tuple[object, ...], list[int]] = {}  # large clusters have few
     for row, node in enumerate(nodes):
         amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)

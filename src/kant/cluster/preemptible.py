@@ -15,7 +15,7 @@ class PreemptibleCounts:
     """How many of the running jobs are preemptible, by priority.
 
     `lowest` is the lowest of these priorities; FOREVER if no running job is preemptible. A job whose priority is not
-    above it can evict no job by its priority.
+    above `lowest` can evict no job by its priority.
     """
 
     __slots__ = ("table",)
@@ -59,7 +59,7 @@ class PreemptibleCounts:
 
 @compiled
 def count(counts: Table, priority: int, number: int) -> bool:
-    """Add so many jobs of this priority (below 0: remove them); return False where the table has no room for it."""
+    """Add `number` jobs of this priority (below 0: remove them); return False if the table has no room for it."""
     free = -1
     for i in range(counts.shape[0]):
         if counts[i, 1] == 0:

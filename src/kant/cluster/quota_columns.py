@@ -27,7 +27,7 @@ NO_QUOTAS: Table = np.zeros((0, LIMIT_WIDTH), dtype=np.int64)
 
 @compiled
 def charge(limits: Table, used: Table, slot: int, amount: int) -> None:
-    """Charge `amount` to a slot, and what exceeds its guaranteed part to those above."""
+    """Charge `amount` to a slot, and the part beyond the slot's guaranteed part to the slots above."""
     used[slot, U_OWN] += amount
     while slot >= 0 and amount > 0:
         before = used[slot, U_USAGE]
@@ -64,7 +64,7 @@ def is_short(limits: Table, used: Table, slot: int, amount: int) -> bool:
 
 @compiled
 def binding(limits: Table, used: Table, slot: int) -> tuple[int, int]:
-    """Return how much more may be charged to the slot, negative if overused, and the nearest slot whose limit binds."""
+    """Return how much more may be charged to the slot (negative if overused), and the nearest slot that limits it."""
     depth, above = 0, limits[slot, Q_UP]
     while above >= 0:
         depth, above = depth + 1, limits[above, Q_UP]
@@ -93,7 +93,7 @@ def any_beyond_nominal(limits: Table, used: Table) -> bool:
 
 @inlined
 def would_borrow(limits: Table, used: Table, first: int, amounts: Table) -> bool:
-    """Return whether a queue's own jobs would exceed its part with `amounts` more; True if nothing is asked for.
+    """Return whether a queue's own jobs would exceed its part with `amounts` more; True if `amounts` is empty.
 
     `first` is the first slot of the queue; -1: it is not in the tree, and borrows.
     """
@@ -138,7 +138,7 @@ def could_ever(limits: Table, first: int, amounts: Table) -> bool:
 
 @compiled
 def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int, wanted: Table) -> bool:
-    """Return whether a queue and all above it borrow of what is wanted, up to where its path meets that of another.
+    """Return whether a queue and all above it borrow some of what is wanted, up to where its path meets another's.
 
     `first` and `own` are the first slots of both; `entitled` has an amount for each slot.
     """
@@ -172,9 +172,8 @@ def place_of_meeting(limits: Table, first: int, own: int) -> int:
 
 @compiled
 def reach(limits: Table, used: Table, first: int, amounts: Table, parts: Table, entitled: Table) -> int:
-    """Return the highest place in a queue's path such that all below it stay in quota with `amounts` more.
-
-    -1: its own jobs would hold more than `parts` says by slot. `entitled` has what each queue may use, by slot.
+    """Return the highest place in a queue's path up to which all queues stay in quota with `amounts` more. -1: the
+    queue's own jobs would exceed their part (`parts`, by slot). `entitled` has the entitlement of each queue, by slot.
     """
     level, slot = -1, first
     while slot >= 0:
@@ -194,10 +193,10 @@ def reach(limits: Table, used: Table, first: int, amounts: Table, parts: Table, 
 
 @compiled
 def weigh(held: Table, first: Table, runs: NDArray[np.bool_], parts: Table, borrows: NDArray[np.bool_]) -> None:
-    """Write which running jobs borrow, by key. Those of one queue are counted in the order in which they started.
+    """Write which running jobs borrow, by key. The jobs of one queue are counted in the order in which they started.
 
-    `held` is what they hold, `first` the first slots of their queues (below 0: in no tree), and `parts` has by slot
-    what the own jobs of a queue are entitled to. Jobs without `runs` are not counted, and keep what is written.
+    `held` is what they hold, `first` the first slots of their queues (below 0: in no tree), and `parts` has, by slot,
+    the entitlement of a queue's own jobs. Jobs without `runs` are not counted, and their entries stay unchanged.
     """
     counted = np.zeros_like(parts)
     for i in range(held.shape[0]):

@@ -12,12 +12,12 @@ from kant.compiled import inlined
 
 
 class QuotaCondition(NamedTuple):
-    """What a job asks for, and what each candidate gives back.
+    """What a job asks for, and what each candidate would free.
 
-    `limits` and `used` are those of the tree (`quota_columns.py`). `first` is the first slot of the job's queue; `home`
-    that of each candidate, -1 outside the tree. Without the members of its own queue the job reaches `level` of its
-    path, within `part` and `entitled` (by slot); -1: it may borrow. With `limited` no limit is exceeded once all have
-    left.
+    `limits` and `used` are the columns of the tree (`quota_columns.py`). `first` is the first slot of the job's queue;
+    `home` is that of each candidate, -1 outside the tree. Once the candidates of its own queue have left, the job must
+    reach `level` of its path, within `part` and `entitled` (by slot); -1: it may borrow. With `limited`, no limit may
+    be exceeded once all have left.
     """
 
     limits: Table
@@ -36,12 +36,12 @@ NO_CONDITION = QuotaCondition(
     NO_QUOTAS, NO_QUOTAS, -1, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), NO_QUOTAS,
     np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), -1, False,
 )  # fmt: skip
-"""Where no quota is in the way."""
+"""The condition if no quota limits the job."""
 
 
 @inlined
 def admits(quota: QuotaCondition, which: np.ndarray) -> bool:
-    """Return whether the job is admitted once the candidates with 1 in `which` have left. More never make it false."""
+    """Return whether the job is admitted once the candidates marked in `which` have left. More never make it false."""
     if quota.first < 0:
         return True
     used = quota.used.copy()

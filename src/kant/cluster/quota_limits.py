@@ -31,7 +31,7 @@ class QuotaLimits:
     """The queues of one tenancy and the limits that their quotas set. A key that no queue names is not limited.
 
     A queue that does not name a key that another queue names has no nominal amount of it and may borrow without limit.
-    A slot is one key at one node: node * len(keys) + key; -1 stands for what is above a root.
+    A slot is one key at one node: node * len(keys) + key; -1 stands for the slot above a root.
     """
 
     def __init__(self, queue_config: QueueConfig) -> None:
@@ -94,7 +94,7 @@ class QuotaLimits:
                     most = self._guaranteed[slot] + self._ceiling[self._up[slot]]
                     self._ceiling[slot] = min(self._limit[slot], most)
         self._user_limit = {slot: quota.user_limit for slot, quota in enumerate(named) if quota.user_limit >= 0}
-        self._user_slots = [  # for each slot, those at and above it with a user limit
+        self._user_slots = [  # for each slot, the slots at and above it with a user limit
             tuple(above * width + key for above in path if above * width + key in self._user_limit)
             for path in self.paths
             for key in range(width)

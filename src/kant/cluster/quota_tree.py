@@ -39,7 +39,7 @@ Held = tuple[int, int, Amounts]
 
 
 class Shortage(NamedTuple):
-    """Why amounts do not fit: `queue` is the one whose limit binds, at or above the requesting queue.
+    """Why amounts do not fit: `queue` is the queue whose limit binds, at or above the requesting queue.
 
     The kinds are user: the limit of one user in `queue`; borrowing: `queue` may not borrow more; quota: all of the
     quota of `queue` is in use. `available` is how much of `asked` would fit; negative if overused.
@@ -171,7 +171,7 @@ class QuotaTree(QuotaLimits):
 
     @cached_property
     def nominal_parts(self) -> list[int]:
-        """By slot, the part of the nominal quotas that is for the queue's own jobs.
+        """The part of the nominal quotas that is for the queue's own jobs, by slot.
 
         A leaf has all of its quota. Any other queue has its own nominal amount; the rest is for the queues below it.
         """
@@ -190,7 +190,7 @@ class QuotaTree(QuotaLimits):
     # --- copies and checks -------------------------------------------------------------------------------------
 
     def copy(self) -> QuotaTree:
-        """Return a tree with the same usage for what-if changes. What does not change is shared."""
+        """Return a tree with the same usage for what-if changes. The unchanging parts are shared."""
         other = object.__new__(QuotaTree)
         other.__dict__.update(self.__dict__)
         other.used = self.used.copy()
@@ -198,7 +198,7 @@ class QuotaTree(QuotaLimits):
         return other
 
     def check(self, held: Iterable[Held] | None = None) -> None:
-        """Raise StateError unless the usage is consistent, and equals that of the jobs in `held`, if given."""
+        """Raise StateError unless the usage is consistent, and equals the usage by the jobs in `held`, if given."""
         width = len(self.keys)
         for slot, (used, own) in enumerate(self.used.tolist()):
             node, key = divmod(slot, width)

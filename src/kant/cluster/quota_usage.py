@@ -32,7 +32,7 @@ class QuotaUsage:
     """The quota accounting of one cluster. Queues and users are numbered as jobs name them (`queues` of the state).
 
     `tree` is None if no queue has been declared; then nothing is limited. `quota_version` counts the changes that may
-    let a job start that lacked quota: quota was refunded, or the queues changed. `declared` are the queues as last
+    let a job start that lacked quota: refunds of quota, and changes of the queues. `declared` are the queues as last
     declared; `queue_config` also has the user queues, in the order of their first jobs.
     """
 
@@ -43,8 +43,8 @@ class QuotaUsage:
         self.shared: dict[str, Queue] = {}  # queues whose users have queues of their own
         self._of_users: dict[str, str] = {}  # user queues, and their parents
         self.tree: QuotaTree | None = None
-        self.node_of: list[int] = []  # of each queue: its node in the tree, -1 if it is not in the tree
-        self.held: list[list[int]] = []  # of each queue: a `Held`
+        self.node_of: list[int] = []  # by queue: its node in the tree, -1 if it is not in the tree
+        self.held: list[list[int]] = []  # by queue: what it holds, as `Held`
         self.hours = UsageHours() if usage_hours else None  # use by hour
         self.budgets: Budgets | None = None  # use of the month, if a queue has a budget
         self.charged: dict[int, tuple[int, int, Held, Amounts]] = {}  # running job -> queue, user, what it holds
@@ -84,10 +84,10 @@ class QuotaUsage:
         return times[node] if times and node >= 0 else (0, "")
 
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
-        """Return what a gang is charged against quotas: on its one GPU model, or on the models of `allocation`.
+        """Return what a gang is charged against quotas, on its one GPU model or on the models of `allocation`.
 
         Without either, it counts as on a model that no quota names. For an elastic gang `allocation` also has its size.
-        A gang in a node set may run on another model than the set has now, so its nodes decide.
+        A gang in a node set may run on another model than the set has now, so its nodes determine the model.
         """
         if self.tree is None:
             return ()
@@ -222,7 +222,7 @@ def _user_queue(name: str, parent: Queue) -> Queue:
 
 
 def charged_by(shape: Shape, allocation: Allocation) -> Held:
-    """Return what these pieces of a gang are charged for, whatever their GPU models."""
+    """Return what a gang is charged for these pieces, whatever their GPU models."""
     milli, cpu, memory = held_by(allocation)
     if shape.charged_milli > shape.gpu_milli:
         milli += sum(worth_of_parts(shape, piece) for piece in allocation.tolist() if not piece[MASK])
@@ -230,10 +230,11 @@ def charged_by(shape: Shape, allocation: Allocation) -> Held:
 
 
 def worth_of_parts(shape: Shape, piece: list[int]) -> int:
-    """Return the milli-GPUs of a piece without devices: its own number, if its pods are of one group of `shape`.
+    """Return the milli-GPUs of a piece without devices: the number in the piece, if its pods are of one group of
+    `shape`.
 
-    In journals of Kant 0.3.0 pieces do not have it. Then its pods are split into groups that add up to the piece; of
-    several such splits, the one with the most pods of the first groups counts.
+    In journals of Kant 0.3.0 pieces lack it. Then its pods are split into groups that add up to the piece; of several
+    splits, the one with the most pods of the first groups.
     """
     kinds = [group.demand for group in shape.groups if not group.demand.gpus]
     pods, cpu, memory = piece[PODS], piece[CPU], piece[MEMORY]

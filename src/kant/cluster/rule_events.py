@@ -66,6 +66,6 @@ def ruled(state: StateData, event: ev.JobRuled) -> None:
 
 
 def _offers(state: StateData, rows: Iterable[int], now: int) -> None:
-    """Announce that waiting jobs may fit on these nodes, or elsewhere, since rules look beyond one node."""
+    """Announce that waiting jobs may fit on these nodes, or elsewhere, since some rules look beyond one node."""
     for row in rows:
         node_offers(state, row, now, True)

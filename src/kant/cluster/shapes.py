@@ -72,7 +72,7 @@ class Shape:
     """The segments of each group. Empty if no group has any."""
 
     affinity: Affinity | None = None
-    """Its affinity group and requests about it; None if it has none and its pods need not be apart."""
+    """Its affinity group, and its requests about that group; None if it has none and its pods may share domains."""
 
     reach: tuple[int, tuple[str, ...]] = (0, ())
     """What determines the nodes that it may use: its pools as bits, and the node sets of its groups."""
@@ -84,7 +84,7 @@ class Shape:
     """For each group its index in the job, which is the GROUP of its pods' pieces."""
 
     wide: bool = False
-    """Whether the pods of some group that a node takes also depend on the pods of other nodes."""
+    """Whether, for some group, the number of pods that a node takes also depends on the pods of other nodes."""
 
     @property
     def most_milli(self) -> int:
@@ -102,16 +102,17 @@ class Shape:
     def order_dependent(self) -> bool:
         """Whether it may fit later although no capacity is freed in its pools.
 
-        Groups are placed one after the other: a change of another node may move the first one. A domain that must be
-        free of an affinity group may become so by nodes of another pool, and so may one with rules among pods. Affinity
-        and spread rules wait for pods that arrive.
+        Groups are placed one after the other, so a change of another node may move the first group. A domain that must
+        be free of an affinity group may become free by a change of nodes of another pool. The same holds for domains
+        with rules among pods. Affinity and spread rules wait for pods that arrive.
         """
         return len(self.parts) > 1 or self.wide or (self.affinity is not None and self.affinity.apart_required)
 
     @property
     def reservable(self) -> bool:
-        """Whether the calendar can reserve a place for it: it knows no segments, no required anti-affinity and no rules
-        over several nodes, and treats booked GPUs as taken for all jobs."""
+        """Whether the calendar can reserve a place for it: it supports no segments, required anti-affinity and rules
+        over several nodes, and treats booked GPUs as taken for all jobs.
+        """
         apart = self.affinity is not None and self.affinity.apart_required
         return not (self.cuts or apart or self.ask.reservation or self.wide)
 
@@ -131,7 +132,7 @@ class Shapes:
         self.demand_count = 0
         self.pools: Table = np.zeros(8, dtype=np.int64)
         """By shape, the pools that admit it, as bits."""
-        self._by_request: dict[tuple[object, ...], Shape] = {}  # by the requests of a job without affinity
+        self._by_request: dict[tuple[object, ...], Shape] = {}  # by request, for jobs without affinity
         self._by_ask: dict[Ask, Shape] = {}
         self._by_planned_ask: dict[Ask, Shape] = {}
         self._planned_shapes: list[Shape] = []
@@ -227,7 +228,7 @@ class Shapes:
         return not geometry if not mig else found is not None and found[0] == milli
 
     def pools_admitting(self, models: tuple[str, ...], mig: tuple[str, int] | None = None) -> int:
-        """Return the pools of these GPU models (empty: any), as bits; with `mig` those with that profile and size."""
+        """Return the pools of these GPU models (empty: any), as bits; with `mig`, those with that profile and size."""
         return sum(
             1 << pool
             for pool, (model, _, _, _) in enumerate(self.pool_keys)
@@ -296,7 +297,7 @@ class Shapes:
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
-        """Return `shape` on the pools of one GPU model. If its groups differ, those without GPUs do not change."""
+        """Return `shape` on the pools of one GPU model. If its groups differ, groups without GPUs do not change."""
         admitted, ask = self.pools_admitting((model,)), shape.ask
         if ask.roles:
             kept = zip(ask.groups, ask.roles, strict=True)
@@ -339,8 +340,9 @@ class Shapes:
         )
 
     def anywhere(self, shape: Shape, ruled: bool = True) -> Shape:
-        """Return `shape` without its requests for topology and affinity, or unless `ruled` also without rules among
-        pods and exact amounts; itself if it has none. No job has this shape, so its index is negative."""
+        """Return `shape` (itself if possible) without requests for topology and affinity; unless `ruled`, also without
+        rules among pods and exact amounts. No job has a new shape, so its index is negative.
+        """
         rules = shape.ask.rules if ruled else ()
         if shape.level < 0 and not shape.cuts and shape.affinity is None and rules == shape.ask.rules:
             return shape
@@ -348,7 +350,7 @@ class Shapes:
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None, rules=rules))
 
     def alone(self, shape: Shape) -> Shape:
-        """Return `shape` without rules on pods of other nodes: what these wait for may still appear."""
+        """Return `shape` without rules on pods of other nodes, since the pods that these wait for may still appear."""
         if not shape.wide:
             return shape
         rules = tuple(lasting(own) for own in shape.ask.rules)

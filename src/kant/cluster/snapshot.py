@@ -64,7 +64,7 @@ def set_statuses(table: Table, log: Table, nodes: Table, status: int) -> None:
 
 
 Move = tuple[bool, Allocation, str]
-"""Whether a trial took (True) or gave back an allocation, and the affinity group that took it."""
+"""Whether a trial took (True) or gave back an allocation, the allocation, and the affinity group of its job."""
 
 
 class Snapshot:
@@ -101,7 +101,7 @@ class Snapshot:
     def refresh(self, now: int) -> None:
         """Follow the state. The cost is linear in the nodes that changed, or were tried, since the last call.
 
-        Raises StateError where the table has been laid out anew: a new snapshot and a new placer are needed then.
+        Raises StateError if the table has been rebuilt: a new snapshot and a new placer are then needed.
         """
         self.now = now
         state = self.state
@@ -142,22 +142,22 @@ class Trial:
         return done
 
     def redo(self, done: Iterable[Move]) -> None:
-        """Repeat what was cut at this mark."""
+        """Repeat moves that were undone back to this mark."""
         for taking, allocation, group in done:
             move(self.table, self.log, allocation, self.state.shapes.demands, taking)
             self._done.append((taking, allocation, group))
 
     def moves(self) -> Iterator[tuple[bool, Allocation]]:
-        """Return what was taken (True) and given back (False) so far, and not undone."""
+        """Return what was taken (True) and given back (False) so far and has not been undone."""
         return ((taking, allocation) for taking, allocation, _ in self._done)
 
     def begin(self) -> None:
-        """Forget what earlier cycles tried; the snapshot has been refreshed."""
+        """Forget the trials of earlier cycles; the snapshot has been refreshed."""
         self._done.clear()
         self.cycles += 1
 
     def evict(self, allocation: Allocation) -> None:
-        """Give back what a running job holds."""
+        """Free the devices of a running job."""
         move(self.table, self.log, allocation, self.state.shapes.demands, False)
         self._done.append((False, allocation, ""))
 
@@ -213,7 +213,7 @@ class Trial:
         return [known[key] for key in there]
 
     def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
-        """Return whether `allocation` of this shape shares no domain with its affinity group, if it requires that."""
+        """Return whether `allocation` of this shape shares no domain with its affinity group, or need not."""
         affinity = shape.affinity
         if affinity is None or not affinity.apart_required or not affinity.group:
             return True

@@ -47,19 +47,18 @@ class Follower(Protocol):
 class StateData:
     """The nodes, the jobs and their allocations.
 
-    `rows` has the row of each job by its name; of those that have left, a run in compiled instants forgets some.
-    `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
-    `reserved` has the reservations of waiting jobs; `bookings` those that users have booked, by name (the last few may
-    have ended), and no two of these have a GPU at the same time. `burst_replicas` has the live replicas of each base
-    job, `health` the failures of nodes and the jobs affected, `elastic` the progress of live elastic gangs.
-    `spec` is the cluster at the start of the run. `nodes` has the present node of each row of the table (`node_rows`),
-    `node_index` the rows of present nodes by name.
-    `affinity_members` has the running jobs of each affinity group, `prices` the cost of stopping a live job in
-    milli-GPU-seconds, if set. For the waiting jobs in `without_node` no autoscaler adds a node. The live jobs in
-    `unwanted` were submitted while their queue took no new jobs.
+    `rows` has the row of each job by its name; a run in compiled instants drops some jobs that have left. `pending` and
+    `running` are in the order in which their jobs entered them; a job is in at most one of them. `reserved` has the
+    reservations of waiting jobs. `bookings` has the reservations that users have booked, by name (the last few may have
+    ended); no two of them have a GPU at the same time. `burst_replicas` has the live replicas of each base job,
+    `health` the failures of nodes and the jobs affected, `elastic` the progress of live elastic gangs. `spec` is the
+    cluster at the start of the run. `nodes` has the present node of each row of the table (`node_rows`), `node_index`
+    the rows of present nodes by name. `affinity_members` has the running jobs of each affinity group, `prices` the cost
+    of stopping a live job in milli-GPU-seconds, if set. For the waiting jobs in `without_node` no autoscaler will add a
+    node. The live jobs in `unwanted` were submitted while their queue took no new jobs.
 
-    With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
-    which shapes distinguish. With `usage_hours` it keeps the GPU time that each queue has used, by hour.
+    With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are the workloads of the
+    profile, which shapes distinguish. With `usage_hours` it keeps the GPU time that each queue has used, by hour.
     """
 
     def __init__(
@@ -79,7 +78,8 @@ class StateData:
             self.shapes.grow(len(self.nodes))
         # Every node in service and nothing taken.
         self.empty = node_table(spec.nodes, self.node_rows.places, self.shapes.pool_of)
-        # `empty` with the nodes that have left, once one has or may: no change of a cluster that grows is to copy it.
+        # `empty` together with the nodes that have left, once a node has or may have left, so that no change of a
+        # growing cluster has to copy it.
         self.left: Table | None = self.empty.copy() if spec.grows else None
         self.table = self.empty.copy()
         self.log = c.make_log(len(self.nodes))
@@ -111,7 +111,7 @@ class StateData:
         self.quota_usage = QuotaUsage(self.shapes, self.shapes.node_sets.pool_of, usage_hours)
         self.health = ClusterHealth()
         self.typical = TypicalPods()
-        self.proposal: PlanProposed | None = None  # the last one of a solver
+        self.proposal: PlanProposed | None = None  # the last proposal of a solver
         self.routed: PolicyRouted | None = None  # the last switch of a router of policies
         self.given_pods: Table | None = None  # the typical pods, if given
         self.capacity_version = 0  # counts changes that may let a waiting job start: freed capacity, a departure
@@ -119,7 +119,7 @@ class StateData:
         self.fleet_version = 0  # counts events by which nodes joined, left, or were described again
         self.asked_anew = 0  # counts changes after which a waiting job may never fit, or has another shape
         self.layout = 0  # counts the fleet events after which caches by node must be rebuilt,
-        self.moves = 0  # and those after which caches by domain must be: a row has moved in the fabric
+        self.moves = 0  # counts the changes that caches by domain must follow: a row has moved in the fabric
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.limits_runs = False  # whether any job or booking had a time limit
         self.bookings: dict[str, Booking] = {}
@@ -128,7 +128,7 @@ class StateData:
         self.arrivals = 0  # the rank that the next job to arrive gets
 
     def lay_out_pieces(self, more: int) -> int:
-        """Write the held pieces anew, with room for as many again and `more`; return the first free row."""
+        """Rewrite the table of held pieces, with room for as many again and `more`; return the first free row."""
         held = list(self.running.values())
         counts = np.fromiter(map(len, held), np.int64, len(held))
         ends, rows = np.cumsum(counts), list(self.running)

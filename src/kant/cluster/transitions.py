@@ -15,7 +15,7 @@ from kant.model.status import JobStatus
 PENDING, RUNNING = int(JobStatus.PENDING), int(JobStatus.RUNNING)
 
 STAYS, ONE_MORE, ENDS = 0, 1, -1
-"""How a stop changes J_RETURNS, the count of consecutive returns to the queue: it stays, grows by one, or goes to 0."""
+"""How a stop changes J_RETURNS, the count of consecutive returns to the queue: it stays, grows by one, or becomes 0."""
 
 
 @compiled

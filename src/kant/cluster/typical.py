@@ -11,7 +11,7 @@ FIRST = 32
 """Jobs before the first result. After that it is recomputed each time their number has doubled."""
 
 PERIOD = 8192
-"""Jobs after which all counts are halved. From then on the result is recomputed once in a period."""
+"""Number of jobs after which all counts are halved. From then on the result is recomputed once in a period."""
 
 SHARE = 950
 """The most frequent pods that make up this share of all, in permille, are the typical ones (Weng et al., ATC 2023)."""
@@ -21,11 +21,11 @@ MOST = 64
 
 
 class TypicalPods:
-    """Follows the submissions. The result depends on them alone, so every scheduler of a state sees the same.
+    """Follows the submissions. The result depends only on them, so every scheduler of a state has the same result.
 
-    Each pod of a job counts, by its request except memory. Jobs of negative priority fill gaps and count for nothing:
-    capacity is not kept in their shape. The result is a new table object whenever it changes.
-    Changes are rare, since each may change every score.
+    Each pod of a job counts, by its request except memory. Jobs of negative priority fill gaps and do not count: no
+    capacity is kept for their shape. The result is a new table object whenever it changes. Changes are rare, since each
+    may change every score.
     """
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ A queue that has used much recently ranks behind one that has used little, and i
 A ring keeps the milli-GPU-seconds of each of the last HOURS clock hours. Within the present hour the sum is exact to
 the milli-GPU-microsecond; at its end the remaining fraction of a second goes into the next hour, so nothing is lost to
 rounding. A weighted hour must fit 63 bits: a queue may hold up to 2.4 x 10^9 milli-GPUs (2^43 milli-GPU- seconds an
-hour, and 20 bits of weight). All arithmetic is on integers: every machine finds the same shares.
+hour, and 20 bits of weight). All arithmetic is on integers, so the shares are the same on every machine.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def weights(half_life: int) -> Table:
 
 
 class UsageHours:
-    """GPU time by queue and hour. A fold over `changed`, in order of time; queries change no later result.
+    """GPU time by queue and hour. Calls of `changed` are in order of time; queries change no later result.
 
     `running[q]` is what queue q holds now, in milli-GPUs. The other columns are by queue too: `_hour` is the hour of
-    `_used` (milli-GPU-microseconds, up to `_since`); earlier hours are in the ring, later ones are not.
+    `_used` (milli-GPU-microseconds, up to `_since`). The ring has earlier hours, but not later ones.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class UsageHours:
         return past + present
 
     def used(self, now: int) -> tuple[int, list[QueueUse]]:
-        """Return the length of the present clock hour until `now`, µs, and what each queue has used, by code."""
+        """Return the length of the present clock hour until `now`, µs, and the use of each queue, by code."""
         now += self._ahead
         hour, found = now // HOUR, list[QueueUse]()
         for queue in range(len(self.running)):
@@ -124,7 +124,7 @@ class UsageHours:
         return now % HOUR, found
 
     def restore(self, now: int, phase: int, used: dict[int, QueueUse]) -> None:
-        """Continue at `now` with what queues, by code, have used so far; the present clock hour began `phase` µs ago.
+        """Continue at `now` with the use of each queue so far, by code; the present clock hour began `phase` µs ago.
 
         Raises StateError, and changes nothing, for values that `used` cannot return.
         """

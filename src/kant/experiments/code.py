@@ -21,7 +21,7 @@ ROOMS = ("model", "cluster", "compiled", "placement", "queueing", "scheduler", "
 
 
 def code_digest(*policies: Any) -> str:
-    """32 hexadecimal digits over the Python files of Kant that decide, and over the packages of `policies`.
+    """Return 32 hexadecimal digits over the Python files of Kant that decide, and over the packages of `policies`.
 
     A policy of a notebook or a script has no file of its own; the byte code of its methods counts instead.
     """
@@ -61,7 +61,7 @@ def _methods(kind: type) -> Iterator[str]:
 
 
 def _code(code: CodeType) -> Iterator[str]:
-    """A function as the interpreter has it, without its line numbers."""
+    """Return a function as the interpreter has it, without its line numbers."""
     yield f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -79,7 +79,7 @@ def _kant() -> str:
 
 @cache
 def _package(name: str) -> str:
-    """The digest of the files of a package or module; of its name and version if it has no files."""
+    """Return the digest of the files of a package or module; without files, of its name and version."""
     spec = find_spec(name) if name != "__main__" else None
     if spec is None or spec.origin is None:
         version = str(getattr(import_module(name), "__version__", ""))

@@ -27,7 +27,7 @@ from kant.workload.workload import Workload
 
 
 class JobSource(Protocol):
-    """The source of the jobs of a run. Its `parts` are samples of one population, as seeds are."""
+    """The source of the jobs of a run. Its `parts` are samples of one population, as are its seeds."""
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class GivenJobs:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Jobs that are drawn with the seed of the run. `options` are those of `kant.workload.generate.generate`."""
+    """Jobs that are drawn with the seed of the run. `options` are the options of `kant.workload.generate.generate`."""
 
     name: str
     row: str
@@ -86,7 +86,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class DrawnAfter:
-    """Jobs drawn after a trace with the seed of the run. `options` are those of `kant.workload.fitted.draw`."""
+    """Jobs drawn after a trace with the seed of the run. `options` are the options of `kant.workload.fitted.draw`."""
 
     name: str
     fit: FittedWorkload
@@ -101,7 +101,7 @@ class DrawnAfter:
 
 
 def _from_first(drawn: Workload) -> Workload:
-    """The same workload with time zero at the first submission, as when the jobs are read from a file."""
+    """Return the same workload with time zero at the first submission, as if the jobs were read from a file."""
     first = int(drawn.submit.min())
     return replace(drawn, submit=drawn.submit - first, origin=drawn.origin + first)
 

@@ -1,4 +1,6 @@
-"""The figures of a summary, by name: `wait_s.p90` is `summary["wait_s"]["p90"]`; and which way each is better."""
+"""The figures of a summary, by name: `wait_s.p90` is `summary["wait_s"]["p90"]`; and whether a figure is better higher
+or lower.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ SHOWN = ("wait_s.mean", "wait_s.p90", "jct_s.mean", "gar.mean", "sor", "gfr.mean
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Every number of a summary that all runs have, by name, in the order of the summary; None if the run has none."""
+    """Return every number of a summary that all runs have, by name, in the order of the summary; None if the run has
+    none.
+    """
     return dict(_walk({key: value for key, value in summary.items() if key not in ABOUT}, ""))
 
 
@@ -41,7 +45,7 @@ def _walk(part: dict[str, Any], before: str) -> Iterator[tuple[str, float | None
 
 
 def figure(summary: dict[str, Any], name: str) -> float | None:
-    """The figure called `name`, or None if the run has none."""
+    """Return the figure called `name`, or None if the run has none."""
     found: Any = summary
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None

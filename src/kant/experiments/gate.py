@@ -2,11 +2,11 @@
 
 The sample is a slice of a trace, simulated under both policies from an empty cluster; several seeds of a slice are
 averaged first, because they share its jobs. The logarithm of new over old of each slice counts, so that all slices
-weigh alike. Two one-sided tests ask whether it is above the allowed regret: Wilcoxon's signed ranks for the typical
-slice, the test least affected by chance, and Student's t for the mean, which a few bad slices affect. A policy whose
-regret is within the allowed one is refused with a probability of at most 1 - confidence: the tests and all metrics
-share it evenly (Bonferroni). If two policies differ only by chance, the first test has exactly its error rate, since
-each slice could as well have come out the other way round; the second has it as far as the mean is nearly normal.
+weigh alike. Two one-sided tests ask whether its average is above the allowed regret: Wilcoxon's signed ranks for the
+typical slice, the test least affected by chance, and Student's t for the mean, which a few bad slices affect. A policy
+whose regret is within the allowed one is refused with a probability of at most 1 - confidence: the tests and all
+metrics share it evenly (Bonferroni). If two policies differ only by chance, the first test has exactly its error rate,
+since each slice could equally have the opposite result. The second has this rate as far as the mean is nearly normal.
 docs/studies/gate.md counts how often.
 """
 
@@ -36,9 +36,9 @@ Outcome = Literal["pass", "unsure", "regression"]
 class Comparison:
     """One metric: its values before and after, the regret relative to the value before, and the outcome.
 
-    `old` and `new` are geometric means over the `slices` that count, those where either is above `floor_of` the metric.
-    `regret`, of the typical slice, and `mean_regret` are positive if the new policy is worse. Their ends are where the
-    tests change their answer. `unsure`: no regression was found, and none excluded.
+    `old` and `new` are geometric means over the `slices` that count: those where either value is above `floor_of` the
+    metric. `regret`, of the typical slice, and `mean_regret` are positive if the new policy is worse. Their ends are
+    the allowed regrets at which the tests change their answer. `unsure`: no regression was found, and none excluded.
     """
 
     metric: str

@@ -87,7 +87,7 @@ def change_text(change: FigureChange, name: str) -> str:
 
 
 def markdown(results: Results, names: Sequence[str], failures: Sequence[tuple[str, str, str]]) -> str:
-    """The page as Markdown. `failures` has the name, the reason and the command of each failed run."""
+    """Return the page as Markdown. `failures` has the name, the reason and the command of each failed run."""
     parts = [f"# {cell(results.experiment.name)}", " ".join(notes(results))]
     for sheet in sheets(results, names):
         lines = [f"## {cell(sheet.title)}", "", _line(sheet.header), _line(["---"] * len(sheet.header))]

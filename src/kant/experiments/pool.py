@@ -181,7 +181,8 @@ def _death(code: int) -> str:
 def forked(work: Callable[[Connection], object], others: Collection[Connection]) -> tuple[Connection, BaseProcess]:
     """Start a process that does `work` with one end of a pipe; return the other end and the process.
 
-    It ignores Ctrl-C, does not hold the pipes of `others`, and ends when the other end of its own is closed.
+    The process ignores Ctrl-C, does not hold the pipes of `others`, and ends when the other end of its own pipe is
+    closed.
     """
     forks = get_context("fork")
     ours, theirs = forks.Pipe()
@@ -211,7 +212,9 @@ def _work(experiment: Experiment, run: PlannedRun, line: Connection) -> None:
 
 
 def sentence(error: Exception) -> str:
-    """Return an error as a sentence: of an invalid input its message, else the exception and where it was raised."""
+    """Return an error as a sentence: the message of an invalid input, otherwise the exception and where it was
+    raised.
+    """
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError):

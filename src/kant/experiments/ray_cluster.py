@@ -1,9 +1,9 @@
-"""Runs on a Ray cluster, a task each: no run is lost with a worker or a node.
+"""Runs on a Ray cluster, each in its own task: no run is lost with a worker or a node.
 
 A worker reports when it begins, and on which node; a run whose worker or node is lost is submitted again. Results
-return to this process, which alone stores them, once each by their key. A worker refuses a run if its code is not that
-of this process, so a run on the cluster equals a local run. Workers are reused for further runs. Source: P. Moritz et
-al., "Ray: A Distributed Framework for Emerging AI Applications", OSDI'18.
+return to this process, which alone stores them, once each by their key. A worker refuses a run if its code differs from
+that of this process, so a run on the cluster equals a local run. Workers are reused for further runs. Source: P. Moritz
+et al., "Ray: A Distributed Framework for Emerging AI Applications", OSDI'18.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_S = 10.0
 LOOK_AT_NODES_S = 2.0
 """Seconds between two checks whether all nodes are alive."""
 QUEUED = 2
-"""Runs submitted to the cluster for each of its cores: one runs, one is ready when it ends."""
+"""Runs submitted to the cluster for each of its cores: one runs, and one is ready to follow it."""
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def run_on_ray(
 
 @dataclass(slots=True)
 class _Handed:
-    """A run submitted to the cluster; `node` is where it has begun, empty before."""
+    """A run submitted to the cluster. `node` is the node on which it has begun; empty before that."""
 
     run: PlannedRun
     node: str = ""
@@ -131,7 +131,7 @@ class _Handed:
 def _hands(ray: Any, experiment: Experiment) -> Callable[[PlannedRun], Any]:
     """Return a function that submits a run to the cluster and returns its worker's stream of messages."""
     codes = {name: _code(profile) for name, profile in experiment.profiles.items()}
-    # Pickled here, and not by Ray, whose arrays are read-only: runs must see the same as on one machine.
+    # Pickled here and not by Ray, whose arrays are read-only: runs must see the same data as on one machine.
     sent = [ray.put(ray.cloudpickle.dumps(experiment))]
     task = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(on_worker)
     return lambda run: task.options(name=str(run)).remote(sent, run, codes[run.profile])

@@ -133,7 +133,7 @@ def _float(value: float | None) -> float | None:
 
 
 def means(results: Results, names: Sequence[str]) -> list[dict[str, Any]]:
-    """For `--json`: for each cell and profile the mean of each figure and its change from the baseline."""
+    """Return for `--json` the mean of each figure and its change from the baseline, for each cell and profile."""
     return [
         {
             "workload": cell[0],

@@ -46,7 +46,7 @@ class RunStore:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(str(self.folder), "a folder into which no other command writes runs now") from None
-            for rest in self.folder.glob(".*.part"):  # of a process that was killed
+            for rest in self.folder.glob(".*.part"):  # left by a process that was killed
                 rest.unlink(missing_ok=True)
             yield
 

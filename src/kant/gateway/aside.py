@@ -23,7 +23,7 @@ class Decider(Protocol):
     """A process that answers questions of `kant.serving.aside`."""
 
     async def ask(self, question: bytes) -> bytes:
-        """Return the answer. Raises InputError where the process does not answer."""
+        """Return the answer. Raises InputError if the process does not answer."""
         ...
 
     async def close(self) -> None:
@@ -39,7 +39,7 @@ class Aside:
         self.task: asyncio.Task[None] | None = None
 
     async def open(self, dispatcher: Dispatcher) -> None:
-        """Start the process, and let it compile what it needs. Raises InputError where it does not answer."""
+        """Start the process, and let it compile what it needs. Raises InputError if it does not answer."""
         loads, settings = LoadTable(2), dispatcher.settings
         idle = [ObservedSite(settings, k, loads) for k in range(2)]
         asked = question(dispatcher.router, Incoming(0.0, 1, 1.0, -1), idle, loads, dispatcher.draw, settings)

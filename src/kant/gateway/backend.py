@@ -124,7 +124,7 @@ class Backend:
 
 
 class Opinion(NamedTuple):
-    """The backend that the shadow would have chosen, None where it would have held the request.
+    """The backend that the shadow would have chosen, None if it would have held the request.
 
     `later_s` is by how many seconds the first token would come later there, by the latency model; below 0: earlier.
     """

@@ -17,14 +17,15 @@ HORIZONS = (10 * MINUTE, HOUR, 6 * HOUR, DAY)
 """Upper bounds of the classes of horizons by which answers are calibrated; farther ones form one more class."""
 
 FAR = 3
-"""The first class of horizons whose P90 may also come out earlier than the futures say: near ones have too few jams."""
+"""The first class of horizons whose P90 may be corrected to an earlier time: nearer classes have too few jams."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Correction(Struct, frozen=True, array_like=True):
     """The correction of the answers in one class of horizons: the ratios (permille) of P50 and P90, and the track
-    record. It is `calibrated` if enough jams are known; else the ratios are 1000."""
+    record. It is `calibrated` if enough jams are known; otherwise the ratios are 1000.
+    """
 
     p50: Count
     p90: Count
@@ -40,7 +41,7 @@ class Calibration(Struct, frozen=True):
     corrections: dict[int, Correction] = field(default_factory=dict, name="by_horizon")
 
     def correct(self, now: int, start: ExpectedStart) -> ExpectedStart:
-        """Return the answer at `now` where the futures say `start`."""
+        """Return the corrected answer at `now` for the forecast `start`."""
         own = None if start.p50 is None else self.corrections.get(horizon(start.p50 - now))
         if own is None or start.p50 is None:
             return start
@@ -73,7 +74,7 @@ def horizon(ahead: int) -> int:
 class OpenAnswer(Struct, array_like=True):
     """An answer given at `at` that is still to be judged. The futures looked `ahead` microseconds ahead.
 
-    `ahead` is for P50 and P90 (-1: not known), `starts` are the answers, empty where one is not known. `jam` is the
+    `ahead` is for P50 and P90 (-1: unknown). `starts` are the answers; one is empty if it is unknown. `jam` is the
     number of the jam.
     """
 
@@ -93,8 +94,9 @@ class Quarter(Struct, array_like=True):
 
 
 class HorizonState(Struct, array_like=True):
-    """What is known of one class of horizons: the ratios by quarter of a day, and how many answers were judged, held,
-    and held by their P50, too."""
+    """The state of one class of horizons: the ratios by quarter of a day, and how many answers were judged, held, and
+    held even by their P50.
+    """
 
     quarters: dict[int, Quarter] = field(default_factory=dict)
     judged: Count = 0
@@ -103,10 +105,10 @@ class HorizonState(Struct, array_like=True):
 
 
 class CalibrationState(Struct):
-    """All that was learned, for use after a restart. Times are on the clock of the state.
+    """Everything that was learned, for use after a restart. Times are on the clock of the state.
 
-    `open` has the open answers of each waiting job; `next` is when to ask again, `jam` the number of the latest jam. An
-    older Kant has other fields, about other futures: they are not read.
+    `open` has the open answers of each waiting job; `next` is when to ask again, `jam` the number of the latest jam.
+    Files of an older Kant have other fields, about other futures: they are not read.
     """
 
     horizons: dict[int, HorizonState] = field(default_factory=dict, name="by_horizon")

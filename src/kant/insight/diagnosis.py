@@ -32,8 +32,7 @@ from kant.scheduler.cycle import Scheduler
 class Diagnosis:
     """Why jobs of a scheduler's state wait at `now` (by default, and at least, the time of the last event).
 
-    Whatever is tried for an answer is rolled back, so scheduling is not affected. A diagnosis is valid until the next
-    event.
+    All trials for an answer are rolled back, so scheduling is not affected. A diagnosis is valid until the next event.
     """
 
     def __init__(self, scheduler: Scheduler, now: int | None = None) -> None:
@@ -55,7 +54,7 @@ class Diagnosis:
         return row
 
     def why(self, row: int) -> Reason | None:
-        """Return the one reason the job waits; None where nothing keeps the next cycle from starting it.
+        """Return the one reason why the job waits; None if nothing keeps the next cycle from starting it.
 
         The reasons are checked in this order: the job can never start; it may not be tried now; another job of its
         bucket goes first; it lacks quota or a place.
@@ -63,8 +62,9 @@ class Diagnosis:
         return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
 
     def gating_reason(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | BackOff | Booked | None:
-        """Return what keeps the job from being tried, whatever is free: its queue is closed or has no budget left, its
-        base job waits, its back-off runs, or its reservation has not begun."""
+        """Return what keeps the job from being tried, however much is free: its queue is closed or has no budget left,
+        its base job waits, its back-off runs, or its reservation has not begun.
+        """
         if not self.uses_quotas:
             return None
         closed = self.admission.closed(row)
@@ -81,7 +81,7 @@ class Diagnosis:
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
         """Return what the job would lack if tried now (None: nothing), and the shape for the GPU model concerned.
 
-        Of several GPU models one with room is preferred, then one that is full, then one without quota.
+        Of several GPU models, one with room is preferred, then a full one, then one without quota.
         """
         shape = self.state.shape_of(row)
         found: list[tuple[Reason, Shape]] = []
@@ -95,7 +95,7 @@ class Diagnosis:
         return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
 
     def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | Booked | None:
-        """Return why the job has no place now; None where it has one that no reservation needs."""
+        """Return why the job has no place now; None if it has one that no reservation needs."""
         with self.rolled_back(), self.without_reservation_of(row):
             beside = self.cycle.place(row, shape)
             if isinstance(beside, np.ndarray):
@@ -107,7 +107,8 @@ class Diagnosis:
             return free if isinstance(free, NoFit) else self._reserved(row, free) or beside
 
     def _reserved(self, row: int, place: Allocation) -> Reserved | None:
-        """Return the first reservation that needs a part of `place`, which is free now; else the first of all.
+        """Return the first reservation that needs a part of `place`, which is free now; otherwise the first of all
+        reservations.
 
         None if no other job holds a reservation: then later bookings need the place.
         """

@@ -1,15 +1,15 @@
 """Calibrates expected starts: measures how far off earlier forecasts were, and corrects the next ones accordingly.
 
-A forecast's quantiles (`sim/forecast_starts.py`) are right where its futures are: where the drawn run times and
-arrivals match what will happen. In a new kind of congestion they do not. So the error is measured: when a job with a
-kept forecast starts, its actual wait over its forecast P50, and over its P90, are two *ratios*. Later answers are the
-forecast waits times quantiles of these.
+A forecast's quantiles (`sim/forecast_starts.py`) are right if its futures are: if the drawn run times and arrivals
+match what will happen. In a new kind of congestion they are not. So the error is measured: when a job with a kept
+forecast starts, its actual wait over its forecast P50, and over its P90, are two *ratios*. Later answers are the
+forecast waits times quantiles of these ratios.
 
 This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). Jobs
-of one queue are far from exchangeable: what waits at one time starts early or late together. So in each class of
-horizons all quarters of a day weigh the same, however many ratios they have (the pooling of distributions in Dunn,
+of one queue are far from exchangeable: jobs that wait at one time all start early, or all start late. So in each class
+of horizons all quarters of a day weigh the same, however many ratios they have (the pooling of distributions in Dunn,
 Wasserman and Ramdas, Distribution-free prediction sets for two-layer hierarchical models, JASA 2023). The quarters of
-one jam also resemble each other: with fewer than FEW_QUARTERS quarters, or quarters of fewer than FEW_JAMS jams, the
+one jam also resemble each other. With fewer than FEW_QUARTERS quarters, or quarters of fewer than FEW_JAMS jams, the
 answer comes from the futures alone, and says so.
 
 The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
@@ -45,7 +45,7 @@ EVERY = HOUR
 """Minimum time between two forecasts that are kept for jobs with earlier answers."""
 
 SAMPLE = 16
-"""Maximum number of jobs kept per forecast among those with earlier answers, and again among new ones."""
+"""Maximum number of jobs kept per forecast, separately among those with earlier answers and among new ones."""
 
 QUARTER = 6 * HOUR
 """The answers of such a stretch of time count as one."""
@@ -99,7 +99,9 @@ class EtaCalibrator:
         return not self._horizons
 
     def keep(self, forecast: StartForecast) -> StartForecast:
-        """Return the forecast, corrected. For some of its jobs it is kept, to learn from when they start."""
+        """Return the forecast, corrected. It keeps the answers for some of its jobs, to learn from them when these
+        start.
+        """
         self._jam += not self._open
         calibration = self.calibration()
         new, old = list[str](), list[str]()

@@ -1,4 +1,4 @@
-"""When a waiting job is expected to start, and what that rests on."""
+"""When a waiting job is expected to start, and why then."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ How = Literal["now", "ends", "reclaim", "priority", "backfill", "core", "freed",
 
 
 class Basis(Struct, frozen=True):
-    """What lets a job start at `at`. `jobs` are named, `more` are only counted; `queue` is their common queue, if any.
-    Jobs that arrive later are neither named nor counted.
+    """What makes it possible that a job starts at `at`. `jobs` are named, `more` are only counted; `queue` is their
+    common queue, if any. Jobs that arrive later are neither named nor counted.
 
     `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs are
     preempted for it by that rule), `freed` (a job preempted for another leaves room) or `time` (a timeout, a back-off
@@ -52,7 +52,7 @@ class TrackRecord(Struct, frozen=True):
 class ExpectedStart(Struct, frozen=True):
     """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: not known).
 
-    `basis` is what the median rests on. `earlier` is the track record of similar answers; None where none is known.
+    `basis` is the reason for the median. `earlier` is the track record of similar answers; None if there is none.
     """
 
     p50: int | None = None
@@ -71,7 +71,7 @@ class WaitOrPlace(Struct, frozen=True):
 class WaitingJob(Struct, frozen=True):
     """A job that waits since `since` at `place` in the profile's order, for `gpus` milli-GPUs.
 
-    `reason` is None where nothing keeps the next cycle from starting it. `choice` is set for gangs that have one.
+    `reason` is None if nothing keeps the next cycle from starting it. `choice` is set for gangs that have one.
     """
 
     queue: str
@@ -84,11 +84,11 @@ class WaitingJob(Struct, frozen=True):
 
 
 class BudgetForecast(Struct, frozen=True):
-    """When a budget of `queue`, or of `user` in it, is expected to run dry in the month that ends at `until`.
+    """When a budget of `queue`, or of `user` in it, is expected to be used up in the month that ends at `until`.
 
-    `p50` and `p10`: when it does with a probability of 50 % and of 10 % (microseconds; None: not in this month, as far
-    as arrivals are known). `limit` says which, hard or soft. `jobs` wait now and, in most of the futures, do not start
-    before the next month because of a hard limit.
+    `p50` and `p10`: when it is used up with a probability of 50 % and of 10 % (microseconds; None: not in this month,
+    as far as arrivals are known). `limit` says which limit, hard or soft. `jobs` are waiting now and, in most of the
+    futures, do not start before the next month because of a hard limit.
     """
 
     queue: str
@@ -103,7 +103,7 @@ class BudgetForecast(Struct, frozen=True):
 class StartForecast(Struct, frozen=True):
     """The forecast for the jobs that waited at `now`, in order, over `futures` futures.
 
-    `of` is how many waited; `jobs` may have only one of them.
+    `of` is the number of jobs that waited; `jobs` may have only one of them.
     """
 
     now: int

@@ -32,11 +32,11 @@ class QueueRank:
 class Explanation:
     """All that is known at `now` about why `job` waits since `since` (microseconds on the run's clock).
 
-    `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
+    `reason` is None if nothing keeps the next cycle from starting it. Ranks follow the profile's order:
     `among_competitors` counts the waiting jobs that compete for a pool of the job, `in_queue` those of its own queue.
     `expected` is its expected start, from a forecast made at `as_of` (microseconds; -1: there was none). `choice` says
-    whether a gang should wait for one topology domain; None where it has no choice. `starts_now` has the changes that
-    start it at once, `more_nodes` the additional nodes that do.
+    whether a gang should wait for one topology domain; None if it has no choice. `starts_now` has the changes that
+    start it at once, `more_nodes` the additional nodes that start it.
     """
 
     job: str
@@ -59,7 +59,7 @@ class Explanation:
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
-    """Return the one reason `job` waits; None where nothing keeps the next cycle from starting it.
+    """Return the one reason `job` waits; None if nothing keeps the next cycle from starting it.
 
     The scheduler is not affected. Raises StateError for a job that does not wait.
     """

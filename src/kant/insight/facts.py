@@ -27,9 +27,9 @@ class Free(_Fact, frozen=True, tag="free"):
 class Fitting(_Fact, frozen=True, tag="fitting"):
     """`now` of `nodes` nodes fit a pod of the group: `gpus` devices with `milli` thousandths of each free.
 
-    Together they fit `takes` of its `pods`. `devices_only` more nodes have these devices, but not the CPU or memory.
-    `needed` is the fewest empty nodes that hold the group. With `island` the devices of a pod must be in one NVLink
-    island; with `mig` it requests a MIG instance of that profile.
+    Together they fit `takes` of the group's `pods`. `devices_only` more nodes have these devices, but not the CPU or
+    memory. `needed` is the fewest empty nodes that hold the group. With `island` the devices of a pod must be in one
+    NVLink island; with `mig` it requests a MIG instance of that profile.
     """
 
     group: int
@@ -62,7 +62,7 @@ class HoldingQueue(_Fact, frozen=True, tag="holder"):
 
 
 class Ending(_Fact, frozen=True, tag="ending"):
-    """`job` is one of the next to end: expected at `at` (-1: not known), it frees `held` milli-GPUs."""
+    """`job` is one of the next jobs to end: expected at `at` (-1: unknown), it frees `held` milli-GPUs."""
 
     job: str
     held: int
@@ -120,7 +120,7 @@ class HeldReservation(_Fact, frozen=True, tag="promise"):
 class Blocker(_Fact, frozen=True, tag="blocker"):
     """`job` goes first, and has waited since `since` because of `reason` (None: it can start).
 
-    With `same` it has the same requests as the waiting job, so if the one does not fit, neither does the other.
+    With `same` it has the same requests as the waiting job, so if it does not fit, neither does that job.
     """
 
     job: str
@@ -130,12 +130,13 @@ class Blocker(_Fact, frozen=True, tag="blocker"):
 
 
 class NotReservable(_Fact, frozen=True, tag="not-reservable"):
-    """The profile plans starts ahead, and reserves none for this job: the plan does not know rules over several nodes,
-    segments and required anti-affinity."""
+    """The profile plans starts ahead, but reserves none for this job: the plan does not support rules over several
+    nodes, segments and required anti-affinity.
+    """
 
 
 class ProtectedVictims(_Fact, frozen=True, tag="protected"):
-    """From `at` on, `jobs` running jobs that suffice may be preempted for the waiting job.
+    """From `at` on, enough running jobs (`jobs` of them) may be preempted for the waiting job.
 
     The last of them is in `queue`, and has then run for `min_run`, during which it is protected.
     """
@@ -147,8 +148,9 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
 
 
 class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
-    """The job waits `wait` for a node that an autoscaler adds, as set for its `queue` ("": by the job itself), and
-    preempts no job before `at` (µs)."""
+    """The job waits `wait` for a node from an autoscaler, as set for its `queue` ("": by the job itself), and preempts
+    no job before `at` (µs).
+    """
 
     queue: str
     wait: int
@@ -158,8 +160,8 @@ class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
 class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
     """`jobs` running jobs, one of them `job`, would free enough, but the profile's `most` forbids preempting them.
 
-    They hold `held` milli-GPUs, the fewest that suffice. The waiting job requests `asked`, so `most` times as many may
-    be preempted for it.
+    They hold `held` milli-GPUs, the fewest that suffice. The waiting job requests `asked`, so `most` times that amount
+    may be preempted for it.
     """
 
     job: str
@@ -273,5 +275,5 @@ def count(number: int, noun: str) -> str:
 
 
 def known(time: int) -> int:
-    """Return a time, or -1 where it is not known."""
+    """Return a time, or -1 if it is not known."""
     return time if time < FOREVER else -1

@@ -70,7 +70,7 @@ def _open_nodes(diagnosis: Diagnosis, shape: Shape) -> np.ndarray:
 
 
 def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact, ...]:
-    """Return how much is free in total, and how many nodes fit a pod of the group."""
+    """Return how much capacity is free in total, and how many nodes fit a pod of the group."""
     state = diagnosis.state
     mask = _open_nodes(diagnosis, shape)
     nodes, empty = state.table[mask], state.empty[mask]
@@ -172,7 +172,7 @@ def next_ends(diagnosis: Diagnosis, shape: Shape) -> tuple[Ending, ...]:
 
 
 def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...]:
-    """Return what the job's queue and the binding queue use of the quota, and which other queues borrow."""
+    """Return how the job's queue and the binding queue use the quota, and which other queues borrow."""
     state, tree = diagnosis.state, diagnosis.admission.quota_tree
     key = tree.keys.index((reason.model, reason.resource))
     node = state.quota_usage.node_of[int(state.jobs[row, c.J_QUEUE])]
@@ -206,7 +206,7 @@ def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...
 
 
 def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldReservation, ...]:
-    """Return the job's own reservation and those of others in the shape's pools, the first to start."""
+    """Return the job's own reservation, and the first others to start in the shape's pools."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     found = [
@@ -225,7 +225,7 @@ def reservation(diagnosis: Diagnosis, row: int, own: bool = False) -> HeldReserv
 
 
 def blocker(diagnosis: Diagnosis, row: int, job: str) -> tuple[Fact, ...]:
-    """Return the job that goes first, why it waits, and the facts behind that; empty where it does not wait."""
+    """Return the job that goes first, why it waits, and the facts behind that; empty if that job does not wait."""
     state = diagnosis.state
     first = state.rows[job]
     if first not in state.pending:

@@ -88,7 +88,7 @@ def _queue_shape(diagnosis: Diagnosis, row: int, reason: OverQuota) -> Shape:
 
 
 def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
-    """Return the running jobs after whose expected ends the gang has a place and a quota; none can be left out.
+    """Return running jobs after whose expected ends the gang has a place and a quota; none of them can be left out.
 
     The first set in time comes first, then the first job, if any, whose end alone is enough. Jobs ahead of the gang may
     still take the place.
@@ -98,7 +98,8 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
     if diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
         reach = list(state.running)
     ending = [pair for pair in expected_ends(diagnosis, reach) if pair[1] in state.running][:MOST_ENDS]
-    # Who ends later ranks behind, so the set with the earliest end is found; of equal ones that of the fewest jobs.
+    # Jobs that end later rank behind, so the search finds the set with the earliest end; of equal ones, the one of the
+    # fewest jobs.
     candidates = [Candidate(other, state.running[other], 0, 0, (i,)) for i, (_, other) in enumerate(ending)]
     end_of = {running: end for end, running in ending}
 
@@ -175,7 +176,7 @@ def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
 
 
 def larger_most(diagnosis: Diagnosis, row: int) -> tuple[LargerMost, ...]:
-    """Return the smallest `most` that lets the job preempt enough, where the profile's own is too small for that."""
+    """Return the smallest `most` that lets the job preempt enough, if the profile's own is too small for that."""
     large = victims_too_large(diagnosis, row)
     if large is None or not large.asked:  # no `most` helps a job that asks for no GPU
         return ()

@@ -23,7 +23,7 @@ NOTHING = np.zeros((0, WIDTH), dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The `state` at `now`, as written by `freeze`, with the profile and what is known of the past.
+    """The `state` at `now`, as written by `freeze`, with the profile and the known past.
 
     `zero` is the clock's zero, microseconds since the Unix epoch; 0: it has no dates. `trial` is a job that has not
     been submitted: the forecast is about it alone, as if it arrived now.

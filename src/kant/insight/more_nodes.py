@@ -46,8 +46,8 @@ class MoreNodes(Struct, frozen=True):
 def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
     """Return the fewest nodes of each kind that start the waiting job now, the fewest GPUs first.
 
-    Empty where it has a place already, where no number of nodes helps, and where this cannot be determined: for a burst
-    replica, a job with a reservation, and any job while reservations hold GPUs; also where the queue is closed.
+    Empty if it has a place already, if no number of nodes helps, and if this cannot be determined: for a burst replica,
+    a job with a reservation, any job while reservations hold GPUs, and in a closed queue.
     """
     state = diagnosis.state
     job = state.live[row]
@@ -69,7 +69,7 @@ def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
 
 
 def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | None:
-    """Return the quota raises with which the job may start on a GPU model; None where no raise suffices."""
+    """Return the quota raises with which the job may start on a GPU model; None if no raise suffices."""
     shape = diagnosis.state.shape_of(row)
     if not diagnosis.uses_quotas:
         return ()
@@ -118,7 +118,7 @@ class _Larger:
 
 
 def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
-    """Occupy what running jobs hold: jobs with affinity or rules one by one, all others as one job."""
+    """Occupy the devices of running jobs: jobs with affinity or rules one by one, all others as one job."""
     if state.given_pods is not None:
         larger.apply(TypicalPodsGiven(now, state.given_pods))
     pieces = []
@@ -151,6 +151,6 @@ def more_nodes_sentence(one: MoreNodes) -> str:
 
 
 def more_nodes_remedy(one: MoreNodes) -> str:
-    """Return text: these nodes come, and the quota raises that are also needed."""
+    """Return text: these nodes are added, with the quota raises that are also needed."""
     come = f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}"
     return " and ".join((come, *map(raise_sentence, one.quotas)))

@@ -1,12 +1,12 @@
 """What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
 A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate uses the same share of it as
-earlier jobs of its kind with an estimate of similar length; if there are none, all of it, or any share if the estimate
-is only a limit. A job without an estimate runs as long as earlier jobs of its kind (`cluster/history.py` defines
-kinds), else as any earlier job. Arrivals repeat those of an earlier day.
+earlier jobs of its kind with an estimate of similar length. Without such jobs it uses the whole estimate, or any share
+of it if the estimate is only a limit. A job without an estimate runs as long as earlier jobs of its kind
+(`cluster/history.py` defines kinds), otherwise as any earlier job. Arrivals repeat those of an earlier day.
 
-Shares depend on the estimate: the longest estimates are mostly of jobs that end early, for few run so long, and the
-shortest of jobs that use all of it. So shares are kept by octave of the estimate. If an octave has too few jobs of a
+Shares depend on the estimate. Jobs with the longest estimates mostly end early, since few jobs run so long; jobs with
+the shortest estimates use all of them. So shares are kept by octave of the estimate. If an octave has too few jobs of a
 kind, the shares of all kinds in the nearest octave are used.
 """
 
@@ -51,17 +51,17 @@ class PastRun(NamedTuple):
 
 
 class PastJobs:
-    """A fold over the instants of a run: equal events give equal answers. It can move from one state to the next."""
+    """Equal events give equal answers. It can move from one state to the next."""
 
     def __init__(self) -> None:
         self._spans = RunTimes()
         self._any = self._spans.kind(-1, -1, "", 0)  # the kind of all jobs
         self._shares = RunTimes()  # its parts are octaves of the estimate; 0: of any estimate
         self._octaves: dict[int, int] = {}  # by octave: the kind of all jobs in it, in `_shares`
-        self._alike: dict[tuple[int, int], tuple[int, ...]] = {}  # by kind and octave: what `_share_kinds` returns
+        self._alike: dict[tuple[int, int], tuple[int, ...]] = {}  # by kind and octave: the result of `_share_kinds`
         self._queues: dict[str, int] = {}
         self._users: dict[str, int] = {}
-        self._like: dict[int, tuple[str, str, str, int]] = {}  # by kind: a job of it
+        self._like: dict[int, tuple[str, str, str, int]] = {}  # by kind: a job of that kind
         self._runs: deque[tuple[int, int, int]] = deque(maxlen=MOST_RUNS)  # the latest: kind, estimate, run time
         self._kinds: dict[int, tuple[int, int]] = {}  # by row of a live job: its kind and estimate
         self._arrivals: deque[tuple[int, Job]] = deque(maxlen=MOST_ARRIVALS)
@@ -80,7 +80,7 @@ class PastJobs:
         self._rows, self._seen = len(state.ids), state.job_changes.end
 
     def observe(self, state: ClusterState) -> None:
-        """Take in what has happened since the last call. Call it at the end of every instant or turn."""
+        """Record what has happened since the last call. Call it at the end of every instant or turn."""
         if self._began is None:
             self._began = state.now
         for row in range(self._rows, len(state.ids)):
@@ -158,7 +158,7 @@ class PastJobs:
         if progress is not None:
             elapsed = progress.done(said, running) // progress.ceiling
         else:
-            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # less what it repeats
+            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # without the work that it repeats
             elapsed += running
         kind = self._kinds[row][0] if row in self._kinds else self.kind_of(state.live[row])
         limit = state.live[row].limit
@@ -208,9 +208,10 @@ class PastJobs:
         return min((now - first) // DAY, MOST_DAYS)
 
     def coming(self, now: int, day: int) -> Iterator[tuple[int, Job]]:
-        """Yield the arrivals after `now` in order of time, as if the next days repeat those from `day` days ago on.
+        """Yield the arrivals after `now` in order of time, as if the following days repeated those from `day` days ago
+        on.
 
-        Empty where not one whole day is known. Otherwise endless, if any job arrived at all.
+        Empty if not even one whole day is known. Otherwise endless, if any job arrived at all.
         """
         days = self.days(now)
         if not days:
@@ -227,7 +228,8 @@ class PastJobs:
 
 
 def _of_limit(elapsed: int, permille: int) -> int:
-    """Return the share of its limit (permille) that a job uses of which one knows only that it has used `elapsed`.
+    """Return the share of its limit (permille) that a job uses in the end, if all that is known is that it has used
+    `elapsed`.
 
     A limit is no estimate: shares are spread evenly, and a fifth of the jobs use all of it (Mu'alem and Feitelson,
     Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat histogram with a peak at

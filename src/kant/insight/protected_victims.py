@@ -29,7 +29,7 @@ TRIALS = 200
 class MinRunWaits:
     """Finds, for one waiting job after another, the first time at which enough of its victims have run long enough.
 
-    No victim is counted twice: those of an earlier job are not available to a later one.
+    No victim is counted twice: victims of an earlier job are not available to a later one.
     """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -39,7 +39,7 @@ class MinRunWaits:
         self._trials = TRIALS
 
     def renewed(self, diagnosis: Diagnosis) -> MinRunWaits:
-        """Return the same for the current state."""
+        """Return an equal object for the current state."""
         again = MinRunWaits(diagnosis)
         again._taken, again._trials = self._taken, self._trials
         return again
@@ -121,7 +121,7 @@ class MinRunWaits:
 def protected_victims(
     diagnosis: Diagnosis, row: int, reason: Reason | None
 ) -> tuple[AwaitsNode | ProtectedVictims | VictimsTooLarge, ...]:
-    """Return what stops a job that lacks capacity or quota from preempting: `node_wait`, `min_run` or `most`."""
+    """Return why a job that lacks capacity or quota may not preempt yet: `node_wait`, `min_run` or `most`."""
     if not isinstance(reason, NoFit | OverQuota):
         return ()
     node = awaits_node(diagnosis.profile, diagnosis.state, row, diagnosis.now) if isinstance(reason, NoFit) else None
@@ -138,8 +138,9 @@ def protected_victims(
 
 
 def awaits_node(profile: Profile, state: ClusterState, row: int, now: int) -> AwaitsNode | None:
-    """Return until when a job that has its quota waits for a node instead of preempting; None where it could preempt no
-    job anyway, or does not wait."""
+    """Return until when a job that has its quota waits for a node instead of preempting; None if it could preempt no
+    job anyway, or does not wait.
+    """
     at = awaits_node_until(state, row, now)
     if not at or profile.preemption is None or not state.shape_of(row).ask.preempts:
         return None

@@ -35,7 +35,7 @@ from kant.scheduler.cycle import Scheduler, run_cycle
 class PlacementEffect:
     """What a placement means for its job and for later ones.
 
-    `level` is the lowest topology level at which one domain holds the gang (`cluster`: none does). `slowdown` is in
+    `level` is the narrowest topology level at which one domain holds the gang (`cluster`: none does). `slowdown` is in
     thousandths of the run time at the best place. `broken_nodes` were wholly free and are now partly taken;
     `filled_nodes` have no free GPU left; `broken_leaves` had only wholly free nodes and are not wholly taken.
     `partly_before` and `partly_after` count the partly taken nodes of the cluster.
@@ -58,12 +58,12 @@ class PlacementEffect:
 class StartExplanation:
     """Why `job` got `place` in the cycle at `now`.
 
-    With `agrees` the cycle decides the same when run again. `how` names what chose the place: `policy`, explained by
-    `account`; `preferences`, where the policy spreads or the job names segments, affinity or the like (rules that are
-    not explained); `clear` (among places equal for the policy, one clear of bookings); `plan` (the search for an
-    earliest start found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
-    jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that
-    the job requests (empty: none), and `required` whether it is a hard requirement.
+    With `agrees` the cycle decides the same when run again. `how` names the mechanism that chose the place: `policy`,
+    explained by `account`; `preferences`, if the policy spreads or the job names segments, affinity or the like (rules
+    that are not explained); `clear` (among places equal for the policy, one clear of bookings); `plan` (the search for
+    an earliest start found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
+    jobs were preempted for it. `choice` is what the gang could have by waiting. `within` is the topology level that the
+    job requests (empty: none), and `required` whether it is a hard requirement.
     """
 
     job: str
@@ -185,7 +185,7 @@ def _at_its_size(state: ClusterState, shape: Shape, place: Allocation) -> Shape:
 
 
 def effect(slowdowns: Slowdowns, before: Table, shape: Shape, place: Allocation) -> PlacementEffect:
-    """Return what `place` means, given the nodes as they were `before`."""
+    """Return the effect of `place`, given the nodes as they were `before`."""
     state: ClusterState = slowdowns.state
     spans, best = slowdowns.spans(place), slowdowns.best(shape.index)
     nodes = np.unique(place[:, NODE])

@@ -1,7 +1,7 @@
 """Lays out the whole queue in time around running jobs and reservations, each job at its earliest start.
 
-A plan treats run times as exact and ignores what else the profile does: it is the baseline for a gang that may wait for
-one domain (`domain_choice.py`). Start times are forecast elsewhere (`sim/forecast_starts.py`).
+A plan treats run times as exact and ignores everything else that the profile does. It is the baseline for a gang that
+may wait for one domain (`domain_choice.py`). Start times are forecast elsewhere (`sim/forecast_starts.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.queueing.estimates import Estimates
 from kant.queueing.rejection import never_starts
 
 Charged = tuple[int, int, Held, Amounts]
-"""Queue, user, and what a running job is charged with."""
+"""Queue, user, and the charged amounts of a running job."""
 
 MOST_CHARGES = 200_000
 """Maximum number of quota charges that one plan examines. Jobs that need more get no expected start."""
@@ -33,7 +33,7 @@ class StartPlan:
     """One plan: the waiting jobs in the profile's order, each at its earliest start given those before it.
 
     Under a strict discipline a job starts no sooner than the one before it in its bucket. Jobs with a reservation start
-    when it says.
+    when their reservation begins.
     """
 
     def __init__(self, diagnosis: Diagnosis, estimates: Estimates) -> None:
@@ -152,7 +152,7 @@ class Charges:
         return self.quota_usage.node_of[queue], user
 
     def allowed(self, row: int, shape: int, not_before: int) -> int | None:
-        """Return the first time from `not_before` on at which the quotas admit the job; None where none is known."""
+        """Return the first time from `not_before` on at which the quotas admit the job; None if none is known."""
         node, user = self._who(row)
         if node < 0:
             return not_before

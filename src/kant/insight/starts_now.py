@@ -1,10 +1,10 @@
-"""Starts now if: the cheapest permitted change after which a waiting job has a quota and a place at once.
+""" "Starts now if": the cheapest permitted change after which a waiting job has a quota and a place at once.
 
-Three kinds of change are tried, each on a trial or a copy, so every result has been verified: preemptible running jobs
+Three kinds of change are tried, each on a trial or a copy, so every result has been verified. Preemptible running jobs
 move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
 of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
-With more of them the result may not be the cheapest, and a bound says how much cheaper another set could be at best:
-the stopped jobs must free the missing GPUs (the fractional knapsack).
+With more of them the result may not be the cheapest. A bound then says how much cheaper another set could be at best,
+since the stopped jobs must free the missing GPUs (the fractional knapsack).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Raise(Struct, frozen=True):
 
 
 class StartsNow(Struct, frozen=True):
-    """One change: all of `stopped`, `quotas` and `nodes` together, and job `yields` gives up its reservation.
+    """One change: all of `stopped`, `quotas` and `nodes` together, and the job `yields` gives up its reservation.
 
-    The price is that of the stopped jobs. No set of jobs with the same effect costs less than `bound`
+    The price is the total price of the stopped jobs. No set of jobs with the same effect costs less than `bound`
     (milli-GPU-seconds).
     """
 
@@ -125,7 +125,7 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
 
 
 def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
-    """Return the first job whose reservation alone blocks the job's place; "" where there is none."""
+    """Return the first job whose reservation alone blocks the job's place; "" if there is none."""
     for other in sorted(diagnosis.state.reserved, key=lambda one: (diagnosis.state.reserved[one].start, one)):
         with diagnosis.without_reservation_of(other):
             if other != row and diagnosis.missing_place(row, shape) is None:
@@ -137,7 +137,7 @@ def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
 
 
 def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[bool] | None) -> list[StartsNow]:
-    """Return the cheapest set of preemptible running jobs without which the job starts; empty where there is none."""
+    """Return the cheapest set of preemptible running jobs without which the job starts; empty if there is none."""
     candidates = _candidates(diagnosis, row, shape, allowed is not None)
     if not candidates:
         return []
@@ -196,10 +196,10 @@ def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) 
 def _moving(
     diagnosis: Diagnosis, row: int, shape: Shape, victims: Sequence[Candidate], by_quota: bool
 ) -> frozenset[int]:
-    """Return those of the jobs stopped for `row`, which is placed on the trial, that can restart elsewhere at once.
+    """Of the jobs stopped for `row`, which is placed on the trial, return those that can restart elsewhere at once.
 
-    They need a place, and quota beside that job; only a place if the quotas are raised so that no job gives up any (not
-    `by_quota`).
+    They need a place, and quota beside that job. If the quotas are raised so that no job gives up any (not `by_quota`),
+    they need only a place.
     """
     state, usage = diagnosis.state, diagnosis.state.quota_usage
     tree = diagnosis.admission.quota_tree.copy() if diagnosis.uses_quotas and usage.tree is not None else None
@@ -233,7 +233,7 @@ def _moving(
 
 
 def raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
-    """Return the binding limits, one after the other, each raised by what is missing; empty where none is."""
+    """Return the binding limits, one after the other, each raised by the missing amount; empty if no limit binds."""
     if not diagnosis.uses_quotas:
         return ()
     usage, found = diagnosis.state.quota_usage, list[Raise]()

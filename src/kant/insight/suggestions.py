@@ -14,9 +14,9 @@ class _Suggestion(Struct, frozen=True, tag_field="if"):
 
 
 class JobsEnd(_Suggestion, frozen=True, tag="ends"):
-    """The job has a place once all of `jobs` have ended and no other job takes it: expected at `at` (-1: not known).
+    """The job has a place once all of `jobs` have ended and no other job takes it: expected at `at` (-1: unknown).
 
-    All of these jobs must end (of more than 64 jobs: all that this placement needs). `more` jobs are only counted.
+    All of these jobs must end (if they are more than 64: all that this placement needs). `more` jobs are only counted.
     """
 
     jobs: tuple[str, ...]

@@ -14,7 +14,8 @@ A jam lasts until no job waits that was asked about."""
 
 def track_record(answers: int, kept: int, kept_p50: int, calibrated: bool = True) -> str:
     """Return a sentence: of the earlier `answers`, `kept` were right, and `kept_p50` even by their P50; "" if there
-    were none. It says if they are not `calibrated`, for they are then what the futures say."""
+    were none. It says so if they are not `calibrated`: they then come from the futures alone.
+    """
     if not answers:
         return ""
     few = (

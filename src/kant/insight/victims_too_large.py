@@ -1,4 +1,4 @@
-"""Victims that a waiting job could preempt but for `most`: those that suffice hold too many times its GPUs."""
+"""Victims that a waiting job could preempt if `most` allowed it: those that suffice hold too many times its GPUs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TooLarge(NamedTuple):
 
 
 def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
-    """Return the smallest victims that `most` forbids for a waiting job; None where `most` is not the obstacle."""
+    """Return the smallest victims that `most` forbids for a waiting job; None if `most` is not the obstacle."""
     policy, state = diagnosis.profile.preemption, diagnosis.state
     shape = state.shape_of(row)
     if policy is None or not shape.ask.preempts:
@@ -47,12 +47,12 @@ def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
 def _at_level(
     diagnosis: Diagnosis, policy: Preemption, rules: PreemptionRules, row: int, shape: Shape, level: int
 ) -> TooLarge | None:
-    """Return the smallest victims at one level; None where none suffice, or there are too many to search."""
+    """Return the smallest victims at one level; None if none suffice, or there are too many to search."""
     places, marks, until = rules.victims(level)
     if not len(places):
         return None
     rows, admits, cap = rules.entitlements.rows[places], rules.quota(level), int(policy.most * shape.gpu_milli)
-    # Lost work and rank do not matter here: the search key is then what the victims hold.
+    # Lost work and rank do not matter here: the search key is the GPUs that the victims hold.
     whole = candidates_of(diagnosis.cycle, rows, marks & PASSED)
     whole = replace(whole, cost=np.zeros_like(whole.cost), ranks=whole.ranks[:, :0])
     chosen, exact = search(diagnosis.placer, shape, row, whole, cap, admits)

@@ -19,7 +19,7 @@ def waiting_order(scheduler: Scheduler, now: int | None = None) -> list[str]:
 
 
 def waiting_reasons(scheduler: Scheduler, now: int | None, jobs: Sequence[str]) -> list[Reason | None]:
-    """Return the one reason of each of these waiting jobs; None where nothing keeps the next cycle from starting it.
+    """Return the one reason of each of these waiting jobs; None if nothing keeps the next cycle from starting it.
 
     Raises StateError for a job that does not wait.
     """

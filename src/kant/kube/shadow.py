@@ -20,7 +20,7 @@ from kant.model.placement import NODE, Allocation
 
 @dataclass(slots=True)
 class Compared:
-    """One job. Times are microseconds on the journal's clock, -1 where it did not happen."""
+    """One job. Times are microseconds on the journal's clock, -1 if it did not happen."""
 
     job: str
     gpus: float

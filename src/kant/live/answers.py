@@ -91,8 +91,8 @@ def budgets_json(forecast: StartForecast, name: Callable[[str], str] = str) -> l
 def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
     """Return one row for each queue and each GPU model of its quotas, parents before children; other queues at the end.
 
-    `state` is the first that is not open, of the queue's own and its ancestors'. `borrowed_gpus` is its use beyond its
-    quota, `lent_gpus` what other queues use of its quota (`cluster/lending.py`).
+    `state` is the first state other than open, of the queue's own and its ancestors'. `borrowed_gpus` is its use beyond
+    its quota, `lent_gpus` what other queues use of its quota (`cluster/lending.py`).
     """
     counts: dict[str, list[int]] = {}
     names = list(state.queues)
@@ -140,7 +140,7 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
 def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
     """Return each budget's use and limits, in GPU-hours of the month that ends at `until_us`; `user` "": a whole queue.
 
-    `state` is `hard` or `soft` where that limit is used up, else "".
+    `state` is `hard` or `soft` if that limit is used up, otherwise "".
     """
     usage = state.quota_usage
     if usage.budgets is None or usage.tree is None:
@@ -185,7 +185,7 @@ def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
-    """Return what is known of a job, in any status."""
+    """Return the known facts of a job, in any status."""
     row = state.rows[job]
     own = state.jobs[row]
     return {

@@ -47,7 +47,7 @@ class Core:
     """One cluster under one profile, from the time at which the state was built: the zero of the run's clock.
 
     Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Other
-    followers are in `observers`. `waited` is what the previous core's `Waits` `kept`.
+    objects that follow the core are in `observers`. `waited` is what the `Waits` of the previous core `kept`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Core:
             self._spend(event.time, None)
 
     def _spend(self, now: int, saved: SavedUse | None) -> None:
-        """If a queue has a budget, apply the event that says when months end and what was used of this month."""
+        """If a queue has a budget, apply the event that says when months end and how much was used in this month."""
         event = budgets_go_on(self.state, self.zero, now, saved)
         if event is not None:
             self._has_budgets = True
@@ -139,7 +139,7 @@ class Core:
         self.answers.observe(self.now)
 
     def inherit(self, before: Core | None) -> None:
-        """Continue with what the previous core has learned, after the state has been built."""
+        """Continue with what the previous core learned, once the state has been built."""
         if before is None:
             self.past.begin(self.state)
             return
@@ -151,7 +151,7 @@ class Core:
             self.recall(before.answers.remember(), later)
 
     def recall_use(self, saved: SavedUse | None) -> None:
-        """Continue with what queues had used, so that decaying shares depend on age alone."""
+        """Continue with what queues had used, so that decaying shares depend only on age."""
         now = self.now
         event = goes_on(self.state, self.zero, now, saved) if saved is not None else None
         if event is not None:
@@ -170,11 +170,11 @@ class Core:
         self.waits.observe(self.now)
 
     def complete_partial_gangs(self) -> Plan:
-        """Decide what to do now about gangs that were found partly bound."""
+        """Decide now about gangs that were found partially bound."""
         return self._decided(complete_partial_gangs(self.scheduler, self.now))
 
     def propose(self, proposal: PlanProposed | PolicyRouted) -> Plan:
-        """Take in a solver's proposal and decide about it now, or let the policy act that a look-ahead confirmed."""
+        """Record a solver's proposal and decide about it now, or let the policy act that a look-ahead confirmed."""
         from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
 
         self.happen(msgspec.structs.replace(proposal, time=self.now))

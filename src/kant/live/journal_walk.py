@@ -30,13 +30,13 @@ def read_journal(path: Path) -> JournalWalk:
 
 
 def has_header(path: Path) -> bool:
-    """Return whether the first line of a journal is whole: of a Kant that was killed as it started it may not be."""
+    """Return whether the first line of a journal is complete; Kant may have been killed while starting the file."""
     with path.open("rb") as file:
         return file.readline().endswith(b"\n")
 
 
 def end_of(path: Path) -> int:
-    """Return the time of the last whole line of a journal; 0 where its last lines do not tell."""
+    """Return the time of the last whole line of a journal; 0 if its last lines do not give it."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - LAST_BYTES, 0))
@@ -55,8 +55,8 @@ class JournalWalk:
 
     `number` is the current line and `time` its time. `footer` is the line that ends the journal, once read; a record
     that is cut short has none. `observe` is called with the time of each instant from `observed_from` on, once all
-    lines of the instant have been processed and a later one follows; `cycled` with the time of each cycle that decided
-    nothing.
+    lines of the instant have been processed and a later one follows. `cycled` is called with the time of each cycle
+    that decided nothing.
     """
 
     def __init__(self, lines: Iterator[Line], path: Path) -> None:
@@ -97,14 +97,14 @@ class JournalWalk:
         return f"{self.path}:{self.number}"
 
     def apply(self, state: ClusterState, event: Event) -> None:
-        """Apply the current event to a state. Raises InputError where it contradicts the state."""
+        """Apply the current event to a state. Raises InputError if it contradicts the state."""
         try:
             state.apply(event)
         except (StateError, OverflowError) as violation:
             raise InputError(self.where, f"an event that fits the state: {violation}") from None
 
     def decide_again(self, scheduler: Scheduler, plan: Plan) -> Plan:
-        """Return what the scheduler decides at the current plan. Raises InputError where it cannot."""
+        """Return what the scheduler decides at the current plan. Raises InputError if it cannot."""
         try:
             return decide_again(scheduler, plan)
         except (StateError, OverflowError) as violation:

@@ -1,7 +1,7 @@
 """Journals of a live cluster: a folder of files, one for each time that a state was built.
 
 Their names sort in the order in which they were begun, even if the clock goes back. People and `kant replay` read them,
-but they are no source of truth: a full disk ends the record, not the scheduling. The record continues in a new file
+but Kant does not depend on them: a full disk ends the record, not the scheduling. The record continues in a new file
 once the disk can be written again.
 """
 
@@ -39,7 +39,7 @@ class Journals:
     """Writes to one file at a time.
 
     `trouble` says why nothing is recorded now, "" if all is well; `on_trouble` is called when trouble begins. With
-    `most_bytes` the files take no more than that: the oldest are removed, and `wants_new_file` is true when the current
+    `most_bytes` the files take no more than that: the oldest are removed, and `wants_new_file` is true once the current
     one takes a quarter of it.
     """
 
@@ -60,7 +60,7 @@ class Journals:
 
     @property
     def path(self) -> Path | None:
-        """The current file; None where nothing is recorded."""
+        """The current file; None if nothing is recorded."""
         return Path(self._file.name) if self._file is not None else None
 
     def open(self) -> Callable[[bytes], object]:

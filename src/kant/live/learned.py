@@ -38,16 +38,16 @@ def saved_calibration(core: Core) -> SavedCalibration:
 def learned_version(core: Core) -> tuple[int, int, int]:
     """Return a version that changes when there is something new to save: the core, what it learned, what queues used.
 
-    The last two are 0 where there is nothing to save.
+    The last two are 0 if there is nothing to save.
     """
     learned = 0 if core.answers.is_blank else 1 + core.answers.learned
     return id(core), learned, use_version(core.state, core.now)
 
 
 def restore_calibration(core: Core, saved: SavedCalibration | None, used: SavedUse | None = None) -> None:
-    """Let a core whose state was built continue with what an earlier process has learned.
+    """Let a core whose state was built continue with what an earlier process learned.
 
-    `used` is the queues' use from another source: the later of the two counts.
+    `used` is the queues' use from another source; the later of the two applies.
     """
     core.inherit(None)
     known = [each for each in (used, saved.used if saved is not None else None) if each is not None]

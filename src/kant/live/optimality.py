@@ -31,7 +31,7 @@ WITHIN = 60.0
 
 
 class OptimalityLooks:
-    """The latest look at a core. `trouble` says why there is none, "" if there is one or none was requested yet."""
+    """The latest look at a core. `trouble` says why there is none; "" if there is one, or if none was requested yet."""
 
     def __init__(self, solver: Solver, clock: Callable[[], float] = time.monotonic) -> None:
         self.solver = solver
@@ -47,7 +47,7 @@ class OptimalityLooks:
         return None if self._kept is None else (self._kept, self.clock() - self._made)
 
     async def present(self, core: Core) -> Optimality:
-        """Return a look at the core as it is now. Raises InputError where none can be made."""
+        """Return a look at the core as it is now. Raises InputError if none can be made."""
         if self._kept is None or self._core is not core or self._mark != _mark(core):
             try:
                 await asyncio.wait_for(self._look(core), WITHIN)
@@ -58,7 +58,7 @@ class OptimalityLooks:
         return self._kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
-        """Make looks while things change, until cancelled."""
+        """Repeat the look while things change, until cancelled."""
         while True:
             core = present()
             due = core is not None and (self._core is not core or self._mark != _mark(core))
@@ -82,5 +82,5 @@ class OptimalityLooks:
 
 
 def _mark(core: Core) -> tuple[int, int]:
-    """Return a mark that changes when what a look sees has changed."""
+    """Return a mark that changes when the input of a look has changed."""
     return core.state.job_changes.end, core.state.node_version

@@ -22,7 +22,7 @@ from kant.model.job import Job
 from kant.model.units import count_from
 
 SOON = 2.0
-"""Seconds that the answer why a job waits waits itself for a forecast of its start."""
+"""Seconds that an answer about why a job waits is delayed for a forecast of its start."""
 
 MOST_JOBS = 100
 """Maximum number of running jobs that `top` lists."""
@@ -48,7 +48,8 @@ class Questions(ABC):
     def __init__(self, forecasts: StartForecasts, optimality: OptimalityLooks) -> None:
         self.forecasts = forecasts
         self.optimality = optimality
-        self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None  # of the latest forecast
+        # the rows of the latest forecast
+        self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None
 
     @abstractmethod
     def present(self) -> tuple[Core, RunRecord]:
@@ -58,20 +59,20 @@ class Questions(ABC):
     def core_ids(self, job: str) -> Sequence[str]:
         """Return the core's ids of the jobs that `job` means, without those that have ended.
 
-        Raises UnknownJobError where no such job ever existed.
+        Raises UnknownJobError if no such job ever existed.
         """
 
     @abstractmethod
     def phase_of(self, job: str) -> tuple[str, str]:
-        """Return the phase of a job, and the reason unless the core gives it. Raises UnknownJobError."""
+        """Return the phase of a job, and the reason unless the core knows it. Raises UnknownJobError."""
 
     def waited(self, job: str) -> dict[str, int] | None:
-        """Return the microseconds that a job has waited, in `total` and by cause; None where unknown."""
+        """Return the microseconds that a job has waited, in `total` and by cause; None if unknown."""
         core, run = self.present()
         return run.waited(job, core.now)
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
-        """Return what each node holds, for drivers that show individual nodes."""
+        """Return the state of each node, for drivers that show individual nodes."""
         return []
 
     # --- answers --------------------------------------------------------------------------------------------------
@@ -89,7 +90,7 @@ class Questions(ABC):
         return times(core) | {"queues": queue_rows(core.state), "budgets": budget_rows(core.state, core.now)}
 
     def top(self) -> dict[str, Any]:
-        """Return what the pools and nodes hold, and the largest running jobs."""
+        """Return the capacity of the pools and nodes, and the largest running jobs."""
         from kant.live.answers import job_rows, pool_rows
 
         core, _ = self.present()
@@ -99,7 +100,7 @@ class Questions(ABC):
     async def status(self, optimality: bool = False) -> dict[str, Any]:
         """Return the cluster's pools and job counts; with `optimality` also how far that is from the optimum.
 
-        Raises InputError where no solver answers.
+        Raises InputError if no solver answers.
         """
         from kant.live.answers import optimality_json, status_json
 
@@ -134,7 +135,7 @@ class Questions(ABC):
         return self._rows[1]
 
     async def why(self, job: str) -> dict[str, Any]:
-        """Return why a job waits. For a job that does not wait in the core this is its phase."""
+        """Return why a job waits. For a job that does not wait in the core, return its phase."""
         from kant.insight.explanation import explain
         from kant.live.explained import as_json, known
 
@@ -179,7 +180,7 @@ class Questions(ABC):
 async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str, Any]:
     """Return when a job would start if submitted now, in the form of `eta`, without the names of other jobs.
 
-    The job is not submitted. Raises InputError where no forecast can be made.
+    The job is not submitted. Raises InputError if no forecast can be made.
     """
     from kant.live.answers import expectations
 

@@ -18,14 +18,15 @@ CHANGED_EVERY = 300_000_000
 """Microseconds after which increased use is worth saving again."""
 
 MONTHS = 24
-"""Number of months whose ends are given at once; later ones count as 30 days."""
+"""Number of months whose ends are given in advance; later ones count as 30 days."""
 
 MOST = 8192
 """Maximum bytes of a note. It is written every few seconds, together with the Lease that carries it."""
 
 EXACT_HOURS = (HOURS, 168, 48, 12, 3, 0)
-"""Number of latest hours that a note keeps individually: the first that makes it short enough. Older hours are summed
-over ages from a power of two to the next."""
+"""Latest hours that a note keeps individually: the first of these numbers that makes it short enough. Older hours are
+summed over ages from a power of two to the next.
+"""
 
 
 class SavedUse(Struct, frozen=True):
@@ -35,7 +36,7 @@ class SavedUse(Struct, frozen=True):
     phase: int
     queues: dict[str, QueueUse]
     spent: dict[str, dict[str, int]] = {}
-    """Use in the month of `at`, by queue and user, milli-GPU-microseconds; empty where there are no budgets."""
+    """Use in the month of `at`, by queue and user, milli-GPU-microseconds; empty if there are no budgets."""
 
 
 def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
@@ -52,7 +53,7 @@ def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
 
 
 def use_version(state: ClusterState, now: int) -> int:
-    """Return a number that changes now and then while there is something to save; 0 where there is nothing."""
+    """Return a number that changes now and then while there is something to save; 0 if there is nothing."""
     hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
     if budgets is None and (hours is None or not hours.running):
         return 0
@@ -60,7 +61,7 @@ def use_version(state: ClusterState, now: int) -> int:
 
 
 def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
-    """Return the event that restores saved use in a rebuilt state at `now`; None where use is not tracked.
+    """Return the event that restores saved use in a rebuilt state at `now`; None if use is not tracked.
 
     Jobs running now count as having used their GPUs since then, or since their start. Jobs that ended in between are
     lost.
@@ -83,7 +84,7 @@ def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> Queues
 
 
 def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | None) -> BudgetsUsed | None:
-    """Return the event that restores the budgets' saved use of this month at `now`; None where no queue has a budget.
+    """Return the event that restores the budgets' saved use of this month at `now`; None if no queue has a budget.
 
     Months are calendar months, by the local time of this process. Jobs running now count as having used their GPUs
     since then, or since their start. Jobs that ended in between are lost.
@@ -111,7 +112,7 @@ def _months(at: int) -> list[int]:
 
 
 def note_of(saved: SavedUse | None) -> str:
-    """Return what was saved as a text of at most `MOST` bytes; "" where nothing was, or there are too many queues."""
+    """Return the saved use as a text of at most `MOST` bytes; "" if there is none, or if there are too many queues."""
     if saved is None or not (saved.queues or saved.spent):
         return ""
     for exact in EXACT_HOURS:

@@ -1,7 +1,7 @@
-"""Rounds of a live core: begun when they are due, computed by the solver in parallel, and handed to the driver's loop.
+"""Rounds of a live core: started when due, computed by the solver in parallel, and handed to the driver.
 
-The loop never waits: it checks whether a proposal has arrived. Where the solver is absent, too slow or killed,
-`trouble` says so in one sentence, it is logged once, and the next round tries again.
+The loop never waits: it checks whether a proposal has arrived. If the solver is absent, too slow or killed, `trouble`
+says so in a sentence that is logged once, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def all_jobs(core: Core) -> frozenset[str] | None:
 
 
 class LiveRounds:
-    """The rounds of the core that currently decides. `movable` has the jobs that allow being moved (None: all).
+    """The rounds of the core that currently decides. `movable` has the jobs that may be moved (None: all).
 
     `most_starts` limits the jobs that one proposal may start (0: as the profile says).
     """

@@ -16,7 +16,7 @@ SAMPLES = 20_000
 
 
 class LiveRecorder(Recorder):
-    """Besides the first, keeps at most one sample per span of `gap` microseconds: the last change in it.
+    """Keeps the first sample, and at most one per span of `gap` microseconds: the last change in it.
 
     So a sample may be late by up to `gap`; `present` never is. A sample equal to the one before is not kept. `thinned`
     counts how often the samples were thinned.
@@ -32,7 +32,7 @@ class LiveRecorder(Recorder):
         self.present: list[int] = []  # the sample of the last change, kept or not
 
     def observe(self, now: int) -> None:
-        """Take in the state's totals, valid from `now` on; `now` must not decrease."""
+        """Record the state's totals, valid from `now` on; `now` must not decrease."""
         self.settle(now)
         state = self.state
         if len(self.held) < len(state.pools):

@@ -1,4 +1,4 @@
-"""What happened to a job and what was decided about it, as sentences with their times."""
+"""The events of a job and the decisions about it, as sentences with their times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobSentences:
         self._sentences: dict[int, list[Sentence]] = {}
 
     def note(self, row: int, time: int, what: str, text: str) -> None:
-        """Keep a sentence. `what` is one word for its kind."""
+        """Record a sentence. `what` is one word for its kind."""
         sentences = self._sentences.setdefault(row, [])
         sentences.append((time, what, text))
         if len(sentences) > 1 and time < sentences[-2][0]:
@@ -40,7 +40,7 @@ class JobSentences:
             del sentences[FIRST]
 
     def happened(self, row: int, event: ev.Event, ahead: int = 0) -> None:
-        """Keep the sentence of an event, if it has one. `ahead` is added to its time."""
+        """Record the sentence of an event, if it has one. `ahead` is added to its time."""
         text = self._event(event)
         if text:
             self.note(row, event.time + ahead, event.__struct_config__.tag, text)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ class JobSentences:
 
 
 def public_id(job: str) -> str:
-    """Return the id that users know; the core has another one if the job was submitted again (`Core.fresh_id`)."""
+    """Return the id that users know; the core uses another one if the job was submitted again (`Core.fresh_id`)."""
     return job.partition("~")[0]
 
 
@@ -140,7 +140,7 @@ def with_public_ids(found: S) -> S:
         value = getattr(found, name)
         if name == "job":
             changed[name] = public_id(value)
-        elif name == "jobs" and isinstance(value, tuple):  # in other structs `jobs` is their number
+        elif name == "jobs" and isinstance(value, tuple):  # in other structs `jobs` is the number of jobs
             changed[name] = tuple(public_id(job) for job in value)
         elif isinstance(value, Struct):
             changed[name] = with_public_ids(value)

@@ -1,4 +1,4 @@
-"""What a solver computes in parallel to the scheduler: a task with a frozen moment, and its answer as JSON.
+"""A solver's task in parallel to the scheduler: a frozen moment, and the answer as JSON.
 
 No cycle waits for a solver. What carries out tasks (a process, or in a simulation the caller) ignores their content.
 """
@@ -25,11 +25,11 @@ NOTHING = LearnedShares()
 
 @dataclass(frozen=True, slots=True)
 class SolverTask:
-    """What to compute about a moment.
+    """A computation about a moment.
 
-    For a round: what is `learned` of the queue, the jobs that are `movable` (None: all that the profile lets move), and
-    how many jobs a proposal may start (0: as the profile says). With an `order` of defragmentation: what that round
-    would change (`DefragmentPlan`).
+    For a round: the `learned` facts about the queue, the `movable` jobs (None: all that the profile lets move), and how
+    many jobs a proposal may start (0: as the profile says). With an `order` of defragmentation: the changes of that
+    round (`DefragmentPlan`).
     """
 
     what: What
@@ -47,7 +47,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 Solver = Callable[[SolverTask], Awaitable[bytes]]
-"""Carries a task out off the event loop. Raises InputError where it cannot."""
+"""Carries a task out off the event loop. Raises InputError if it cannot."""
 
 
 async def no_solver(task: SolverTask) -> bytes:
@@ -56,7 +56,7 @@ async def no_solver(task: SolverTask) -> bytes:
 
 
 def work_out(task: SolverTask) -> bytes:
-    """Return the answer to a task; a sentence where the extra `optimize` is not installed."""
+    """Return the answer to a task; a sentence if the extra `optimize` is not installed."""
     from kant.optimize.defragment_round import defragment_round
     from kant.optimize.optimality import optimality
     from kant.optimize.proposals import propose

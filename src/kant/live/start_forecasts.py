@@ -1,6 +1,6 @@
 """Start forecasts in parallel to the scheduler: computed elsewhere, one after the other, and cached.
 
-A moment of the core is frozen, which takes milliseconds, and sent to a forecaster, which needs nothing else of the
+A moment of the core is frozen, which takes milliseconds, and sent to a forecaster, which needs nothing else from the
 core. So no decision waits for a forecast, and an answer is the latest one, with its age.
 """
 
@@ -27,10 +27,10 @@ PATIENCE = 0.05
 """Seconds that an answer waits for a newer forecast than the cached one."""
 
 SHORT = 0.5
-"""Where the last forecast took no longer, the answer waits for the newer one."""
+"""If the last forecast took at most this many seconds, the answer waits for the newer one."""
 
 FIRST = 20.0
-"""Seconds that an answer waits for the first forecast about what was asked."""
+"""Seconds that an answer waits for the first forecast about its jobs."""
 
 SETTLED = 10.0
 """Seconds that jobs have waited before forecasts are made without a request."""
@@ -40,7 +40,7 @@ OLD = 60.0
 
 
 class Forecaster(Protocol):
-    """Makes a forecast of a moment, off the event loop. Raises InputError where it cannot."""
+    """Makes a forecast of a moment, off the event loop. Raises InputError if it cannot."""
 
     async def __call__(self, moment: Moment) -> StartForecast: ...
 
@@ -51,7 +51,7 @@ async def no_forecaster(moment: Moment) -> StartForecast:
 
 
 class StartForecasts:
-    """The latest forecast of a core, calibrated. For a core that replaces another it starts again.
+    """The latest forecast of a core, calibrated. It starts again for a core that replaces another.
 
     `trouble` says why no forecast can be made, "" if one can.
     """
@@ -70,7 +70,7 @@ class StartForecasts:
     async def latest(self, core: Core, jobs: Collection[str] = (), within: float = FIRST) -> StartForecast:
         """Return the latest forecast, which has the waiting ones of `jobs`, if one can be made `within` these seconds.
 
-        Empty where no job waits. Raises InputError where there is none, and none can be made.
+        Empty where no job waits. Raises InputError if there is none, and none can be made.
         """
         if not core.state.pending and core.state.quota_usage.budgets is None:
             return StartForecast(core.now, 0, 0, {})
@@ -140,7 +140,7 @@ class StartForecasts:
 
 
 async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartForecast:
-    """Forecast when an unsubmitted job would start if it came now. Raises InputError where this is not possible.
+    """Forecast when an unsubmitted job would start if it came now. Raises InputError if this is not possible.
 
     Nothing is learned from it.
     """

@@ -27,13 +27,13 @@ WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 RATIOS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 4)
 MOST_QUEUES = 500
-"""Maximum number of queues with their own label. Where none are declared, users can make up names."""
+"""Maximum number of queues with their own label. If no queues are declared, users can make up names."""
 
 
 class Telemetry:
-    """The metrics of one process. The driver calls the plain methods; `text` is a scrape.
+    """The metrics of one process. The driver calls the methods; `text` returns the metrics for a scrape.
 
-    `stand` is called at each scrape and returns the state and its time, None while there is none (a standby replica).
+    `stand` is called at each scrape and returns the state and its time; None while there is none (a standby replica).
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Telemetry:
         """Return the collector that reads the state."""
         return StateGauges(self)
 
-    # --- what the driver says ----------------------------------------------------------------------------------------
+    # --- what the driver reports -------------------------------------------------------------------------------------
 
     def follow(self, state: ClusterState, now: int = 0) -> None:
         """Use a rebuilt state for the gauges. Counters continue."""
@@ -209,7 +209,7 @@ def _by_pool(occupancy: Occupancy) -> dict[tuple[str, str], float]:
 
 
 def _queue_names(state: ClusterState) -> list[str]:
-    """Return the label of each queue, by its code: declared queues, else the first that jobs have named."""
+    """Return the label of each queue, by its code: the declared queues, or the first that jobs have named."""
     declared = state.quota_usage.tree.index if state.quota_usage.tree is not None else None
     return [
         name if (name in declared if declared is not None else code < MOST_QUEUES) else "(other)"

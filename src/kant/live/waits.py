@@ -1,7 +1,7 @@
-"""Attributes the waits of a live run to causes, at a bounded cost, and keeps what was known before the run began.
+"""Attributes the waits of a live run to causes, at a bounded cost, and keeps the waits from before the run.
 
 A live Kant rebuilds its state when it starts, and when its nodes or its profile change. Each state gets its own ledger.
-What a job had waited by then is split as far as the previous ledger knew; the rest is UNKNOWN.
+The wait of a job until then is split as far as the previous ledger knew its causes; the rest is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
 
 UNKNOWN = "unknown"
-"""No ledger followed: the wait was before this Kant took over, or while no Kant ran."""
+"""No ledger covered this wait: it was before this Kant took over, or while no Kant ran."""
 
 NAMES = (*(cause.value for cause in CAUSES), UNKNOWN)
 SHARE = 20
@@ -31,9 +31,9 @@ Split = Mapping[str, int]
 
 
 class Waits:
-    """Follows the state of one scheduler. `earlier` has what is known of jobs that existed before, by public id.
+    """Follows the state of one scheduler. `earlier` has the known waits of jobs that existed before, by public id.
 
-    Pass it every event, and call `observe` at the end of every turn. `ticks` returns seconds of some clock.
+    Pass it every event, and call `observe` at the end of every turn. `ticks` returns the seconds of a clock.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Waits:
         self._rests = 0.0
 
     def happened(self, event: Event) -> None:
-        """Take in an event that the state has applied."""
+        """Record an event that the state has applied."""
         if not isinstance(event, JobSubmitted):
             return
         row, name = self.state.rows[event.job.id], public_id(event.job.id)
@@ -63,7 +63,7 @@ class Waits:
         """Ignore plans: their effects arrive as events."""
 
     def observe(self, now: int) -> None:
-        """Take in what happened; skipped for a while after a slow call."""
+        """Update the ledger by what happened; skipped for a while after a slow call."""
         began = self.ticks()
         if self._last < 0:
             self._begin(now)
@@ -106,7 +106,7 @@ class Waits:
         return found
 
     def kept(self, now: int) -> dict[str, dict[str, int]]:
-        """Return what is known of the jobs that wait or run, for the ledger of the next state: by public id."""
+        """Return the known waits of the jobs that wait or run, for the ledger of the next state: by public id."""
         rows = list(self.state.live)
         table = self.table(now, rows)
         found = {
@@ -116,7 +116,7 @@ class Waits:
         return {job: split for job, split in found.items() if split}
 
     def total(self, now: int) -> dict[str, float]:
-        """Return seconds by cause, of all jobs of this state but those that were rejected or withdrawn."""
+        """Return seconds by cause, of all jobs of this state except rejected and withdrawn ones."""
         status = self.state.jobs[: len(self.state.ids), J_STATUS]
         admitted = np.flatnonzero((status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED))
         table = self.table(now, admitted.tolist())
@@ -133,7 +133,7 @@ def _named(split: Sequence[int]) -> dict[str, int]:
 
 
 def fitted(split: Split, waited: int) -> list[int]:
-    """Return a split by NAMES that adds up to `waited`: what is missing is UNKNOWN, excess is cut."""
+    """Return a split by NAMES that adds up to `waited`: a missing part is UNKNOWN, an excess is cut."""
     found = [0] * len(NAMES)
     left = waited
     for i, name in enumerate(NAMES):

@@ -33,10 +33,10 @@ from kant.scheduler.profile import Profile
 
 @compiling_ahead()
 def warm(profile: Profile, ahead: bool = False) -> None:
-    """Let a small cluster make the decisions of a large one: pods, whole nodes, gangs, in one leaf too, partial gangs.
+    """Compile the code of all decisions on a small cluster: pods, whole nodes, gangs, also in one leaf, partial gangs.
 
-    Then some jobs end, and nodes close and join. With `ahead` the waiting jobs are laid out in time too, as forecasts
-    do.
+    Then some jobs end, and nodes close and join. With `ahead`, the waiting jobs are also laid out in time, as for
+    forecasts.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = profile.new_state(ClusterSpec("warm", nodes))

@@ -1,4 +1,4 @@
-"""Users as whom jobs run when Kant runs as root: their ids, groups and limits.
+"""Users as whom jobs run if Kant runs as root: their ids, groups and limits.
 
 The limits are those of a login: limits.conf(5) of pam_limits, with its order of precedence.
 """
@@ -96,8 +96,8 @@ def _lines(folder: Path) -> list[str]:
 def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> Account:
     """Return the account with the limits of limits.conf(5); `groups` are the names of its groups.
 
-    A rule for the user overrides one for a group, and that one for everyone (`*`); of two equal rules the later one
-    applies. Rules for groups and for everyone do not apply to root.
+    A rule for the user overrides one for a group, which overrides one for everyone (`*`); of two equal rules the later
+    one applies. Rules for groups and for everyone do not apply to root.
     """
     said: dict[tuple[str, str], tuple[int, int]] = {}  # item and kind: precedence and value
     exempt = ANYBODY + 1
@@ -113,7 +113,7 @@ def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> A
             if value is not None and said.get((words[2], kind), (near, 0))[0] >= near:
                 said[words[2], kind] = near, value
     kept = {key: value for key, (near, value) in said.items() if near < exempt}
-    one = {item: value for (item, _), value in kept.items()}  # for items without a soft and a hard limit
+    one = {item: value for (item, _), value in kept.items()}  # for resources with only one value for both limits
     rows = ((number, *(kept.get((item, kind)) for kind in KINDS)) for item, (number, _) in ITEMS.items())
     return replace(
         account,

@@ -12,7 +12,7 @@ from kant.local.processes import boot_id, since_boot
 
 
 class Offset(Struct, frozen=True):
-    """What is added to the time since boot `boot` (microseconds) to get Unix time. It is stored."""
+    """The difference between Unix time and the time since boot `boot`, in microseconds. It is stored."""
 
     boot: str
     micros: int

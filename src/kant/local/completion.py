@@ -24,9 +24,9 @@ GPU_FULL = (
     b"cudaErrorMemoryAllocation",
     b"RESOURCE_EXHAUSTED: Out of memory",
 )
-"""What PyTorch, the driver, the CUDA runtime and XLA say where a GPU has no memory left."""
+"""Messages of PyTorch, the driver, the CUDA runtime and XLA if a GPU has no memory left."""
 SAID = 1 << 14
-"""The last bytes of a failed run's output, in which that is looked for."""
+"""The number of bytes at the end of a failed run's output that are searched for them."""
 
 
 class Completion:
@@ -115,7 +115,7 @@ class Completion:
             self.jobs.block(record)
 
     def _filled_its_gpu(self, record: JobRecord) -> bool:
-        """Whether the end of its run's output says that a GPU had no memory left."""
+        """Whether the end of the run's output says that a GPU had no memory left."""
         try:
             said = read_output(self.jobs.launcher.folder(record), -SAID, SAID).data
         except OSError:
@@ -142,7 +142,7 @@ def dropped_output(size: int) -> str:
 
 
 def over_limit(record: JobRecord, now: int = -1) -> str:
-    """Return the sentence that a job reached its limit or its reservation's end; `now` counts if it has no end."""
+    """Return the sentence that a job reached its limit or its reservation's end; `now` is used if it has no end."""
     inside, limit = record.submission.reservation, record.submission.time_s
     ran = (record.ended if record.ended >= 0 else now) - record.started
     if inside and (limit is None or ran < limit * 1e6):

@@ -1,9 +1,9 @@
-"""Runs inside a container image: the command line of the runtime that a machine has, around that of the job.
+"""Runs inside a container image: the command line of the machine's container runtime, around that of the job.
 
-The runtimes are Apptainer, Podman and enroot, in this order. Each is told the same: the folder of the job and its
-`mounts`, at their own paths; the working directory; the user who runs it; the network of the machine; the environment
-of the job but for PATH and HOME, which are the image's (with Apptainer HOME is the user's); and with GPUs all devices
-of the driver, of which the job sees its own by CUDA_VISIBLE_DEVICES, as outside of a container.
+The runtimes are Apptainer, Podman and enroot, in this order. Each container gets the same: the folder of the job and
+its `mounts`, at their own paths; the working directory; the user who runs it; the network of the machine; the
+environment of the job except PATH and HOME, which are the image's (with Apptainer HOME is the user's); and with GPUs
+all devices of the driver, of which the job sees its own by CUDA_VISIBLE_DEVICES, as outside of a container.
 
 Sources of the options: https://apptainer.org/docs/user/1.3/cli/apptainer_exec.html,
 https://docs.podman.io/en/v5.2/markdown/podman-run.1.html, https://github.com/NVIDIA/enroot/blob/v3.5.0/doc/cmd/start.md
@@ -27,22 +27,23 @@ from kant.model.errors import InputError
 RUNTIMES = ("apptainer", "podman", "enroot")
 OF_IMAGE = frozenset({"PATH", "HOME"})
 CONTAINER = "KANT_CONTAINER"
-"""Where `srun` finds the container of its tasks."""
+"""The variable in which `srun` finds the container of its tasks."""
 INITS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/bin/catatonit")
-"""Where Podman finds the program for its option --init. Without it a command is process 1 of its container, and dies of
-no signal that it does not handle."""
+"""Paths where Podman finds the program for its option --init. Without it a command is process 1 of its container, and
+signals that it does not handle have no effect.
+"""
 NOT_BOUND = {"apptainer": ":,^", "podman": ":", "enroot": ": "}
 """The characters at which a runtime splits the paths of a mount; none of the three reads them escaped on both sides."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def runtime() -> str:
-    """The path of the runtime of this machine; empty where there is none."""
+    """The path of the runtime of this machine; empty if there is none."""
     return next(filter(None, map(shutil.which, RUNTIMES)), "")
 
 
 def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, where: str) -> None:
-    """Raise InputError where a machine has no runtime, or its own cannot take the image or bind the folder."""
+    """Raise InputError if a machine has no runtime, or if its runtime cannot use the image or bind the folder."""
     if not found:
         raise InputError("image", f"Apptainer, Podman or enroot on the path of Kant on {where}", image)
     name, is_file = Path(found).name, image.startswith(("/", "./", "../"))
@@ -63,9 +64,10 @@ def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, wh
 
 
 class Container(Struct, frozen=True):
-    """A command line that wraps another one, between `before` and `after`. The names of its environment follow the
-    first part of `before`, each after `option`; without an `option` the environment is inherited. `cleanup` removes
-    what a killed runtime leaves behind."""
+    """A command line that wraps another one, between `before` and `after`. The names of its environment variables
+    follow the first part of `before`, each after `option`; without an `option` the environment is inherited. `cleanup`
+    removes what a killed runtime leaves behind.
+    """
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -92,9 +94,9 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
             words = ["exec", *(["--nv"] if gpus else []), *_each("--bind", binds), "--pwd", folder]
             is_plain = ":/" not in image and not image.startswith(("/", "./", "../")) and not image.endswith(".sif")
             return Container((found, *words), (f"docker://{image}" if is_plain else image,))
-        case "podman":  # in the cgroup of the run, whose memory is counted
+        case "podman":  # in the cgroup of the run, which limits its memory
             uid = spec.account.uid if spec.account is not None else os.geteuid()
-            user = "--userns=keep-id" if uid else "--user=0:0"  # the one it takes from others alone, and not from root
+            user = "--userns=keep-id" if uid else "--user=0:0"  # root cannot use keep-id
             words = ["run", "--rm", "--network=host", "--ipc=host", user, "--cgroups=disabled"]
             label = f"label=kant.run={spec.env.get(MARK, '')}"
             words += ["--label", label.removeprefix("label="), *(["--init"] if any(map(os.path.exists, INITS)) else [])]
@@ -107,15 +109,18 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
         case _:
             words = ["start", "--rw", *_each("--mount", [_mount(bind) for bind in binds])]
             words += ["--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
-            words += ["--env", "NVIDIA_DRIVER_CAPABILITIES=all"] if gpus else []  # else an image without it has no CUDA
+            # without it an image that does not set it has no CUDA
+            words += ["--env", "NVIDIA_DRIVER_CAPABILITIES=all"] if gpus else []
             inside = ("sh", "-c", 'cd "$0" && exec "$@"', folder)  # it has no option for the folder
             return Container((found, *words), (image, *inside), "--env")
 
 
 def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks_only: bool) -> Spec:
-    """The run in its image, by the runtime of this machine; with `tasks_only` just the tasks that `srun` starts in it.
+    """Wrap a run in its image, with the runtime of this machine; with `tasks_only`, only the tasks that `srun` starts
+    in it.
 
-    Raises OSError where there is no runtime any more."""
+    Raises OSError if there is no longer a runtime.
+    """
     if not image:
         return spec
     found = runtime()
@@ -130,7 +135,7 @@ def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks
 
 
 def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mapping[str, str]) -> Container:
-    """The container for a task of `srun --container-image`. Raises OSError where this machine cannot have it."""
+    """The container for a task of `srun --container-image`. Raises OSError if this machine cannot have it."""
     found = runtime()
     try:
         check_image(image, mounts, folder, found, "this machine")
@@ -141,7 +146,7 @@ def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mappin
 
 
 def _mount(bind: str) -> str:
-    """A bind as enroot writes it: as a line of fstab, whose options follow."""
+    """Return a bind in the form of enroot: a line of fstab, followed by its options."""
     source, target, *mode = bind.split(":")
     return ":".join([source, target, "none", ",".join(["x-create=dir", "rbind", *mode])])
 

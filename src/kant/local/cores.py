@@ -10,7 +10,7 @@ Place = list[list[int]]
 
 
 def counted(place: Place) -> int:
-    """Return the thousandths of a core that a place takes; 0: cores are not counted."""
+    """Return the thousandths of a core that a place takes; 0: cores are not limited."""
     return sum(piece[CPU] for piece in place)
 
 

@@ -10,15 +10,15 @@ from kant.local.record import JobRecord
 
 Name = tuple[str, str]
 Node = str | tuple[Name, int]
-"""A job, or the jobs of one user and name up to a position: those that a singleton waits for."""
+"""A job, or the jobs of one user and name up to a position, for which a singleton waits."""
 
 
 def circle(records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> tuple[str, str]:
-    """Return a job that would wait for itself if the `changed` jobs were as given there, and the next job of the cycle.
+    """Return a job that would wait for itself with the `changed` jobs, and the next job of the cycle.
 
     Both are "" if there is none. `records` are the jobs that have not ended, in order of submission. A singleton waits
-    for every earlier job of its user and name, including those of its own array. Takes time linear in what the changed
-    jobs depend on.
+    for every earlier job of its user and name, including those of its own array. Takes time linear in the dependencies
+    of the changed jobs.
     """
     graph, done, on_path = _Graph(records, changed), set[Node](), set[Node]()
     for start in changed:
@@ -43,7 +43,7 @@ def circle(records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -
 
 
 class _Graph:
-    """The graph of what each node waits for."""
+    """The graph of dependencies: the nodes that each node waits for."""
 
     def __init__(self, records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> None:
         self.records = records

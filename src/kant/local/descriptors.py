@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 
 KEPT_FROM_RUNS = 4
-"""The last 1/n of descriptors is not used to watch runs; those runs are polled instead."""
+"""n, where the last 1/n of descriptors is not used to watch runs; those runs are polled instead."""
 UNLIMITED = 1 << 20
 
 

@@ -4,7 +4,7 @@ It is one loop in one thread. A turn processes what has happened, decides, write
 transaction, and only then starts and stops processes and answers requests. The store and the folders of the runs are
 authoritative: after a restart the state is rebuilt from them.
 
-Long: a turn, and what may happen between two turns, can be read in one place, in the order of the writes.
+Long: a turn, and everything that may happen between two turns, can be read in one place, in the order of the writes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from kant.local.telemetry import LocalTelemetry
 
 log = logging.getLogger("kant.local")
-PACE = 0.005  # least seconds between two turns; at least as long as the last one took
+PACE = 0.005  # minimum seconds between two turns; a turn is also not shorter than the last one
 ALL = ""  # means all queues
 IDLE = 1.0  # seconds after which a turn runs without an event
 FORGET = 50_000  # ended jobs in the state at which it is rebuilt
@@ -98,21 +98,21 @@ class LocalDriver:
         self._ended: list[tuple[JobRecord, Exit]] = []
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
-        self._resizes = False  # an elastic run has to be sent its size, or to follow it
+        self._resizes = False  # an elastic run must be sent its size, or must follow it
         self._anew = False  # the state has to be rebuilt
         self.finished: Callable[[], list[JobRecord]] = list  # the latest finished jobs
         self.learned: SavedCalibration | None = None  # start-forecast calibration of the last Kant
         self.rounds: LiveRounds | None = None  # asks a solver, if the profile uses one
         self.paused: frozenset[str] = frozenset()  # queues in which nothing starts; ALL of them
         self.keep_paused: Callable[[frozenset[str]], None] = lambda queues: None
-        self.waited: Mapping[str, Split] = {}  # by cause, from the last Kant
+        self.waited: Mapping[str, Split] = {}  # waits by cause, from the last Kant
         self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, for a job that has ended
         self.core: Core
 
-    # --- the state, from what is known ----------------------------------------------------------------
+    # --- the state, from the store and the folders ----------------------------------------------------
 
     def adopt(self, records: list[JobRecord]) -> None:
-        """Adopt the jobs of the last Kant, and find out what became of each run. `build` comes next."""
+        """Adopt the jobs of the last Kant, and find out the state of each of their runs. `build` comes next."""
         for record in sorted(records, key=lambda record: record.seq):
             self.jobs.records[record.id] = record
         for record in list(self.jobs.records.values()):
@@ -236,7 +236,7 @@ class LocalDriver:
         self._anew = True
         self._awake.set()
 
-    # --- what people ask; answered by `committed` -----------------------------------------------------------------
+    # --- requests of users; answered by `committed` ---------------------------------------------------------------
 
     def submit(self, records: list[JobRecord]) -> None:
         """Accept new jobs. Raises InputError while nothing can be written."""
@@ -245,7 +245,7 @@ class LocalDriver:
         self._awake.set()
 
     def check_writing(self) -> None:
-        """Raise InputError while the book cannot be written."""
+        """Raise InputError while the store cannot be written."""
         if self.trouble:
             raise InputError("the store", f"a disk that can be written ({self.trouble}); running jobs go on")
 
@@ -277,7 +277,9 @@ class LocalDriver:
         return ends
 
     def _follow_contracts(self) -> float:
-        """Start due tails; stop runs that keep GPUs they must give back. Return the seconds until the next check."""
+        """Start due tails; stop runs that keep GPUs after the time to give them back. Return the seconds until the next
+        check.
+        """
         wait = IDLE
         for record, seconds in self.elastic.due():
             if seconds:
@@ -468,7 +470,7 @@ class LocalDriver:
         self.executor.execute(plan)
 
     def alive(self) -> list[JobRecord]:
-        """Return all jobs that have not ended, with new ones that the next turns will take in."""
+        """Return all jobs that have not ended, including new ones that the next turns will process."""
         return [*self.jobs.records.values(), *self._new]
 
     def _commit(self, came: list[JobRecord]) -> bool:
@@ -496,7 +498,7 @@ class LocalDriver:
             return False
         self.trouble = ""
         self.jobs.dirty.clear()
-        if self._new:  # a burst over several turns is confirmed once all of it is on disk
+        if self._new:  # a burst over several turns is confirmed once all of its jobs are on disk
             answers = []
         else:
             self._answers = []

@@ -1,8 +1,8 @@
-"""Elastic runs on this machine: sends each its size and its tail, and reads its progress.
+"""Elastic runs on this machine: sends each run its size and its tail, and reads its progress.
 
 The record store says what a run holds. A line is added to the run's event file, and synced to disk, only after the
 store is written. So after a crash at any point, the next Kant finds what has not been sent yet. GPUs that a run gives
-back stay reserved until it confirms, or is stopped because it did not within its grace period.
+back stay reserved until the run confirms, or is stopped because it did not confirm within its grace period.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ElasticRuns:
     # --- its size ------------------------------------------------------------------------------------------------
 
     def shed(self) -> list[Place]:
-        """Return the devices that runs have to give back and may still use."""
+        """Return the devices that runs must give back but may still use."""
         return [gone for record, _, events, report in self.runs() if (gone := _shed(record, events, report))]
 
     def overdue(self) -> list[JobRecord]:
@@ -142,7 +142,9 @@ class ElasticRuns:
         return max(min(limit - ran - SPARE * needed, OFTEN), 0.0)
 
     def end(self, record: JobRecord) -> bool:
-        """Start the tail of a run. Return False if it has none, or is in it. Raises OSError, and nothing changes."""
+        """Start the tail of a run. Return False if it has no tail, or is already in it. Raises OSError, and nothing
+        changes.
+        """
         for run, contract, events, report in self.runs():
             if run is record and contract.tail and events[-1].tail is None:
                 tail = report.tokens, contract.tail_until(report.tokens)

@@ -1,4 +1,5 @@
-"""The fork server: a small process that forks itself to create supervisors, at a tenth of a new interpreter's cost.
+"""The fork server: a small process that forks itself to create supervisors, at a tenth of the cost of a new
+interpreter.
 
 It is started as `python -I -S -E fork_server.py` with a socket as its standard input. A request is the folder of a run;
 the response is `PID START` (ticks since boot) with a pidfd of the new supervisor, or `-ERRNO` on failure. It exits when

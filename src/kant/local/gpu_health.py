@@ -1,4 +1,4 @@
-"""Monitors GPUs by NVML: those unfit for new work are taken out of service once no job holds them."""
+"""Monitors GPUs through NVML: GPUs that are unfit for new work are taken out of service once no job holds them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = 10.0  # seconds between two checks
 
 
 class GpuHealth:
-    """Unhealthy GPUs, by index, with the reason (`ailing`). No running job is stopped for it.
+    """Unhealthy GPUs, by index, with the reason (`ailing`). No running job is stopped for this.
 
     `changed` is called from the loop when they change, `used` after each check with the GPUs' use.
     """

@@ -17,8 +17,9 @@ WARNED = 0.5
 
 @dataclass(slots=True)
 class JobUse:
-    """GPU use of a run: the sum over `looks` of the fraction of time that its GPUs were busy, and the last one; MiB of
-    their memory in use, in total, and the peak; since when none was busy (microseconds on Kant's clock)."""
+    """GPU use of a run: the sum over `looks` of the fraction of time that its GPUs were busy, and the last fraction;
+    MiB of their memory in use, in total, and the peak; and since when none was busy (microseconds on Kant's clock).
+    """
 
     attempt: int
     idle_since: int
@@ -31,7 +32,7 @@ class JobUse:
 
 
 class GpuUse:
-    """GPU use of all runs. `limit_s`: an interactive job with GPUs idle for this long is stopped; 0: none is."""
+    """GPU use of all runs. `limit_s`: an interactive job whose GPUs idle for this long is stopped; 0: no job is."""
 
     def __init__(self, places: Sequence[Device], limit_s: float = 0.0) -> None:
         self.places = places

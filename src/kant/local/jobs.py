@@ -28,10 +28,10 @@ from kant.model.units import SECOND
 
 
 class LocalJobs:
-    """The jobs: `records` has them by id, in order of submission. `notes` says why a job waits, as last decided.
+    """The jobs: `records` has them by id, in order of submission. `notes` has the last reason why each job waits.
 
-    `core` is the present core; `ready`: there is one. `wake` is called when a job enters the core. `nodes` are the
-    cluster's.
+    `core` is the present core; `ready` says whether there is one. `wake` is called when a job enters the core. `nodes`
+    are the cluster's.
     """
 
     core: Core
@@ -53,7 +53,7 @@ class LocalJobs:
         self.waits_for: dict[str, dict[str, None]] = {}
         self.ready = False
         self.later: dict[str, int] = {}  # jobs that may not start before a time, with that time
-        self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs in the core
+        self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs that the core has
         self.throttled: dict[int, dict[str, None]] = {}  # and the jobs that wait for one of these to end
         self._alike: tuple[tuple[str, str, int], str | None] | None = None  # the last result of `_like`
         self.refusals: dict[str, int] = {}  # how often each job's run could not begin
@@ -77,8 +77,9 @@ class LocalJobs:
         self.core.happen(JobSubmitted(moment, job))
 
     def change(self, record: JobRecord, new: JobRecord) -> None:
-        """Change the request and the dependencies of a waiting job. It keeps its age unless it must wait for a
-        dependency."""
+        """Change the request and the dependencies of a waiting job. The job keeps its age unless it must wait for a
+        dependency.
+        """
         name = self.core_id.get(record.id)
         came = int(self.core.state.jobs[self.core.state.rows[name], J_SUBMIT]) if name is not None else -1
         self.withdraw(record)
@@ -114,8 +115,9 @@ class LocalJobs:
         self.core.happen(JobLimited(self.core.now, self.core_id[record.id], limit))
 
     def fill(self, record: JobRecord, closes: bool = False) -> bool:
-        """Record the job that a slot was given; with `closes` it gets none from now on. Return False if it has none.
-        Raises OSError."""
+        """Record the job that a slot got; with `closes` the slot gets none from now on. Return False if it has none.
+        Raises OSError.
+        """
         folder = self.launcher.folder(record)
         if closes:
             with suppress(FileNotFoundError):  # its run has not begun and never will
@@ -176,14 +178,15 @@ class LocalJobs:
         self.wake()
 
     def wake_after(self, record: JobRecord) -> None:
-        """Check the jobs again that depend on one that has started or ended."""
+        """Check again the jobs that depend on one that has started or ended."""
         for other in self.waits_for.pop(record.id, {}):
             if other in self.records:
                 self.block(self.records[other])
 
     def _pending(self, record: JobRecord) -> list[str] | None:
-        """Return the jobs that it must wait for; None if it may proceed. If a dependency can never be met, end it and
-        return []."""
+        """Return the jobs that a job must wait for; None if it may proceed. If a dependency can never be met, end it
+        and return [].
+        """
         one, pending, refused = record.submission.after_one, list[str](), ""
         for other, when in self._ahead(record):
             state = self._state_of(record, other, when)
@@ -229,7 +232,9 @@ class LocalJobs:
         return "met"
 
     def _ahead(self, record: JobRecord) -> list[tuple[str, str]]:
-        """Return its dependencies, each with its condition: ended in any way, well, not well, or started."""
+        """Return the dependencies of a job, each with its condition: ended in any way, succeeded, not succeeded, or
+        started.
+        """
         if record.submission.singleton and (one := self._like(record)):
             return [(one, "ended")]
         return _named(record)

@@ -42,7 +42,7 @@ SLICE = 0.02  # seconds of starting runs before other work
 
 
 class Launcher:
-    """The live runs by job, with what they hold; and those to begin, in the order of the plans."""
+    """The live runs by job, with their places; and the runs to begin, in the order of the plans."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Launcher:
         self.to_stop: list[JobRecord] = []
         self._to_begin: list[JobRecord] = []
         self.shed: Callable[[], list[Place]] = list  # devices that elastic runs are giving back
-        self.begins: Callable[[JobRecord], dict[str, str]] = lambda record: {}  # tells an elastic run its place
+        self.begins: Callable[[JobRecord], dict[str, str]] = lambda record: {}  # sends an elastic run its place
 
     @property
     def begins_more(self) -> bool:
@@ -239,7 +239,7 @@ class Launcher:
     def limit(self, record: JobRecord, seconds: float | None) -> None:
         """Set the time limit of a job's run, counted from its start. Raises OSError, and then nothing has changed."""
         run = self.runs.get(record.id)
-        if run is not None:  # else it has not begun, and will begin with the job's new limit
+        if run is not None:  # otherwise it has not begun, and will begin with the job's new limit
             run.limit(seconds)
 
     def signal(self, record: JobRecord, name: SignalName) -> int:
@@ -254,7 +254,7 @@ class Launcher:
         return sent
 
     def find(self, record: JobRecord) -> Run | Exit | None:
-        """Return what became of a run of the last Kant, and watch it if it lives. Raises OSError."""
+        """Return the state of a run of the last Kant, and watch it if it lives. Raises OSError."""
         self.holds[record.id] = (record, record.place)
         joined = self._run(record, self.folder(record))
         if joined is not None:

@@ -1,4 +1,4 @@
-"""The resources of this machine: NVIDIA GPUs, as NVML or else nvidia-smi lists them, cores and memory."""
+"""The resources of this machine: NVIDIA GPUs, as listed by NVML or otherwise by nvidia-smi, cores and memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What counts as one GPU for a job: a whole GPU, or a MIG device of it. `gpu` is the index of the GPU, `memory` is
-    in MiB (0: unknown)."""
+    """One GPU as a job sees it: a whole GPU, or a MIG device of it. `gpu` is the index of the GPU, `memory` is in MiB
+    (0: unknown).
+    """
 
     model: str
     uuid: str
@@ -40,7 +41,7 @@ def this_machine(devices: Sequence[Device]) -> ClusterSpec:
 
 
 def found_here(cluster: ClusterSpec, devices: Sequence[Device] = ()) -> str:
-    """Return in one sentence what this machine, as a cluster of these devices, has to give to jobs."""
+    """Return in one sentence what this machine, as a cluster of these devices, can give to jobs."""
     node = cluster.nodes[0]
     rest = f"{node.cpu // 1000:,} cores and {node.memory / 1024:,.0f} GiB of memory"
     if node.gpus:
@@ -64,7 +65,7 @@ def memory() -> int:
 
 
 def devices() -> list[Device]:
-    """Return the devices for jobs, in order, as NVML or else nvidia-smi lists them; none without a driver.
+    """Return the devices for jobs, in order, as listed by NVML or otherwise by nvidia-smi; empty without a driver.
 
     Raises InputError if they cannot be listed, or have different models.
     """
@@ -95,9 +96,9 @@ def checked(found: Sequence[NvmlGpu]) -> list[Device]:
 
 
 def gpu_watts(devices: Sequence[Device]) -> int:
-    """Return what one device draws at most, as NVML says: the largest limit of any GPU, and of a MIG device its part.
+    """Return the most watts that one device draws, by NVML: the largest limit of any GPU; for a MIG device, its part.
 
-    Raises InputError where there is no NVML, or it does not say.
+    Raises InputError without NVML, or if NVML does not give it.
     """
     library = load()
     limits = power_limits(library, len({device.gpu for device in devices})) if library is not None else []

@@ -54,8 +54,9 @@ def pause(cost: float) -> float:
 
 
 def taken(pids: Iterable[int], most: int) -> int:
-    """Return the bytes that the processes hold together. Up to `most` the result may be too high, which has no effect:
-    shared pages are expensive to find, and are looked up only if the sum is above `most`."""
+    """Return the bytes that the processes hold together. Up to `most` the result may be too high, which does no harm:
+    shared pages are expensive to find, and are looked up only if the sum is above `most`.
+    """
     full = {pid: _size(pid) for pid in pids}
     total = sum(full.values())
     if total <= most:
@@ -80,7 +81,7 @@ def _size(pid: int) -> int:
 
 
 def _one_space(one: int, other: int) -> bool:
-    """Whether two processes share one address space, as after vfork, so that neither has a share of its own."""
+    """Whether two processes share one address space, as after vfork, so that neither has memory of its own."""
     number = KCMP.get(os.uname().machine)
     return number is not None and ctypes.CDLL(None).syscall(number, one, other, KCMP_VM, 0, 0) == 0
 

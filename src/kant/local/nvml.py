@@ -38,8 +38,9 @@ class _Memory(ctypes.Structure):
 
 
 class Use(NamedTuple):
-    """The use of a GPU since the last call: the fraction of time in which a kernel ran, and the MiB of memory in use
-    and in total. `until`: the time of its latest sample, by NVML's clock."""
+    """The use of a GPU since the last call: the fraction of time in which a kernel ran, and its memory in use and in
+    total (MiB). `until`: the time of its latest sample, by NVML's clock.
+    """
 
     busy: float
     memory_mib: int
@@ -57,7 +58,7 @@ class MigDevice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """One GPU. `mig`: it is divided (multi-instance) into `slices`, with models and UUIDs of their own.
+    """One GPU. `mig`: it is divided (multi-instance) into `slices`, which have their own models and UUIDs.
 
     `memory` is in MiB; 0: unknown.
     """
@@ -78,7 +79,8 @@ def load() -> Any:
 
 
 def list_gpus(library: Any) -> list[NvmlGpu] | None:
-    """Return the GPUs in order of their indices. None if NVML cannot start: no driver, or a different version of it.
+    """Return the GPUs in order of their indices. None if NVML cannot start, because there is no driver or its version
+    differs.
 
     Raises InputError for a GPU that does not respond.
     """
@@ -93,7 +95,7 @@ def list_gpus(library: Any) -> list[NvmlGpu] | None:
 
 
 def power_limits(library: Any, count: int) -> list[int]:
-    """Return the watts that each of `count` GPUs draws at most, by its enforced limit; none if one does not say it."""
+    """Return the most watts that each of `count` GPUs draws, by its enforced limit; empty if one does not give it."""
     if library.nvmlInit_v2() != SUCCESS:
         return []
     try:
@@ -114,8 +116,8 @@ def _power_limit(library: Any, index: int) -> int:
 def ailments(library: Any, count: int, before: Mapping[int, str]) -> dict[int, str]:
     """Return which of `count` GPUs are unfit for new work, by index, with the reason; `before` is the last result.
 
-    Unfit are a GPU that is lost or must be reset; one with uncorrected ECC errors, or with a memory row that could not
-    be remapped; one so hot that the hardware slows it down, until it is `COOLER` degrees below that.
+    A GPU is unfit if it is lost or must be reset; if it has uncorrected ECC errors, or a memory row that could not be
+    remapped; or if it is so hot that the hardware slows it down, until it is `COOLER` degrees below that temperature.
     """
     found = {index: _ailment(library, index, before.get(index, "")) for index in range(count)}
     return {index: why for index, why in found.items() if why}
@@ -147,8 +149,9 @@ def _ailment(library: Any, index: int, before: str) -> str:
 
 
 def uses(library: Any, count: int, before: Mapping[int, Use]) -> dict[int, Use]:
-    """Return the use of each of `count` GPUs since the last call. GPUs without samples are left out, as all are in MIG
-    mode."""
+    """Return the use of each of `count` GPUs since the last call. GPUs without samples are left out, such as all GPUs
+    in MIG mode.
+    """
     found = {index: _use(library, index, before[index].until if index in before else 0) for index in range(count)}
     return {index: use for index, use in found.items() if use is not None}
 
@@ -182,7 +185,7 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
     model = _text(library, where, library.nvmlDeviceGetName, device)
     uuid = _text(library, where, library.nvmlDeviceGetUUID, device)
     now, later = ctypes.c_uint(), ctypes.c_uint()
-    mode = getattr(library, "nvmlDeviceGetMigMode", None)  # a library older than MIG has none
+    mode = getattr(library, "nvmlDeviceGetMigMode", None)  # a library older than MIG lacks the function
     code = mode(device, ctypes.byref(now), ctypes.byref(later)) if mode is not None else NOT_SUPPORTED
     if code == NOT_SUPPORTED or (code == SUCCESS and not now.value):
         return NvmlGpu(model, uuid, memory=_total(library, device))
@@ -208,7 +211,7 @@ def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[MigDevic
 
 
 def _total(library: Any, device: ctypes.c_void_p) -> int:
-    """Return the MiB of memory of a device; 0 if it does not say it."""
+    """Return the MiB of memory of a device; 0 if the device does not give it."""
     memory = _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)
     code = _call(library, "nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(memory))
     return memory.total >> 20 if code == SUCCESS else 0

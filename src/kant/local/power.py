@@ -1,8 +1,9 @@
-"""Power caps, as amounts that every plan knows (`kant.model.rules`): of a machine's node, and of the whole cluster.
+"""Power caps as amounts (`kant.model.rules`), which every plan respects: of a machine's node, and of the whole cluster.
 
-An amount counts thousandths of GPUs that may be in use at once, each at the most that its model draws. So machines with
-different GPUs have caps of their own, while a job takes as many thousandths as it has of GPUs on each machine. The cap
-of all machines together counts each GPU with the same watts, so no machine with hungrier ones may join.
+An amount counts thousandths of GPUs that may be in use at the same time, each with the maximum power of its model. So
+machines with different GPUs have their own caps, while a job takes as many thousandths as it has of GPUs on each
+machine. The cap of all machines together counts the same watts for each GPU, so no machine whose GPUs draw more may
+join.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 POWER = "power"
-"""The name of the amount of a node; "too little power" is how a job that waits for it is explained."""
+"""The name of the amount of a node; "too little power" explains why a job waits for it."""
 
 SHARED_POWER = "power of all machines"
 """The name of the amount of the cluster."""
@@ -28,7 +29,8 @@ SHARED_POWER = "power of all machines"
 
 class PowerCaps(Struct, frozen=True):
     """The power caps of GPUs in use, in watts: of each machine, and of all machines together (0: no cap); and the most
-    that one GPU draws (0: as NVML says)."""
+    watts that one GPU draws (0: as NVML says).
+    """
 
     machine: int = 0
     pool: int = 0
@@ -39,8 +41,9 @@ NO_CAPS = PowerCaps()
 
 
 def read_caps(machine: str | None, pool: str | None, gpu: str | None, virtual: bool, alone: bool = False) -> PowerCaps:
-    """Return the caps that options of the command line set. With `alone` the draw of a GPU may be given without a cap;
-    for a `virtual` machine it is required. Raises InputError with all faults."""
+    """Return the caps that the options of the command line set. With `alone` the draw of a GPU may be given without a
+    cap; for a `virtual` machine it is required. Raises InputError with all faults.
+    """
     given = {"--power-cap": machine, "--pool-power-cap": pool, "--gpu-watts": gpu}
     watts, faults = dict.fromkeys(given, 0), list[InputError]()
     for option, text in given.items():
@@ -93,8 +96,9 @@ def capped(node: Node, cap: int, gpu_watts: int) -> Node:
 
 
 def beside(node: Node, others: Iterable[Node]) -> Node:
-    """Return a node as it counts among others: without a cap of its own all its GPUs may be used, also if another node
-    has a cap."""
+    """Return a node in the form in which it counts among others: without a cap of its own all its GPUs may be used,
+    even if another node has a cap.
+    """
     if node.amounts or all(powered(other) < 0 for other in others):
         return node
     return replace(node, amounts=((POWER, node.gpus * GPU),))
@@ -107,7 +111,8 @@ def usable(nodes: Iterable[Node]) -> Sequence[Node]:
 
 def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node], shared: int = -1) -> tuple[PodRules, ...]:
     """Return the power that each group's pods take: of their node, if some node has a cap, and of the `shared`
-    thousandths of GPUs that may be in use on all machines together (-1: no cap)."""
+    thousandths of GPUs that may be in use on all machines together (-1: no cap).
+    """
     takes, has_caps = [group.demand.gpu_milli for group in groups], any(powered(node) >= 0 for node in nodes)
     if not any(takes) or not (has_caps or shared >= 0):
         return ()

@@ -34,7 +34,7 @@ def started(pid: int) -> int | None:
 
 
 def marked(mark: str) -> list[int]:
-    """Return the processes whose environment has the line `mark`, such as `KANT_RUN=…`, in whatever session."""
+    """Return the processes whose environment has the line `mark`, such as `KANT_RUN=…`, in any session."""
     wanted, found = mark.encode(), []
     for entry in PROC.iterdir():
         if entry.name.isdigit():

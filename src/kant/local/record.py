@@ -83,7 +83,7 @@ class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
-"""Signals that only go to processes that handle them: others would be killed by them, or would not notice."""
+"""Signals that go only to processes that handle them: others would be killed by them, or would not notice them."""
 
 
 class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,9 +118,9 @@ Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`gpus` close to each other for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
 
-    They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the
-    cluster, and in whole nodes except for the last. `model` "": of any single GPU model. Jobs of these `queues`, and of
-    those below them, may use it; jobs of any queue if empty.
+    They lie in one domain of the level `within`; with "", in one node if that is large enough, otherwise anywhere in
+    whole nodes, except for the last. `model` "": of any single GPU model. Jobs of these `queues`, and of those below
+    them, may use it; jobs of any queue if empty.
     """
 
     name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -168,7 +168,7 @@ class JobRecord:
 
     @property
     def ahead(self) -> list[str]:
-        """All jobs that it depends on, whatever the condition."""
+        """All jobs that it depends on, with any condition."""
         started = (job.partition("+")[0] for job in self.after_started)
         return [*self.after, *self.after_ok, *self.after_not_ok, *started]
 

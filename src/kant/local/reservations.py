@@ -1,7 +1,7 @@
 """The reservations of this machine: kept across restarts, and passed to each core.
 
-The calendar (`optimize/calendar/choose.py`) chooses the place of a new one, around what blocks its window: other
-reservations, jobs that may not be preempted, nodes and GPUs out of service.
+The calendar (`optimize/calendar/choose.py`) chooses the place of a new reservation around everything that blocks its
+window: other reservations, jobs that may not be preempted, nodes and GPUs out of service.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LocalReservations:
         if over:
             self._forget(core, over)
 
-    # --- what people ask -----------------------------------------------------------------------------------------
+    # --- requests of users ---------------------------------------------------------------------------------------
 
     def make(self, core: Core, asked: ReservationRequest, user: str) -> list[str]:
         """Reserve GPUs. Return the names of the reservations that move to other GPUs for it.
@@ -137,7 +137,7 @@ class LocalReservations:
         """Return its GPUs, as the indices on each node."""
         return {node: indices(bits) for node, bits in one.held.items()}
 
-    # --- what stands in the way ----------------------------------------------------------------------------------
+    # --- obstacles -----------------------------------------------------------------------------------------------
 
     def taken(self, core: Core) -> list[Taken]:
         """Return everything that holds GPUs from now on and cannot be preempted, on the clock of the core."""
@@ -178,7 +178,7 @@ class LocalReservations:
 
 
 def _refusal(request: PlaceRequest, found: PlaceChoice, zero: int) -> str:
-    """Return the sentence that says what was requested, and what is in the way."""
+    """Return the sentence about the requested reservation and what is in its way."""
     window = f"from {moment(zero + request.start)} to {moment(zero + request.end)}"
     what = f"{request.gpus:,} GPUs side by side that are free {window}"
     named = ", ".join(found.collide[:NAMED])

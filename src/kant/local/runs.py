@@ -1,8 +1,8 @@
 """Runs: one attempt of a job, under a supervisor (local/supervisor.py), and recovery of its state after a restart.
 
 A run begins exactly once. First its intent is stored; then its folder is created, and the fork server (local/forks.py)
-creates its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the folder itself:
-if that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin it.
+creates its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the folder itself.
+If that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ POLL = 0.2  # seconds between two checks of a process without a pidfd
 
 
 class Exit(Struct, frozen=True):
-    """How a run ended: by an exit code or a signal. `why`: `limit`, `memory` or `stopped` if it was made to end, or
-    `lease` if its machine could no longer reach Kant.
+    """How a run ended: by an exit code or a signal. `why`: `limit`, `memory` or `stopped` if it was ended, or `lease`
+    if its machine could no longer reach Kant.
 
     `swept` counts the processes that it left behind; `began` and `ended` are microseconds since boot. `cpu_us` is the
     core time of all its processes, `rss_kib` the peak memory of one of them, `dropped` the bytes of output lost to a
-    full disk. If it is not known how it ended, `lost` says in one sentence what happened; `unborn`: it never began.
+    full disk. If its end is unknown, `lost` says in one sentence what happened; `unborn`: it never began.
     """
 
     code: int | None = None
@@ -62,7 +62,7 @@ class Exit(Struct, frozen=True):
 
 
 class SupervisorClaim(Struct, frozen=True):
-    """The supervisor of a run; if `pid` is 0, there will never be one."""
+    """The supervisor of a run; if `pid` is 0, there will never be a supervisor."""
 
     pid: int = 0
     start: int = 0
@@ -105,8 +105,9 @@ class Spec(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class SupervisedRun:
-    """A run with its supervisor, which lives, or has been requested of `server`. `over` is called once from the loop,
-    when the supervisor has exited or will never exist."""
+    """A run with its supervisor, which lives or has been requested from `server`. `over` is called once from the loop,
+    when the supervisor has exited or will never exist.
+    """
 
     folder: Path
     claim: SupervisorClaim = NO_CLAIM
@@ -163,7 +164,7 @@ class SupervisedRun:
             self.watch(self._loop) if self.claim.pid else self._loop.call_soon(self._gone)
 
     def _look(self) -> None:
-        """Find out what became of a request without a response."""
+        """Find out the result of a request without a response."""
         try:
             found = find(self.folder)
         except OSError as error:
@@ -247,9 +248,9 @@ def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
 
 
 def find(folder: Path) -> SupervisedRun | Exit | None:
-    """Return what became of a run that was to begin: it lives, it has ended, or (None) it will never begin.
+    """Return the state of a run that was to begin: it lives, it has ended, or (None) it will never begin.
 
-    Raises OSError if the disk prevents making sure.
+    Raises OSError if the disk prevents a definite answer.
     """
     claim = read_claim(folder)
     if claim is None:
@@ -277,7 +278,7 @@ def clear(folder: Path) -> None:
     kill_marked(mark(folder))
     spec = read_spec(folder)
     if spec is not None and spec.cgroup:
-        for _ in range(20):  # until the killed processes have gone; else the next start removes it
+        for _ in range(20):  # until the killed processes have gone; otherwise the next start removes it
             if remove(spec.cgroup):
                 break
             time.sleep(0.01)

@@ -17,10 +17,10 @@ NO_QUEUES = QueueConfig()
 class LocalSettings:
     """Settings of the driver. `runs` is the folder of the runs. `log_bytes` limits the stored output of one run.
 
-    `cores` are those of this machine, which runs share; empty for a virtual cluster. `cgroups` is the folder in which
+    `cores` are the cores of this machine that runs share; empty for a virtual cluster. `cgroups` is the folder in which
     runs can have cgroups. `as_users`: each job runs as the user who submitted it. `visible` has the devices' CUDA
     names, if their indices do not work. With `trace_key` runs get a TRACEPARENT. At most `shared_power` thousandths of
-    the GPUs of all machines are in use at once (-1: all may be).
+    the GPUs of all machines are in use at the same time (-1: all may be).
     """
 
     cluster: ClusterSpec

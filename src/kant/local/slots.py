@@ -1,8 +1,8 @@
 """Slots: runs that hold a place and wait for a short job, which a front end assigns without asking Kant.
 
 For the core a slot is a running job, so its place is taken. Its supervisor waits for the file `given` in the folder of
-the run: the job, or that none comes. The first process to create this file decides: a slot gets one job or is taken
-back, never both, and after a crash the file says which.
+the run, which contains the job, or says that no job comes. The first process to create this file decides: a slot gets
+one job or is taken back, never both, and after a crash the file says which.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Given(Struct, frozen=True):
 
 
 def slot_for(job: Submission) -> Submission | None:
-    """Return the slot that fits a short job; None if the job asks for more than a place and a command."""
+    """Return the slot that fits a short job; None if the job needs more than a place and a command."""
     asked = {name: getattr(job, name) for name in OF_PLACE}
     slot = Submission(command=SLOT, workdir="/", env={}, name="(slot)", time_s=LASTS_S, **asked)
     same = structs.replace(job, **{name: getattr(slot, name) for name in OF_JOB}) == slot
@@ -87,7 +87,7 @@ def _decide(folder: Path, given: str) -> bool:
     if not supervisor.claim(str(folder), given, GIVEN):
         return False
     claim = read_claim(folder)
-    if claim is not None and started(claim.pid) == claim.start:  # else it has not begun, and reads it then
+    if claim is not None and started(claim.pid) == claim.start:  # otherwise it has not begun, and will read it then
         with contextlib.suppress(ProcessLookupError):
             os.kill(claim.pid, signal.SIGHUP)
     return True

@@ -1,4 +1,5 @@
-"""Slurm's environment variables of a batch script, for jobs of scripts with `#SBATCH` lines: those that are true here.
+"""The environment variables that Slurm sets for a batch script, as far as they are true here, for jobs of scripts with
+`#SBATCH` lines.
 
 Source of the names and of their meaning: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
 (https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES). As in Slurm, variables of options that
@@ -46,10 +47,11 @@ def spread(tasks: int, nodes: int) -> list[int]:
 def slurm_env(
     record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, str]], hosts: list[str]
 ) -> dict[str, str]:
-    """The variables of a run at its place; `slots` has the node of the cluster and the devices of each of its nodes.
+    """Return the variables of a run at its place; `slots` has, for each of its nodes, the node of the cluster and the
+    devices.
 
-    On several machines the nodes have the names of these (`hosts`). If a job requests nodes by number, several may be
-    on one machine: then their names are addresses of it, so that processes can reach each other.
+    On several machines the nodes have the names of these machines (`hosts`). If a job requests nodes by number, several
+    may be on one machine. Then their names are addresses of this machine, so that processes can reach each other.
     """
     submission = record.submission
     names, parts = [cluster.nodes[node].name for node, _ in slots], list(dict.fromkeys(hosts))
@@ -74,7 +76,7 @@ def slurm_env(
         "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
         "KANT_SLOTS": ";".join(gpus for _, gpus in slots),
     }  # fmt: skip
-    if len(parts) > 1:  # tasks are started there, and meet at the first
+    if len(parts) > 1:  # tasks are started there, and the first node is their meeting point
         found |= {"KANT_HOSTS": ",".join(hosts)}
     found |= {
         "SLURM_JOBID": found["SLURM_JOB_ID"],

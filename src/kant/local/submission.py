@@ -32,7 +32,8 @@ NOTHING: dict[str, str] = {}
 
 class Host(NamedTuple):
     """A machine: the name by which others reach it ("" if there are no others), and the names of its devices for CUDA;
-    none if their indices suffice."""
+    empty if their indices suffice.
+    """
 
     name: str = ""
     visible: tuple[str, ...] = ()
@@ -85,7 +86,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
             raise InputError("after_started", "a job, and seconds after its start where they are said: 12+600", job)
     if queues and submission.queue not in queues:
         named = f"one of {', '.join(queues)}"
-        if submission.queue == "default":  # what nobody has to name
+        if submission.queue == "default":  # the queue that nobody has to name
             raise InputError("queue", f"{named} to be named (--queue), since there is no queue default here")
         raise InputError("queue", named, submission.queue)
     for where, text in (("output", submission.output), ("error", submission.error)):
@@ -159,7 +160,8 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
 
 def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node], shared_power: int = -1) -> Job:
     """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`, of whose GPUs at most
-    `shared_power` thousandths may be in use (-1: all)."""
+    `shared_power` thousandths may be in use (-1: all).
+    """
     submission = record.submission
     limit = round(submission.time_s * SECOND) if submission.time_s is not None else -1
     groups = groups_of(submission, nodes)
@@ -191,7 +193,8 @@ def devices(place: list[list[int]]) -> dict[int, int]:
 
 def slots_of(record: JobRecord) -> list[tuple[int, int]]:
     """Return (cluster node, devices as bits) for each node that `srun` sees: one for each pod if the job asks for
-    `nodes`, else one for each cluster node that it uses."""
+    `nodes`, otherwise one for each cluster node that it uses.
+    """
     submission = record.submission
     if submission.nodes <= 1:
         return list(devices(record.place).items())
@@ -248,9 +251,10 @@ def spec_of(
     shims: str = "",
     elastic: dict[str, str] = NOTHING,
 ) -> Spec:
-    """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs.
+    """Return the input of the supervisor: the command with only its GPUs visible, its cores, and the user who runs it.
 
-    `host_of` says on which machine a node of the cluster is."""
+    `host_of` gives the machine of a node of the cluster.
+    """
     submission, held, slots = record.submission, devices(record.place), slots_of(record)
     hosts = [host_of(node) for node, _ in slots]
     host = hosts[0].name if hosts else ""

@@ -30,7 +30,7 @@ import time
 from _thread import get_native_id
 from collections.abc import Callable, Iterator
 
-if __name__ == "supervisor":  # beside the fork server
+if __name__ == "supervisor":  # next to the fork server
     from memory import EVERY, Cgroup, below, pause, taken  # type: ignore[import-not-found]
     from terminals import Ends, Streams, Terminals, enter, how  # type: ignore[import-not-found]
 else:
@@ -84,9 +84,10 @@ def claim(folder: str, content: str, name: str = "claim") -> bool:
 
 
 class Log:
-    """The output of a job, in files of `cap` / 2 bytes. A full disk loses output and nothing else. `dropped` counts all
-    lost bytes, `lost` those that the log does not mention yet. `show` gets the output with its offset, -1 for lost
-    bytes."""
+    """The output of a job, in files of `cap` / 2 bytes. A full disk loses output but nothing else. `dropped` counts all
+    lost bytes, `lost` the bytes that the log does not mention yet. `show` is called with new output and its offset, -1
+    for lost bytes.
+    """
 
     def __init__(self, folder: str, cap: int, show: Callable[[int, bytes], None] = lambda offset, data: None) -> None:
         self.folder = folder
@@ -145,8 +146,9 @@ class Log:
 
 
 class Copy:
-    """A file for the output of a job, besides the log. Output that cannot be written to it is only in the log, which
-    says so. It is opened as the job would: from the job's folder, under its umask. Raises OSError."""
+    """A file for the output of a job, besides the log. If output cannot be written to it, it is only in the log, which
+    says so. The file is opened as the job would open it: from the job's folder, under its umask. Raises OSError.
+    """
 
     def __init__(self, path: str, spec: dict, log: Log) -> None:  # type: ignore[type-arg]
         self.path = os.path.join(spec["workdir"], path)
@@ -452,7 +454,9 @@ def write_exit(folder: str, ended: dict[str, object]) -> None:
 
 
 def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ignore[type-arg]
-    """Wait for the job of a slot and return its spec (slots.py); None if it is stopped first, or gets none in time."""
+    """Wait for the job of a slot and return its spec (slots.py); None if the slot is stopped first, or gets no job in
+    time.
+    """
     end, waits, received = now() + seconds, select.poll(), b""
     waits.register(wake, select.POLLIN)
     while True:
@@ -496,7 +500,8 @@ def acting_as(account: dict | None, umask: int) -> Iterator[None]:  # type: igno
 
 def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[type-arg]
     """Become this user, with its limits (`local.accounts.Account`) and this terminal; None: stay the current user. On
-    failure this process exits."""
+    failure this process exits.
+    """
     if account is None:
         return
     try:

@@ -3,12 +3,11 @@
 The supervisor loads this file by itself: the standard library alone.
 
 The socket `terminal` is in the folder of the run, which only Kant's owner can enter; the daemon connects to it after it
-has authorized the client. Frames go over it: a letter, the payload's length in four bytes, and the payload.
-To the supervisor: `O`, the request, as JSON: the run's own streams (`attach`) or a shell next to it (`shell`); `I`,
-input; `E`, the end of input; `W`, rows and columns of the window, as JSON.
-From it: `D`, output, after its offset in the log in eight bytes; `L`, output that is not in the log; `X`, how the shell
-ended, as JSON; `N`, why there is none, in a sentence.
-A slow client does not block a run: it finds in the log what it could not receive in time.
+has authorized the client. Frames go over it: a letter, the payload's length in four bytes, and the payload. To the
+supervisor: `O`, the request, as JSON: the run's own streams (`attach`) or a shell next to it (`shell`); `I`, input;
+`E`, the end of input; `W`, rows and columns of the window, as JSON. From it: `D`, output, after its offset in the log
+in eight bytes; `L`, output that is not in the log; `X`, how the shell ended, as JSON; `N`, why there is none, in a
+sentence. A slow client does not block a run: it can read in the log what it could not receive in time.
 """
 
 from __future__ import annotations
@@ -131,7 +130,9 @@ class Ends:
 
 
 def enter(streams: Streams, pty: bool) -> None:
-    """Make these three the standard streams of this process; a pty becomes the terminal of its new session."""
+    """Make these three descriptors the standard streams of this process; a pty becomes the terminal of its new
+    session.
+    """
     if pty:
         fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
     for number, file in enumerate(streams):
@@ -165,8 +166,8 @@ class Client:
 class Terminals:
     """The socket of a run, and its clients. `begin` starts a command next to the run, and returns its process id.
 
-    `ends` are those of the run if it has a terminal or a pipe, else None. `logged` returns how much of its output is in
-    the log.
+    `ends` are the ends of the run's streams if it has a terminal or a pipe, otherwise None. `logged` returns how much
+    of its output is in the log.
     """
 
     def __init__(self, folder: str, ends: Ends | None, begin: Callable[[list[str], dict[str, str], Ends], int]) -> None:

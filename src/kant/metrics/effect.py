@@ -23,7 +23,7 @@ NO_NAMES: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The jobs that wait in either future and leave neither without having run; a row for each."""
+    """The jobs that wait in either future and are neither rejected nor cancelled in one of them; a row for each."""
 
     id: list[str]
     queue: list[str]
@@ -38,7 +38,7 @@ class Pairs:
 
 
 def pairs(before: RunResult, after: RunResult, waited: dict[str, int], renamed: Mapping[str, str] = NO_NAMES) -> Pairs:
-    """Return the jobs to compare. `waited` has those running when the futures diverge, with their waits until then.
+    """Return the jobs to compare. `waited` has the jobs that run when the futures diverge, with their waits until then.
 
     A job with another id after the change is `renamed` there.
     """

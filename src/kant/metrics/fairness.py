@@ -1,15 +1,12 @@
 """Finish-time fairness: what sharing the cluster costs a queue, compared with a cluster of only its nominal quota.
 
 After Themis (Mahajan et al., NSDI 2020), where rho of an app is its completion time in the shared cluster over that in
-a cluster of its fair share. Ours is a ratio of sums by queue, and needs no second simulation:
-
-    rho = sum over the queue's jobs of (time waiting + time running)
-        / sum over them of useful time running x max(1, GPUs of the job / nominal GPUs of the queue)
-
-The divisor is the time that the jobs would take if each had the nominal quota to itself, and a larger one ran slower in
-proportion. It ignores that jobs of one queue would also wait for each other there. So rho is an upper bound of the
-slowdown by other queues, and is comparable between queues of equal load. Jobs that wait or run at the end count up to
-then.
+a cluster of its fair share. Here it is a ratio of sums by queue, and needs no second simulation: rho = sum over the
+queue's jobs of (time waiting + time running) / sum over them of useful time running x max(1, GPUs of the job / nominal
+GPUs of the queue) The divisor is the time that the jobs would take if each had the nominal quota to itself, and a
+larger one ran slower in proportion. It ignores that jobs of one queue would also wait for each other there. So rho is
+an upper bound of the slowdown by other queues, and is comparable between queues of equal load. Jobs that wait or run at
+the end count up to that time.
 """
 
 from __future__ import annotations
@@ -24,7 +21,9 @@ from kant.model.units import GPU
 
 
 def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
-    """Return the GPUs of all models in the queue's own quotas, or in those of the nearest ancestor with any; else 0."""
+    """Return the GPUs of all models in the queue's own quotas, or in those of the nearest ancestor with any; otherwise
+    0.
+    """
     queues = {queue.name: queue for queue in queue_config.queues}
     while name in queues:
         own = sum(quota.nominal for quota in queues[name].quotas if quota.resource == "gpu")
@@ -35,9 +34,9 @@ def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
 
 
 def rho(table: JobTable, useful: np.ndarray, busy: np.ndarray, jobs: np.ndarray, gpus: float) -> float | None:
-    """Return the ratio of one queue with `gpus` (> 0) of its own over the jobs in a mask; None where none has run.
+    """Return the ratio of one queue with `gpus` (> 0) of its own over the jobs in a mask; None if none of them has run.
 
-    `busy` is each job's run time, `useful` that without lost work (microseconds).
+    `busy` is each job's run time, `useful` its run time without lost work (microseconds).
     """
     spent = float(table.wait[jobs].sum(dtype=np.float64) + busy[jobs].sum(dtype=np.float64))
     slower = np.maximum(table.gpus[jobs] / GPU / gpus, 1.0)

@@ -1,6 +1,6 @@
 """JTTED: how much longer a job is expected to run at its placement than at the best possible one.
 
-The expectation is that of the communication model (placement/cost/communication.py). The two plain ratios need no
+The expected run time comes from the communication model (placement/cost/communication.py). The two plain ratios need no
 model: nodes used over the fewest possible, and leaf groups used over the fewest possible.
 """
 
@@ -21,7 +21,8 @@ def jtted(
 ) -> dict[str, Any]:
     """Return the metric over the started jobs `rows`, with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
-    `sizes` has a mask over `rows` for each size class. A log has half a million jobs: one ratio at a time is there.
+    `sizes` has a mask over `rows` for each size class. A log has half a million jobs, so only one ratio at a time is in
+    memory.
     """
     if len(rows) == 0:
         return {"mean": None, "nodes_ratio": None, "leaves_ratio": None, "by_size": {}}

@@ -20,7 +20,7 @@ class Occupancy:
         self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
 
     def observe(self, now: int) -> None:
-        """Take in the state's totals, valid from `now` on; `now` must not decrease."""
+        """Record the state's totals, valid from `now` on; `now` must not decrease."""
         state = self.state
         if len(self._held) < len(state.pools):
             self._held = with_pools(self._held, len(state.pools))

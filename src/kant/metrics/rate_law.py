@@ -1,8 +1,8 @@
 """A learning-rate law, fitted to measured training runs.
 
-In every cell of batch and tokens the best rate is the minimum of a parabola through the loss of the best measured rate
-and its neighbours, over the logarithm of the rate. The law is the plane through these, by least squares. Source: Power
-Scheduler (arXiv 2408.13359), whose exponent of the batch is fixed to 1; here it is free.
+In every cell of batch and tokens the best rate is the minimum of a parabola. It is fitted to the loss of the best
+measured rate and its neighbours, over the logarithm of the rate. The law is the plane through these minima, by least
+squares. Source: Power Scheduler (arXiv 2408.13359), whose exponent of the batch is fixed to 1; here it is free.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ INTEGRAL_WIDTH = 8
 def sample(
     pools: Table, samples: Table, used: int, integrals: Table, held: Table, now: int, waiting: int, milli: int
 ) -> int:
-    """Add the time since the last sample to the integrals, and the present to `samples`; return the rows used."""
+    """Add the time since the last sample to the integrals, and the present totals to `samples`; return the number of
+    rows used.
+    """
     at = used
     if used > 0:
         span = now - samples[used - 1, S_TIME]
@@ -90,10 +92,10 @@ class Recorder:
         self._there = 0, state.now, state.gpus_there  # GPU time of present nodes up to a time, and GPUs then
         self.replaced = 0  # gangs that got another node for a lost one, and kept the rest
         self._sized: dict[int, int] = {}  # shape at its size, of elastic gangs
-        self.lost_work: dict[int, int] = {}  # by job row: what stops cost it, microseconds of work
+        self.lost_work: dict[int, int] = {}  # by job row: the work that its stops cost, microseconds
 
     def observe(self, now: int) -> None:
-        """Take in the state's totals, valid from `now` on."""
+        """Record the state's totals, valid from `now` on."""
         if self.used == len(self.samples):
             self.make_room(1)
         state = self.state
@@ -105,14 +107,16 @@ class Recorder:
         )  # fmt: skip
 
     def make_room(self, rows: int) -> None:
-        """Make room for so many further samples. Earlier ones are packed: a run has a million."""
+        """Make room for `rows` further samples. Earlier samples are packed, since a run has a million."""
         if self.used > min(SPARE, len(self.samples) - rows):
             self.pack()
         if self.used + rows > len(self.samples):
             self.samples = c.longer(self.samples, rows + SPARE)
 
     def pack(self) -> None:
-        """Store all samples but the last: in four bytes a number if that suffices, and a column of one value once."""
+        """Store all samples but the last in less memory: four bytes for each number if that suffices, and a constant
+        column as one number.
+        """
         rows = self.samples[: self.used - 1]
         if len(rows):
             self._packed.append([
@@ -155,7 +159,7 @@ class Recorder:
         return found
 
     def ended(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Record that a gang gave its place back (or that the run has ended)."""
+        """Record that a gang returned its devices (or that the run has ended)."""
         if self.keep_intervals:
             self._intervals.append((row, allocation, start, end))
 

@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTable:
-    """The jobs that arrived, in order of arrival; times in microseconds, -1 where it has not happened."""
+    """The jobs that arrived, in order of arrival; times in microseconds, -1 if it has not happened."""
 
     id: list[str]
     queue: Ints  # code into RunResult.queues
@@ -40,7 +40,7 @@ class JobTable:
     preemptions: Ints
     status: Ints  # kant.model.status
     fewest: NDArray[np.int64] | NDArray[np.int32] | None = None
-    """Shape (jobs, 2): the fewest nodes and leaves on which it could lie; 0 where it never fits."""
+    """Shape (jobs, 2): the fewest nodes and leaves on which the job could lie; 0 if it never fits."""
 
     def apart(self) -> JobTable:
         """Return the table with columns of its own, which do not keep the state's table of jobs in memory."""
@@ -53,9 +53,9 @@ class RunResult:
     """One simulated (or recorded) run under one profile.
 
     `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node: (job row,
-    node index, bit mask of devices, milli-GPUs of each device, start, end). `service` has one for each change of a
-    node: (time, node index, kant.model.status.NodeStatus, bit mask of lost devices). `wait_by_cause` has, where a
-    ledger was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
+    node index, bit mask of devices, milli-GPUs of each device, start, end). `service` has one row for each change of a
+    node: (time, node index, kant.model.status.NodeStatus, bit mask of lost devices). `wait_by_cause` has, if a ledger
+    was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
     """
 
     profile: str

@@ -20,7 +20,7 @@ def quantiles(ordered: Values, shares: tuple[float, ...], kind: str) -> list[flo
 
 
 def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
-    """Return `mean`, `p50`, `p90`, `p99`, `max` and `sum` of microseconds, in seconds; None where there are none."""
+    """Return `mean`, `p50`, `p90`, `p99`, `max` and `sum` of microseconds, in seconds; None if there are none."""
     if len(times) == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p99", "max"), None) | {"sum": 0.0}
     ordered = np.sort(times)

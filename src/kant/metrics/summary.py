@@ -27,7 +27,7 @@ LEFT_BEFORE = -1
 def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
     """Return the jobs that arrived, as of `end`; with `recorder` also the fewest nodes and leaves of each.
 
-    Columns are those of the state, where it has them (`JobTable.apart`).
+    Columns are those of the state, if it has them (`JobTable.apart`).
     """
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED]
@@ -68,8 +68,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Return counts, times and the five metrics (docs/metrics.md) of everything that happened up to `end`.
 
-    Rejected jobs count in `jobs` and `rejected` alone. Times of jobs that still wait count up to `end`, and their
-    number is in `censored`. The jobs whose rows are `gone` had left before the run began, and count nowhere.
+    Rejected jobs count only in `jobs` and `rejected`. Times of jobs that still wait count up to `end`, and their number
+    is in `censored`. The jobs whose rows are `gone` had left before the run began, and do not count.
     """
     jobs = state.jobs[: len(state.ids)]
     status = table.status.copy()
@@ -174,7 +174,7 @@ def _jtted(
 def _useful_and_busy(
     state: ClusterState, recorder: Recorder, table: JobTable, served: np.ndarray, end: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each job's run time if it had all its pods and lost no work, and its actual run time."""
+    """Return each job's run time with all its pods and without lost work, and its actual run time."""
     jobs = state.jobs[: len(state.ids)]
     narrow = np.array([bool(shape.ceiling) for shape in state.shapes.shapes], dtype=np.bool_)[jobs[:, c.J_SHAPE]]
     rows = np.flatnonzero(narrow & (table.first_start >= 0))

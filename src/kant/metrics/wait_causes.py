@@ -1,7 +1,7 @@
-"""Causes of waiting: one cause at a time for a waiting job, found from counts where counts are enough.
+"""Causes of waiting: one cause at a time for a waiting job, found from counts as far as these suffice.
 
-Causes are checked in the order in which a cycle checks: what keeps the job from being tried, which jobs are ahead of
-it, its quota, what is free, and only then the topology.
+Causes are checked in the order in which a cycle checks them: what keeps the job from being tried, which jobs are ahead
+of it, its quota, the free capacity, and only then the topology.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Cause(StrEnum):
 
     QUOTA = "quota"  # a limit of its queue, of one above it or of its user binds
     QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
-    CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it requests
+    CAPACITY = "capacity"  # the pools that admit it have less free in total than it requests
     FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
     RULES = "rules"  # it would fit, but not by the rules among pods, or by amounts of nodes such as their power cap
     TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
@@ -76,7 +76,7 @@ class WaitClassifier:
 
     @property
     def strict(self) -> bool:
-        """Whether one bucket holds jobs of several shapes, so that the head blocks jobs that would fit."""
+        """Whether one bucket holds jobs of several shapes, so that its head blocks jobs that would fit."""
         discipline = self.scheduler.profile.discipline
         return discipline.buckets and discipline.bucket(0, 1) == discipline.bucket(0, 2)
 
@@ -90,7 +90,7 @@ class WaitClassifier:
         return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, bucket)
 
     def follow(self, moved: list[int] | None) -> None:
-        """Take in which jobs have moved (None: unknown); earlier counts are no longer valid."""
+        """Follow the jobs that have moved (None: unknown); earlier counts are no longer valid."""
         if moved is None or self._held is None:
             self._held, moved = HeldByPriority(self.state), list(self.state.running)
         if self.scheduler.profile.order.by_priority:
@@ -127,10 +127,10 @@ class WaitClassifier:
         return Cause.PRIORITY if self.state.jobs[head, c.J_PRIORITY] > waiter.priority else Cause.ORDER
 
     def _kept_by_quota(self, waiter: Waiter, lacks: bool) -> Cause | None:
-        """Return the cause, where the quotas do not let the job start in any of its shapes.
+        """Return the cause, if the quotas do not let the job start in any of its shapes.
 
-        If the queue is beyond its own quota, its whole tree is in use, and the cluster `lacks` room too, the cause is
-        the cluster: more quota would not help.
+        If the queue is beyond its own quota, its whole tree is in use, and the cluster also `lacks` room, the cause is
+        the cluster, since more quota would not help.
         """
         quota_usage = self.state.quota_usage
         tree = quota_usage.tree
@@ -175,7 +175,7 @@ class WaitClassifier:
         return self.scheduler.profile.discipline.held_by(self._diagnosis.cycle, row) is not None
 
     def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
-        """Return why there is no place, ignoring reservations; None where there is one. A negative result holds until
+        """Return why there is no place, ignoring reservations; None if there is one. A negative result holds until
         something is freed."""
         state, shape = self.state, waiter.shape
         freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), c.P_FREED].sum())
@@ -241,7 +241,7 @@ class HeldByPriority:
 
 
 class FreeByPools:
-    """What is free in all, for each set of pools: on nodes in service, whether in one piece or not."""
+    """The total free capacity of each set of pools: on nodes in service, whether in one piece or not."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state

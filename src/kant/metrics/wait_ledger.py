@@ -1,7 +1,7 @@
 """The ledger attributes each job's waiting time to causes. The causes of a job add up to its wait exactly.
 
 Jobs that wait for the same cause by the same rule (wait_causes.py) share an *account*: the microseconds spent in each
-cause since it was opened. What is attributed to a cause for one job is the difference between two readings: when it
+cause since it was opened. The time attributed to a cause for one job is the difference between two readings: when it
 began to wait, and when it left. Causes are found again after every change.
 """
 
@@ -71,11 +71,11 @@ class WaitLedger:
     # --- following the state ---------------------------------------------------------------------------------
 
     def begin(self, now: int) -> None:
-        """Begin to follow: the waits of existing jobs by `now` are `before`, and are not split."""
+        """Start recording: the waits of existing jobs up to `now` are `before`, and are not split."""
         self.before = waits_at(self.state, now, slice(len(self.state.ids)))
 
     def observe(self, now: int) -> None:
-        """Take in what happened at `now`: which jobs began or ceased to wait, and the causes from now on."""
+        """Record which jobs began or ceased to wait at `now`, and the causes from now on."""
         state = self.state
         moved = state.job_changes.since(self._moved)
         self._moved = state.job_changes.end
@@ -113,7 +113,7 @@ class WaitLedger:
         return int(self.state.jobs[row, c.J_BASE]) in self.state.running
 
     def _enter(self, row: int, now: int) -> None:
-        """Add a job that begins to wait: it joins its account now, or once nothing specific to the job blocks it."""
+        """Add a job that begins to wait. It joins its account now, or once nothing specific to the job blocks it."""
         jobs = self.state.jobs
         until = now
         if self.scheduler.profile.discipline.quotas:
@@ -151,7 +151,7 @@ class WaitLedger:
             self._joined[row] = (key, account.reading(now))
 
     def _leave(self, row: int, now: int) -> None:
-        """Add to a job what its account has spent since it joined."""
+        """Add to a job the time that its account has recorded since the job joined."""
         if row in self._joined:
             key, then = self._joined.pop(row)
             account = self._accounts[key]
@@ -194,7 +194,7 @@ class WaitLedger:
                 self._leave(row, now)
                 self._join(row, ("head", row) if row in heads else self._rest(row), now, now)
 
-    # --- what it says --------------------------------------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------------------------------
 
     def splits(self, end: int, rows: Sequence[int] | None = None) -> Table:
         """Return for each job (or those of `rows`) microseconds by cause, as of `end`. Changes nothing.
@@ -247,7 +247,7 @@ def waits_at(state: ClusterState, end: int, rows: int | slice | Ints) -> Ints:
 def _even(own: Table, left: int, last: Cause) -> None:
     """Make the causes of a job add up: positive `left` is added to OTHER, negative is taken from the `last` cause.
 
-    The others are reduced only where a clock went back by more than the `last` cause has.
+    The others are reduced only if a clock went back by more than the `last` cause has.
     """
     if left >= 0:
         own[_AT[Cause.OTHER]] += left
@@ -259,13 +259,13 @@ def _even(own: Table, left: int, last: Cause) -> None:
 
 
 def _difference(late: Table | Sequence[int], early: Sequence[Any]) -> Table:
-    """Return what was spent between two readings; 0 where a clock went back between them."""
+    """Return the time between two readings; 0 if a clock went back between them."""
     difference: Table = np.asarray(late, dtype=np.int64) - np.array(early, dtype=np.int64)
     return np.maximum(difference, 0, out=difference)
 
 
 def wait_by_cause(columns: dict[str, Ints], table: JobTable, queues: tuple[str, ...]) -> dict[str, Any]:
-    """Return seconds waited by cause, in total and by queue, of all jobs but those rejected and cancelled."""
+    """Return the seconds waited by cause, in total and by queue, of all jobs except rejected and cancelled ones."""
     admitted = (table.status != JobStatus.REJECTED) & (table.status != JobStatus.CANCELLED)
 
     def seconds(mask: np.ndarray) -> dict[str, float]:

@@ -46,7 +46,7 @@ class AdaptiveJob(Struct, frozen=True):
     """One job of a workload in the format `shockwave`. Times are in seconds, as in the published traces.
 
     `epochs` is the profile from its owner, in order. `declared` is the run time for which its work was sized at the
-    first batch size. `samples` are those of an epoch. `queue` is its queue.
+    first batch size. `samples` is the number of samples in an epoch. `queue` is the queue that it is submitted to.
     """
 
     name: str
@@ -61,7 +61,7 @@ class AdaptiveJob(Struct, frozen=True):
 
     @property
     def exclusive(self) -> float:
-        """Seconds that it takes when it runs alone, by its profile."""
+        """The seconds that the job takes when it runs alone, by its profile."""
         return sum(run.seconds * run.count for run in self.epochs)
 
     @property

@@ -1,7 +1,7 @@
 """The rule of two choices: which of two machines gets a task, by their last known loads.
 
-It is that of Dodoor (arXiv 2510.12889). Its simulation (`kant.optimize.dispatch`), which compiles it, the front ends of
-a live core (`kant.service.front_end`) and a router of requests (`kant.serving.routers.dodoor.Dodoor`) call it.
+Source: Dodoor (arXiv 2510.12889). Callers: the simulation `kant.optimize.dispatch`, which compiles it; the front ends
+of a live core (`kant.service.front_end`); and a router of requests (`kant.serving.routers.dodoor.Dodoor`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def share(mine: float, other: float) -> float:
 def second_is_lighter(loads: tuple[float, float], pending: tuple[float, float], alpha: float) -> bool:
     """Return whether the second of two machines gets the task; on a tie the first does.
 
-    `loads` are their sums of `anti_affinity`, `pending` the durations of running and waiting tasks there, in one unit.
+    `loads` are their sums of `anti_affinity`; `pending` the durations of their running and waiting tasks, in one unit.
     The score of a machine is (1 - alpha) times its share of the loads plus alpha times its share of the durations.
     """
     return (1 - alpha) * share(loads[0], loads[1]) + alpha * share(pending[0], pending[1]) > 0.5

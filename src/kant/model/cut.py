@@ -12,7 +12,7 @@ def blocks_for(
     nodes: Iterable[Node], models: Sequence[str] = (), queue: str = "", cpu: int = 0, memory: int = 0,
     island: bool = False,
 ) -> Counter[int]:  # fmt: skip
-    """Return how many nodes of each number of GPUs a pod of whole GPUs may use; with `island` how many NVLink islands.
+    """Return how many nodes a pod of whole GPUs may use, by their GPUs; with `island` how many NVLink islands.
 
     A pod may use a node that has GPUs, is one of the `models` (empty: any), is not dedicated to other queues, is not in
     MIG mode, and has the `cpu` (thousandths of a core) and `memory` (MiB) of the pod.
@@ -31,9 +31,9 @@ def blocks_for(
 def pods_of(total: int, blocks: Mapping[int, int]) -> list[tuple[int, int]]:
     """Split a total of GPUs into pods that each lie in one block; return (number of pods, GPUs of each) pairs.
 
-    `blocks` has the number of blocks by their number of GPUs. A total that fits into a block is one pod. Any other is
-    split into pods as large as the largest block, and a pod for the rest. If the empty blocks cannot hold these pods,
-    the sizes of smaller blocks are tried. If no size works, the largest is taken, and the job fits nowhere.
+    `blocks` maps a number of GPUs to the number of blocks of that size. A total that fits into a block is one pod. Any
+    other is split into pods as large as the largest block, and a pod for the rest. If the empty blocks cannot hold
+    these pods, the sizes of smaller blocks are tried. If no size works, the largest is taken, and the job fits nowhere.
     """
     widths = sorted(blocks, reverse=True)
     width = widths[0] if widths else max(total, 1)

@@ -46,7 +46,7 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
-    """Another job is ahead of it, and the discipline does not let it pass."""
+    """Another job is ahead of this one, and the discipline does not let this one pass."""
 
     job: str
 
@@ -59,7 +59,7 @@ class Outranked(_Reason, frozen=True, tag="outranked"):
 
 
 class OverQuota(_Reason, frozen=True, tag="over-quota"):
-    """`queue` (its own or one above it) has `available` of the `asked` amount left of a resource of a GPU model.
+    """It asks for `asked` of a resource of a GPU model; `queue` (its own or one above it) has only `available` left.
 
     `limit` says what binds: `quota` (all of the queue's quota is in use), `borrowing` or `user`. Amounts are
     milli-GPUs, milli-cores or MiB. With `ever` it would not fit even if no quota were used: the job can never run.
@@ -75,7 +75,7 @@ class OverQuota(_Reason, frozen=True, tag="over-quota"):
 
 
 class Reserved(_Reason, frozen=True, tag="reserved"):
-    """It would fit now, but would not end before capacity is needed that is reserved for `job` from `start` on."""
+    """It would fit now, but would still run when capacity that it needs is reserved for `job`, from `start` on."""
 
     job: str
     start: int
@@ -327,8 +327,8 @@ Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release |
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):
     """The result of one cycle: decisions in the order of execution.
 
-    `review_at` is the time at which another cycle is due even without an event (-1: none). With `mending` it is only
-    about partially bound gangs (`scheduler/partial_gangs.py`), with `proposed` only about the last proposal of a solver
+    `review_at` is the time at which another cycle is due even without an event (-1: none). With `mending` it concerns
+    only partially bound gangs (`scheduler/partial_gangs.py`), with `proposed` only the last proposal of a solver
     (`scheduler/proposals.py`).
     """
 

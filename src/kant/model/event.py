@@ -1,7 +1,7 @@
 """Events: a closed union. Only events change the state of a cluster.
 
-Times are microseconds on the run's clock. Jobs are named by id, nodes by name; a node inside an allocation is its
-row: as the header of the journal lists the nodes, and from then on as they join (`kant.cluster.node_rows`).
+Times are microseconds on the run's clock. Jobs are named by id, nodes by name. In an allocation a node is a row number:
+rows are in the order of the journal's header, then in the order in which nodes join (`kant.cluster.node_rows`).
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class JobRefused(_Event, frozen=True, tag="refused"):
 class JobFound(_Event, frozen=True, tag="found"):
     """Pods of a waiting gang already hold `allocation`, some or all of them: a driver bound them and did not finish.
 
-    Until the gang starts, the state counts it as free. So a driver sends this only before it asks for the completion of
-    the gang (`scheduler/partial_gangs.py`), and carries out no other decision before the gang has started or left.
+    Until the gang starts, they count as free. So a driver sends this only before it asks for the completion of the gang
+    (`scheduler/partial_gangs.py`), and carries out no other decision before the gang has started or left.
     """
 
     job: str
@@ -214,7 +214,7 @@ class JobLimited(_Event, frozen=True, tag="limited"):
 class PolicyRouted(_Event, frozen=True, tag="routed"):
     """From now on this policy of the router acts (`kant.queueing.router`); `why` in one sentence.
 
-    A proposal that the look-ahead did not confirm is also recorded so, with the floor as policy.
+    A proposal that the look-ahead rejects is recorded too, with the floor as policy.
     """
 
     policy: str
@@ -298,7 +298,7 @@ class TopologyChanged(_Event, frozen=True, tag="topology"):
 class PodsCounted(_Event, frozen=True, tag="counted"):
     """The counts of the pods on a node that belong to no job, in place of its former counts.
 
-    `classes` is how many are of each class, and `amounts` what they take of the exact amounts.
+    `classes` counts them by class, and `amounts` is what they use of each exact amount.
     """
 
     node: str
@@ -317,7 +317,7 @@ class DevicesChanged(_Event, frozen=True, tag="devices"):
 
 
 class GpusBooked(_Event, frozen=True, tag="booked"):
-    """`user` has the GPUs of `allocation` from `start` to before `end`, for jobs that name the `reservation`.
+    """`user` has booked the GPUs of `allocation` from `start` to before `end`, for jobs that name the `reservation`.
 
     Before it begins it may be moved: then this replaces the former booking of its name.
     """
@@ -336,8 +336,9 @@ class BookingEnded(_Event, frozen=True, tag="unbooked"):
 
 
 class QueueUse(Struct, frozen=True, array_like=True):
-    """GPU time that a queue has used: `present` milli-GPU-microseconds in the present clock hour, and for each earlier
-    hour with use its age in hours, from 1 on, and its milli-GPU-seconds."""
+    """GPU time that a queue has used: `present` is in milli-GPU-microseconds and covers the current clock hour. Each
+    earlier hour with use has its age in hours, from 1 on, and its milli-GPU-seconds.
+    """
 
     present: int
     hours: tuple[tuple[int, int], ...] = ()

@@ -25,7 +25,7 @@ class Demand(Struct, frozen=True, array_like=True):
     they must all be in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a node in
     MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`). Without `gpus`,
     `mig` names parts of GPUs that the node itself has partitioned and counts: `milli` (here also above 1000) is their
-    value for quotas and shares, and no device of the model is taken.
+    value for quotas and shares, and the pod takes no device of the node.
     """
 
     gpus: int = 0
@@ -55,8 +55,8 @@ class PodGroup(Struct, frozen=True, array_like=True):
 
     With `within`, every `segment` consecutive pods must be in one domain of that level of the fabric, also the last
     ones if they are fewer; with `segment` 0 all of them: a child gang. `Job.within` is for all groups. `inner` divides
-    each segment further, by ever narrower levels, each with the length of its segments: then each length divides the
-    one around it, and the first divides `count`.
+    each segment further, by ever narrower levels, each with the length of its segments. Each length divides the one
+    before it, and the first divides the segment.
     """
 
     count: int

@@ -36,8 +36,8 @@ class Option(NamedTuple):
     """The command-line option of a field: `--name`, by default the name of the field.
 
     `reads` says how its text is parsed: unchanged (text), number, whole, flag, folder, or by a reader of `kant.cli`.
-    `flags` has its names if there are several, `slurm` those of sbatch with the same meaning. `default` is its value if
-    it is not given; by default that of the field. `many`: it may be repeated.
+    `flags` has its names if there are several, `slurm` those of sbatch with the same meaning. `default` is the value
+    without the option; if not given, the default of the field. `many`: it may be repeated.
     """
 
     help: str
@@ -61,18 +61,18 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     `gpus` is a whole number, or less than 1: a share of one GPU. Without GPUs `cpus` is 1 by default, else 0: not
     counted. `memory_mib` 0: not counted. A run is limited to what is counted. `time_s` is the time limit of one run
-    (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets SIGTERM, and
-    SIGKILL `grace_s` later.
+    (None: no limit); `warn_s` seconds before it, the run gets SIGUSR1, if it has a handler. When it is stopped it gets
+    SIGTERM, and SIGKILL `grace_s` later.
 
     With `singleton` it starts after every earlier job of its user and name has ended. `array` submits it once for each
     index; at most `array_most` of them wait for a place or run at once (0: all). It starts after the jobs `after` have
     ended, those of `after_ok` have succeeded and those of `after_not_ok` have not, and not before `begin`, in seconds
     since the Unix epoch. A failed job is retried `retries` times. If not `preemptible`, no other job preempts it.
-    `stage` is its stage of a workflow. Without a `terminal` no client can attach, and its standard input is empty. It
-    runs inside the `reservation` of that name, while that lasts. `training` describes what it trains, as in a trace
-    (docs/step-time.md). Its output also goes to the file `output`, or its standard error to the file `error`: names in
-    which `%` and a letter are replaced (docs/up.md). With `slurm` its environment has the variables that Slurm gives a
-    batch script. `notices` are its notifications.
+    `stage` is its stage of a workflow. Without a `terminal` no client can attach, and its standard input is empty. With
+    a `reservation` it runs on the GPUs of that reservation, while it lasts. `training` describes what it trains, as in
+    a trace (docs/step-time.md). Its output also goes to the file `output`, or its standard error to the file `error`:
+    names in which `%` and a letter are replaced (docs/up.md). With `slurm` its environment has the variables that Slurm
+    gives a batch script. `notices` are its notifications.
 
     With `nodes` it has this number of pods, each with its part of `gpus` and with its own `cpus` and `memory_mib`;
     several may share a node of the cluster. `tasks` is the number of processes that `srun` starts in it (0: one for

@@ -1,12 +1,12 @@
 """Multi-Instance GPU: into which slices the GPUs of a node may be partitioned, by profile.
 
 A GPU in MIG mode has a row of 8 memory slices (an A30: 4). An instance takes consecutive ones, and may begin only at
-certain slices. A 1g instance can begin at only seven slices, since there are seven compute slices for eight of memory;
-it follows from the table that no combination of instances needs more than seven.
+certain slices. A 1g instance can begin at only seven slices, since there are seven compute slices for eight of memory.
+By the table, no combination of instances needs more than seven compute slices.
 
 Sources: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles" (the profiles and their parts of the memory),
-and the placements of `nvidia-smi mig -lgipp` (`{0,2,4}:2` for 2g of an A100 or H100). Those of the A30 are aligned in
-the same way.
+and the placements of `nvidia-smi mig -lgipp` (`{0,2,4}:2` for 2g of an A100 or H100). The placements of the A30 are
+aligned in the same way.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ MAX_GPUS = 62
 """GPUs per node: a placement names its devices by the bits of one signed 64-bit integer."""
 
 MAX_POOLS = 62
-"""Pools (GPU model, queues that its nodes are dedicated to, MIG geometry, flavor) of a cluster, for the same reason."""
+"""Pools (GPU model, dedicated queues, MIG geometry, flavor) of a cluster, for the same reason as MAX_GPUS."""
 
 
 PoolKey = tuple[str, tuple[str, ...], str, str]
@@ -31,8 +31,8 @@ class Node(Struct, frozen=True, omit_defaults=True):
     to one NUMA node, and share a PCIe switch with its NICs. Devices of consecutive indices share a block, and each size
     divides the next larger one and the number of GPUs; 0: all GPUs are one block. A node in MIG mode names the geometry
     of its GPUs (`model.mig`): it takes only pods that ask for MIG slices. `flavor` is any other distinction of nodes of
-    one model, such as labels and taints; the word is from Kueue's ResourceFlavor. `amounts` are named integers of which
-    pods take some (`model.rules`), sorted by name.
+    one model, such as labels and taints; the word is from Kueue's ResourceFlavor. `amounts` are named integer
+    capacities that pods use (`model.rules`), sorted by name.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ClusterSpec(Struct, frozen=True, omit_defaults=True):
     """The machines of one cluster, in index order (the order of first fit and of the last tie-break).
 
     `fabric` has the speed of the links between them. `grows`: nodes are expected to join, so the node table has spare
-    rows from the start. Such a table is laid out anew only when these are used up.
+    rows from the start. Such a table is rebuilt only when these rows are used up.
     """
 
     name: str

@@ -59,8 +59,8 @@ class PodRules(Struct, frozen=True, array_like=True):
     """The classes of each pod of a group, its requirements of pods around it, and its exact amounts.
 
     `amounts` are named integers that a node has (`Node.amounts`), such as pods and extended resources; a node that does
-    not name one has none of it. `shared` are amounts of the whole cluster: a name, how much each pod takes, and the
-    most that all pods in the cluster may take together with it. The names are those of classes.
+    not name one has none of it. `shared` are amounts of the whole cluster: a name, what each pod takes, and the limit
+    for this pod and all others together. The names are names of classes.
     """
 
     classes: tuple[str, ...] = ()

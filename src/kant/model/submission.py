@@ -13,9 +13,9 @@ Text = Annotated[str, Meta(max_length=256)]
 
 
 class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The stage of a workflow that a job is, and its place in the schedule, if all durations of the workflow are given.
+    """The workflow stage that a job runs, and its place in the schedule if the workflow gives all durations.
 
-    `critical_path` has the stages of the critical path (of a long one the first and the last), `length_s` is its
+    `critical_path` has the stages of the critical path (only the first and last ones of a long path), `length_s` is its
     length, and `slack_s` is the slack of this stage (-1: unknown).
     """
 
@@ -27,8 +27,9 @@ class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Terminal(Struct, frozen=True, forbid_unknown_fields=True):
-    """Makes a run read the input of attached clients: from a terminal (`pty`) of `rows` and `columns`, until an
-    attached client has a window of another size; otherwise from a pipe."""
+    """Lets attached clients write to a run: through a terminal (`pty`), otherwise through a pipe. It has `rows` and
+    `columns` until a client with another window attaches.
+    """
 
     pty: bool = True
     rows: Annotated[int, Meta(ge=1, le=9999)] = 24

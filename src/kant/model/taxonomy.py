@@ -1,4 +1,4 @@
-"""Tags by which policies are classified: what every cluster policy has, and what a policy replaces.
+"""Tags that classify policies: those that every cluster policy has, and those that a policy replaces.
 
 The keys, and the values that each may have, are in `taxonomy_keys`, which no scheduler loads.
 """

@@ -111,7 +111,7 @@ class QueueConfig(Struct, frozen=True, omit_defaults=True):
 
 
 def owner_of(name: str, shared: Collection[str]) -> str:
-    """Return the queue of `shared` in which `name` is a user queue; "" if it is none."""
+    """Return the queue of `shared` that the user queue `name` belongs to; "" if `name` is no user queue."""
     cuts = (place for place, letter in enumerate(name) if letter == "/")
     return next((name[:cut] for cut in cuts if name[:cut] in shared), "")
 

@@ -8,13 +8,13 @@ from msgspec import Struct
 class Training(Struct, frozen=True, omit_defaults=True):
     """A transformer and its parallelism. The remaining GPUs train replicas of it.
 
-    `layers` of `width`; `hidden` is the width inside an expert (or inside the one network of a dense layer), which has
-    `gemms` matrices. Of `heads` of attention `kv_heads` have keys and values of their own. Every `moe_every`-th layer
-    has `experts`, and each token goes to `top_k` of them; `capacity_permille` thousandths of the mean load are sent, so
-    that no expert's buffer is too small. A micro-batch is `sequences` of `length` tokens, for all GPUs that share a
-    layer; a step has `micro_batches` of them.
-    `tensor` GPUs share each layer and each expert (tensor and expert-sharding parallelism), `expert` such groups share
-    out the experts, and `pipeline` stages share out the layers.
+    It has `layers` layers of `width`; `hidden` is the width inside an expert (or inside the one network of a dense
+    layer), which has `gemms` matrices. Attention has `heads` heads, of which `kv_heads` have keys and values of their
+    own. Every `moe_every`-th layer has `experts`, and each token goes to `top_k` of them; `capacity_permille`
+    thousandths of the mean load are sent, so that no expert's buffer is too small. A micro-batch is `sequences` of
+    `length` tokens, for all GPUs that share a layer; a step has `micro_batches` of them. `tensor` GPUs share each layer
+    and each expert (tensor and expert-sharding parallelism), `expert` such groups share out the experts, and `pipeline`
+    stages share out the layers.
     """
 
     layers: int

@@ -2,7 +2,7 @@
 
 Each line holds the digest of the line before it, so a changed or missing line is detected. The file announces each
 order before it is carried out and records its effect afterwards; so after a kill it shows how far a transaction got.
-The state of a simulated world follows from its scenario and this file alone.
+The state of a simulated world can be reproduced from its scenario and this file alone.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class AuditBusyError(InputError):
 class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line. `time_us` is on the clock of the world; `chain` is the digest of the line before.
 
-    A plan has its `orders`, the `version` of the state that it is bound to, and its effects as `shown` to the caller. A
-    transaction (`txn`) has what was `done`, and the version after it. `undoes` is the transaction that it reverts,
-    `key` the idempotency key of a submission. `approved` names who approved a plan beyond the limits. `code` is one
-    word for the reason of a refusal.
+    A plan has its `orders`, the `version` of the state to which it is bound, and the effects that were `shown` to the
+    caller. A transaction (`txn`) has what was `done`, and the version after it. `undoes` is the transaction that it
+    reverts, `key` the idempotency key of a submission. `approved` names who approved a plan beyond the limits. `code`
+    is one word for the reason of a refusal.
     """
 
     seq: int
@@ -67,8 +67,9 @@ class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Audit:
-    """The entries of a folder, or, without one, of this process alone. `entries` holds those read so far, `plans` the
-    plan entries by plan id, `txns` the entries of each transaction by its id."""
+    """The entries of a folder, or, without one, of this process alone. `entries` holds the entries read so far, `plans`
+    the plan entries by plan id, `txns` the entries of each transaction by its id.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder

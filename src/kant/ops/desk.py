@@ -71,7 +71,7 @@ class Desk:
         self.audit = audit or Audit()
         self.limits = limits or RoleLimits()
         self.via = via
-        self._facts: dict[str, dict[str, str]] = {}  # of plans of this process, so that a refusal can say what changed
+        self._facts: dict[str, dict[str, str]] = {}  # for plans of this process, so that a refusal can say what changed
         with self.alone():
             pass
 
@@ -109,7 +109,7 @@ class Desk:
     # --- plan -----------------------------------------------------------------------------------------------------
 
     def plan(self, orders: Any) -> dict[str, Any]:
-        """What these orders would do; nothing is done. Raises InputError for what is no order."""
+        """Return the effects of these orders; nothing is done. Raises InputError for what is no order."""
         found = tuple(_with_meant_ids(order) for order in parse_orders(orders))
         with self.alone():
             view = self.world.view()
@@ -163,7 +163,7 @@ class Desk:
         return f"{self.who.user} wants to apply {plan_id}: {orders}. It touches {', '.join(beyond)}."
 
     def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]:
-        """Carry a plan out, whole or not at all. `approved` names the person who was asked. Raises RefusalError.
+        """Carry out a plan, whole or not at all. `approved` names the person who approved it. Raises RefusalError.
 
         A plan that was applied already is not applied again: the answer is the same.
         """
@@ -187,7 +187,7 @@ class Desk:
             return self._outcome(txn)
 
     def undo(self, txn: str, reason: str) -> dict[str, Any]:
-        """Take a transaction back within 15 minutes, as far as it can be. Raises RefusalError."""
+        """Undo a transaction within 15 minutes, as far as possible. Raises RefusalError."""
         with self.alone(), self._refusals_noted(undoes=txn, reason=one_line(reason)):
             entries = self.audit.txns.get(txn)
             if not entries:
@@ -219,7 +219,7 @@ class Desk:
             return self._outcome(own) | {"not_undone": kept}
 
     def submit(self, order: Any, key: str = "", reason: str = "") -> dict[str, Any]:
-        """Queue a job at once: it harms nobody. The same `key` again gives the same job. Raises RefusalError."""
+        """Queue a job at once, since it harms nobody. The same `key` again gives the same job. Raises RefusalError."""
         given = {"op": "submit"} | order if isinstance(order, dict) else order
         (wanted,) = parse_orders([given])
         if not isinstance(wanted, o.Submit):
@@ -375,7 +375,7 @@ def _how_far(entries: list[OpsEntry]) -> str:
 
 
 def _check_untouched(view: WorldView, done: Done) -> None:
-    """Raise RefusalError if what is to be undone has been changed since."""
+    """Raise RefusalError if the thing to be undone has been changed since."""
     order, job = done.order, view.jobs.get(done.job)
     stands = True
     if isinstance(order, o.Hold):

@@ -1,4 +1,4 @@
-"""Facts: what matters about a thing in a view, in words that are equal where the same actions are possible."""
+"""Facts: what matters about a thing in a view, in text that is equal if the same actions are possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kind_in(view: WorldView, name: str) -> str:
 
 
 def fact_of(view: WorldView, name: str) -> str:
-    """What matters about a thing, in words that are equal if the same actions are possible."""
+    """Return what matters about a thing, in text that is equal if the same actions are possible."""
     kind = kind_in(view, name)
     if kind == "job":
         job = view.jobs[name]
@@ -44,7 +44,7 @@ def fact_of(view: WorldView, name: str) -> str:
 
 
 def facts_of(view: WorldView, names: Iterable[str]) -> dict[str, str]:
-    """The facts of those names that are things of this view, or were (`names` may have any text)."""
+    """Return the facts of those names that are things of this view, or were (`names` may have any text)."""
     return {name: fact_of(view, name) for name in dict.fromkeys(names) if kind_in(view, name)}
 
 

@@ -1,9 +1,9 @@
-"""Habits of tenants, learned from ended jobs: how accurate their limits are, what they usually ask for.
+"""Habits of tenants, learned from ended jobs: how accurate their limits are, and what they usually ask for.
 
 A fact is one sentence about one user, with the numbers behind it. Facts are found by their words, as in a search engine
-(BM25: S. Robertson and H. Zaragoza, Foundations and Trends in Information Retrieval 3(4), 2009): rare words first, and
-words that most facts have only among those that have rarer ones. MOBIMEM (arXiv 2512.15784) keeps a graph of facts; at
-this size a dictionary of words does.
+(BM25: S. Robertson and H. Zaragoza, Foundations and Trends in Information Retrieval 3(4), 2009). Rare words count most;
+words that occur in most facts only rank the facts with rarer ones. MOBIMEM (arXiv 2512.15784) keeps a graph of facts;
+for so few facts a dictionary of words suffices.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ MOST = 20
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """A job that has ended: what it asked for, its time limit (-1: none), how long it ran, how often it had failed and
-    been stopped. Times are microseconds. `end`: finished, failed or cancelled."""
+    """A job that has ended: its request, its time limit (-1: none), how long it ran, and how often it had failed and
+    been stopped. Times are microseconds. `end`: finished, failed or cancelled.
+    """
 
     user: str
     queue: str
@@ -37,7 +38,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class Habit(Struct, frozen=True):
-    """A fact about a user: its subject, one number, the number of jobs that it rests on, and a sentence."""
+    """A fact about a user: its subject, one number, the number of jobs that support it, and a sentence."""
 
     user: str
     about: str

@@ -1,7 +1,7 @@
 """The audit of a Kubernetes cluster: an object for each entry, which the API server lets nobody change.
 
 The name of an object is the number of its entry. So of two simultaneous entries one is refused, and is written after
-the other: the audit itself orders all assistants. The API server knows who writes (`manifests/orders.yaml`).
+the other: this puts the actions of all assistants in order. The API server knows who writes (`manifests/orders.yaml`).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
 }
 """The rights that each order needs, one of: a group of the API, a resource, and a verb."""
 GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
-"""What a Job of several pods needs as well: they find each other by a Service, and start when it exists."""
+"""The additional rights for a Job of several pods: they find each other by a Service, and start when it exists."""
 
 
 class KubeWorld(RunningWorld):
@@ -248,7 +248,7 @@ class KubeWorld(RunningWorld):
 
 
 def with_token(config: Config, token: str) -> Config:
-    """The same API server for another caller, who has this token."""
+    """Return the config of the same API server for another caller, who has this token."""
     return replace(config, certificate=None, key=None, credentials=Bearer(token), source="the token that is shown")
 
 
@@ -261,7 +261,7 @@ def _named(job: str) -> tuple[str, str]:
 
 
 async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
-    """The id of a Job for Kant: the name of its only pod, or of the Job itself while no pod is seen."""
+    """Return the id of a Job for Kant: the name of its only pod, or of the Job itself while no pod is seen."""
     path = f"/api/v1/namespaces/{quote(orders.namespace, safe='')}/pods?labelSelector={OF_JOB}%3D{job}"
     for _ in range(round(SEEN / 0.1)):
         try:
@@ -295,7 +295,7 @@ def _reservation(order: o.Reserve) -> dict[str, Any]:
 
 
 def _again(name: str, spec: dict[str, Any]) -> tuple[Order, ...]:
-    """The order that re-creates a reservation; empty for a reservation that orders cannot express."""
+    """Return the order that re-creates a reservation; empty for a reservation that orders cannot express."""
     if not {"gpus", "start", "end"} <= spec.keys() or spec.keys() & {"queues", "model"}:
         return ()
     start, end = (datetime.fromisoformat(spec[key]) for key in ("start", "end"))

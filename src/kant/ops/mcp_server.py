@@ -45,7 +45,7 @@ Answer = dict[str, Any]
 
 
 class Agreement(BaseModel):
-    """What a person is asked."""
+    """The answer that a person is asked for."""
 
     agree: bool = Field(description="Apply this plan?")
 
@@ -81,7 +81,7 @@ def make_server(
     record: Callable[..., None] | None = None,
     runbooks: Mapping[str, str] | None = None,
 ) -> MCPServer[Any]:
-    """A server of the tools. With `auth_url`, its own address, every request needs a token of Kant.
+    """Return a server of the tools. With `auth_url`, its own address, every request needs a token of Kant.
 
     `record` is called for each call: the desk, the tool, its arguments, the view before it, and the answer. `runbooks`
     holds the texts, by name, that assistants may read.
@@ -156,7 +156,7 @@ class _Asks:
 
 
 def _changed(desk: Desk, answer: Answer) -> list[str]:
-    """The resources that may have changed: also the jobs that the answer names, and their queues."""
+    """Return the resources that may have changed, including the jobs that the answer names, and their queues."""
     names = [meant(name) for name in answer.get("jobs", ()) if answer.get("state") == "applied"]
     jobs = desk.world.view().jobs if names else {}
     queues = dict.fromkeys(jobs[name].queue for name in names if name in jobs)

@@ -23,7 +23,7 @@ class _Order(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 class Submit(_Order, frozen=True, tag="submit"):
     """Queue a job of `pods` pods with `gpus` GPUs each, for at most `time` (such as 2h).
 
-    `command` is what it runs, where jobs run commands. Without `preemptible` nobody may stop it.
+    `command` is what it runs, if jobs of the world run commands. Without `preemptible` nobody may stop it.
     """
 
     gpus: Annotated[int, Meta(ge=0, le=10**6)]
@@ -161,7 +161,7 @@ def to_json(orders: tuple[Order, ...]) -> list[dict[str, Any]]:
 
 
 def sentence(order: Order) -> str:
-    """What an order does, as a sentence."""
+    """Return what an order does, as a sentence."""
     match order:
         case Submit():
             return f"submit {order.pods} x {order.gpus} GPUs for {order.time} to queue {order.queue}"

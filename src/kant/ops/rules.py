@@ -19,7 +19,7 @@ from kant.service.roles import Caller, Role, owns
 from kant.toml_file import read_toml
 
 OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
-"""What a tenant may order, for its own jobs; the rest is for operators."""
+"""The orders that a tenant may give, for its own jobs; the others are for operators."""
 FINAL = {
     "cancel": "the owner of a withdrawn job may submit it again",
     "preempt": "a run that was stopped cannot go on; the job waits again",
@@ -62,7 +62,7 @@ def read_limits(path: Path) -> RoleLimits:
 
 
 class Violation(Struct, frozen=True, omit_defaults=True):
-    """A rule that a plan would break, and the number of the order that breaks it, from 1 (0: all of them together)."""
+    """A rule that a plan would break, and the number of the order that breaks it, from 1 (0: all orders together)."""
 
     rule: str
     sentence: str
@@ -101,7 +101,7 @@ def job_of(order: Order) -> str:
 
 
 def stopped_at_once(view: WorldView, orders: tuple[Order, ...]) -> dict[str, JobView]:
-    """The running jobs that the orders themselves stop."""
+    """Return the running jobs that the orders themselves stop."""
     found: dict[str, JobView] = {}
     for order in orders:
         if isinstance(order, o.Cancel | o.Preempt) and order.job in view.jobs and view.jobs[order.job].runs:

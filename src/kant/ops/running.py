@@ -164,7 +164,7 @@ class RunningWorld:
     # --- futures ----------------------------------------------------------------------------------------------------
 
     def _journal(self) -> Path | None:
-        """The journal, if it can be read: by its owner, on its machine."""
+        """Return the journal, if it can be read: by its owner, on its machine."""
         found = self.api.health().journal
         return Path(found) if found and os.access(found, os.R_OK) else None
 

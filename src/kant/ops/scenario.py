@@ -30,7 +30,7 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job: `pods` pods with `gpus` GPUs each, which run for `time` and arrive `at` a time. `log` is what it writes.
+    """A job: `pods` pods with `gpus` GPUs each, which run for `time` and arrive `at` a time. `log` is its output.
 
     `limit` is the time limit ("": none).
     """
@@ -53,7 +53,7 @@ class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue with a quota of `gpus` (None: none). A limit of -1: it borrows or lends without limit."""
+    """A queue with a quota of `gpus` (None: none). A limit of -1 means that it borrows or lends without limit."""
 
     name: Name
     gpus: Annotated[int, Meta(ge=0, le=10**6)] | None = None

@@ -62,7 +62,7 @@ ENDS = (JobFinished, JobPreempted, JobEvicted, JobFailed, JobCancelled)
 class SimulatedWorld:
     """A cluster in simulated time. Only `step` advances it.
 
-    `logs` holds what jobs have written. A world of a journal (`of_journal`) carries out nothing.
+    `logs` holds what jobs have written. A world that was made from a journal (`of_journal`) carries out no orders.
     """
 
     kind = "simulated"
@@ -93,7 +93,7 @@ class SimulatedWorld:
 
     @classmethod
     def of_journal(cls, path: Path, at: int | None = None) -> SimulatedWorld:
-        """The world of a journal at a time (None: its end): read-only, for questions and plans."""
+        """Return the world of a journal at a time (None: its end): read-only, for questions and plans."""
         past = read_past(path, at)
         world = cls.__new__(cls)
         world.kind = "journal"
@@ -142,7 +142,7 @@ class SimulatedWorld:
         return None
 
     def past(self) -> Past:
-        """The history so far, for what-ifs. It does not contain later arrivals."""
+        """Return the history so far, for what-ifs. It does not contain later arrivals."""
         run = self.run
         return Past(
             Path(self.header.workload), self.header, run.profile, run.options, self._now,

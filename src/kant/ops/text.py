@@ -1,8 +1,7 @@
 """The text of answers: bounded, in pages, and with the text of tenants marked as such.
 
-A tenant chooses a job's name and what it logs, so both may be written to deceive an assistant that reads them. They
-appear only under `untrusted`, on one line, without control characters. Ids that are not plain words are
-percent-encoded.
+A tenant chooses a job's name and its log, so both may be written to deceive an assistant that reads them. They appear
+only under `untrusted`, on one line, without control characters. Ids that are not plain words are percent-encoded.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def texts_of_tenants(value: Any, theirs: bool = False) -> Iterator[str]:
 
 
 def cleaned(value: Any, encoded: dict[str, str]) -> Any:
-    """An answer of the core whose sentences name jobs: with encoded ids, each text on one line."""
+    """Return an answer of the core whose sentences name jobs: with encoded ids, each text on one line."""
     if isinstance(value, str):
         for raw, safe in encoded.items():
             value = value.replace(raw, safe)
@@ -83,7 +82,7 @@ def length(value: Any) -> int:
 
 
 def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOST) -> dict[str, Any]:
-    """As many rows from `cursor` on as fit. `next` is the cursor of the next page; None if this is the last."""
+    """Return as many rows from `cursor` on as fit. `next` is the cursor of the next page; None if this is the last."""
     if cursor and not (cursor.isdecimal() and len(cursor) < 10):
         raise InputError("cursor", "the `next` of the page before, or nothing", cursor)
     first = int(cursor or 0)
@@ -99,7 +98,7 @@ def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOS
 
 
 def bounded(answer: dict[str, Any], most: int = MOST) -> dict[str, Any]:
-    """An answer no longer than `most`: its lists are cut, and say how many entries were cut."""
+    """Return an answer no longer than `most`: its lists are cut, and say how many entries were cut."""
     for keep in (20, 8, 3, 1, 0):
         if length(answer) <= most:
             break

@@ -1,4 +1,4 @@
-"""A view: everything that rules look at, at one moment, and the version of it that a plan is bound to."""
+"""A view: everything that rules look at, at one moment, and the version of it to which a plan is bound."""
 
 from __future__ import annotations
 

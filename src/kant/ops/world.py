@@ -1,4 +1,6 @@
-"""A world: what operations look at and act on. A running Kant, a journal and a simulated cluster are worlds."""
+"""A world: the cluster that operations look at and act on. A running Kant, a journal and a simulated cluster are
+worlds.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class OrderFutures(Struct, frozen=True, kw_only=True):
     """The effect of a change on all jobs, from two futures, with it and without.
 
     `answer` is what `kant whatif --json` prints. `stopped` holds the jobs that stop more often with the change,
-    `starts` those that start at once because of it, `rejected` those that are rejected because of it. `moves` says
-    where it moves jobs. `complaint`: why there is no effect. `unknown`: the orders whose effect is not included.
+    `starts` the jobs that start at once because of it, `rejected` the jobs that are rejected because of it. `moves`
+    says where it moves jobs. `complaint`: why there is no effect. `unknown`: the orders whose effect is not included.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +53,7 @@ class World(Protocol):
     carries: frozenset[str]
 
     def caller(self) -> Caller | None:
-        """The caller, if the world itself knows that."""
+        """Return the caller, if the world itself knows it."""
         ...
 
     def now(self) -> int:
@@ -79,7 +81,7 @@ class World(Protocol):
         ...
 
     def usage(self, by: str) -> list[dict[str, Any]]:
-        """What jobs have used, by user or queue."""
+        """Return what jobs have used, by user or queue."""
         ...
 
     def events(self, since: int) -> list[dict[str, Any]]:
@@ -95,7 +97,7 @@ class World(Protocol):
         ...
 
     def rights(self, order: Order) -> str | None:
-        """Why the caller may not give an order, "" if they may; None if roles and queues decide that."""
+        """Return why the caller may not give an order, "" if they may; None if roles and queues decide this."""
         ...
 
     def futures(self, orders: tuple[Order, ...]) -> OrderFutures:

@@ -23,8 +23,8 @@ INDEX_CELLS = 1 << 22
 class Slots(ABC):
     """Rows of tables, one for each demand used so far. A subclass allocates the tables in `_allot`.
 
-    `cells` is the size of a slot and `most` the maximum over all slots, in units of the subclass. Beyond that all slots
-    are dropped and rebuilt on demand; `given_up` counts how often.
+    `cells` is the size of a slot and `most` the maximum over all slots, in units of the subclass. Beyond `most` all
+    slots are dropped and rebuilt on demand; `given_up` counts how often.
     """
 
     def __init__(self, cells: int, most: int) -> None:
@@ -80,7 +80,7 @@ class NodeScores(Slots):
 
 @compiled
 def room_beside(table: Table, pieces: Table, count: int, demands: Table, d: int) -> int:
-    """Return how many more pods of demand `d` fit once the first `count` pieces are given back.
+    """Return how many more pods of demand `d` fit once the first `count` pieces are returned.
 
     Rules across several nodes are ignored. The table is restored afterwards.
     """

@@ -1,8 +1,8 @@
 """Avoids bookings among equal places: a job goes where no booking falls within its run.
 
 Policies score a node by its row and take devices by their free thousandths. So two nodes with equal rows are equal for
-every policy. Two devices of one node are equal too if their free amounts are and neither is in a narrower block. Only
-such places are exchanged: the policy's preference is unaffected.
+every policy. Two devices of one node are equal too if their free amounts are equal and neither is in a narrower block.
+Only equal places are exchanged, so the policy's preference is unaffected.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def clear_of_bookings(
 ) -> Allocation:
     """Return the allocation, with other devices or nodes instead of those that are `booked` (bits by node).
 
-    `table` is that before the allocation was taken. A node is exchanged for one in the same domains, or with `anywhere`
-    for any, but for none in `without`. A place without a clear equal stays.
+    `table` is the node table before the allocation was taken. A node is exchanged for one in the same domains, or with
+    `anywhere` for any other, but never for one in `without`. A place without a clear equal stays as it is.
     """
     moved = allocation.copy()
     taken = {*moved[:, NODE].tolist(), *without}
@@ -44,7 +44,7 @@ def clear_of_bookings(
 
 
 def _other_devices(table: Table, node: int, masks: list[int], booked: int) -> list[int] | None:
-    """Return the masks of the pieces on a node, with equal devices for booked ones; None where there are too few."""
+    """Return the masks of the pieces on a node, with equal devices for booked ones; None if there are too few."""
     gpus = int(table[node, GPUS])
     if not any(mask & booked for mask in masks):
         return masks

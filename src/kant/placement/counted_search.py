@@ -1,4 +1,4 @@
-"""The search for victims where a count of free places tells whether a gang fits: one compiled call.
+"""The search for victims when a count of free places tells whether a gang fits: one compiled call.
 
 Python calls it for one waiting job, and the compiled instants of a simulation do (`sim/evict.py`).
 """
@@ -27,7 +27,7 @@ cheapest_of_few, cheapest_of_many = COUNTING.cheapest_of_few, COUNTING.cheapest_
 def counting(
     newcomer: Newcomer, candidates: Candidates, domain: Table, quota: QuotaCondition, random: Table
 ) -> Counted:
-    """Return the nodes with all candidates in place, for a gang of one group. `domain` is by row of the node."""
+    """Return the nodes with all candidates in place, for a gang of one group. `domain` has a node's domain by row."""
     count, nodes, last = candidates.rank.shape[0], candidates.holders.nodes, 0
     of_node, free = domain[nodes], np.zeros(nodes.shape[0], dtype=np.int64)
     for place in range(nodes.shape[0]):
@@ -49,9 +49,9 @@ def fits_without(
     table: Table, rows: Table, jobs: Table, held: Table, demands: Table, groups: Table, own: NDArray[np.bool_],
     domain: Table,
 ) -> bool:  # fmt: skip
-    """Return whether a gang of one group fits once these running jobs have left, whose pieces are in `held`.
+    """Return whether a gang of one group fits once these running jobs have left. Their pieces are in `held`.
 
-    `groups` has its pods and their demand, `own` the nodes on which it may lie; `domain` is that of each node.
+    `groups` has its pods and their demand, `own` the nodes that it may use, and `domain` the domain of each node.
     """
     table, last = table.copy(), 0
     for row in rows:
@@ -78,7 +78,7 @@ def random_numbers(count: int) -> Table:
 
 @inlined
 def _at(column: Table, places: Table) -> Table:
-    """Return a column at these places. An index would do, but Numba takes long to compile one by an array."""
+    """Return a column at these places. Indexing would do, but Numba takes long to compile an index by an array."""
     found = np.empty(places.shape[0], dtype=np.int64)
     for k in range(places.shape[0]):
         found[k] = column[places[k]]
@@ -90,10 +90,10 @@ def search_counted(
     table: Table, demands: Table, groups: Table, asked: int, own: NDArray[np.bool_], domain: Table, pool: PoolColumns,
     condition: QuotaCondition, cap: int, exact: int, trials: int, random: Table,
 ) -> tuple[Table, bool, bool]:  # fmt: skip
-    """Return the candidates that must stop, in this order, whether there are such, and whether the search was exact.
+    """Return the candidates that must stop, in order, whether there are any, and whether the search was exact.
 
-    `groups` has the pods and the demand of the one group of the gang, which asks for `asked` milli-GPUs on its `own`
-    nodes; `domain` is that of each node.
+    `groups` has the pods and the demand of the gang's one group, which asks for `asked` milli-GPUs on its `own` nodes;
+    `domain` has the domain of each node.
     """
     rows, pieces, begin, milli, cost, ranks, passed = pool
     count, free, exempt, nobody = rows.shape[0], 0, 0, np.zeros(rows.shape[0], dtype=np.int64)
@@ -117,7 +117,7 @@ def search_counted(
     for i in order:
         near = limited
         for piece in range(begin[i], begin[i + 1]):
-            near = near or own[pieces[piece, NODE]]  # who holds nothing there frees nothing
+            near = near or own[pieces[piece, NODE]]  # without pieces there it frees nothing
         if near:
             order[kept] = i
             kept += 1

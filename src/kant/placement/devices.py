@@ -1,9 +1,9 @@
 """Choice of GPUs within a node: GPUs that are close to each other, so that whole blocks stay free.
 
 The devices of a node are grouped in blocks of three nested sizes (`columns.BLOCKS`): GPUs under one PCIe switch with
-its NICs, of one NUMA node, of one NVLink island, in the order of their sizes. A pod goes into the narrowest block that
-holds it, and of those into the one with the fewest devices left: one that it fills exactly, else the most broken. So
-whole blocks stay whole for the next pod that needs one. This is best fit, level by level, as gangs choose domains
+its NICs, of one NUMA node, or of one NVLink island, from the smallest to the largest. A pod goes into the narrowest
+block that holds it. Of several, it takes one that it fills exactly, or the one with the fewest devices left. So whole
+blocks stay whole for the next pod that needs one. This is best fit, level by level, as gangs choose domains
 (`domain_capacity.best_domain`).
 
 Sets of devices are bits of one integer.
@@ -57,11 +57,11 @@ def left_around(table: Table, node: int, idle: int, device: int, level: int) -> 
 
 @shared
 def closest(table: Table, node: int, idle: int, wanted: int) -> int:
-    """Return `wanted` of the `idle` devices, of which there must be enough, as close together as possible.
+    """Return `wanted` of the `idle` devices, as close together as possible. At least that many must be idle.
 
-    They come from the narrowest block that holds them, of several from the one with the fewest idle devices, and on
-    ties from the one whose wider blocks have fewer, then from the first. In it they come from the fewest blocks of the
-    next size: the one with the most idle devices wholly, and the remainder by the same rule.
+    They come from the narrowest block that holds them. Of several blocks it is the one with the fewest idle devices, on
+    ties the one whose wider blocks have fewer, then the first. In it they come from the fewest blocks of the next size:
+    all of the block with the most idle devices, and the remainder by the same rule.
     """
     chosen, room = 0, idle
     while wanted > 0:

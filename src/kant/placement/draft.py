@@ -1,4 +1,4 @@
-"""A draft of the nodes: a copy of their table for trying what capacity comes free where."""
+"""A draft of the nodes: a copy of their table, on which the search for victims frees capacity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Draft:
     ) -> Table | None:
         """Return the best set of candidates found without which the newcomer fits (`placement/victims.py`), or None.
 
-        With `few`, which wants a `monotone` newcomer, it is the best of all.
+        With `few`, which requires a `monotone` newcomer, it is the best of all sets.
         """
         from kant.placement.guesses import Newcomer
         from kant.placement.victims import ASKING
@@ -46,7 +46,7 @@ class Draft:
         self, groups: Table, asked: int, own: NDArray[np.bool_], domains: Table, pool: PoolColumns,
         condition: QuotaCondition, cap: int, exact: int, trials: int,
     ) -> tuple[Table, bool, bool]:  # fmt: skip
-        """Return what `search_counted` finds (`placement/counted_search.py`) among the candidates of `pool`."""
+        """Return the result of `search_counted` (`placement/counted_search.py`) among the candidates of `pool`."""
         from kant.placement.counted_search import random_numbers, search_counted
 
         found: tuple[Table, bool, bool] = search_counted(

@@ -1,7 +1,7 @@
 """What a gang could choose from, and how the places rank. It reads a table and places nothing.
 
-Everything is computed by the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by
-the policy, what fits by `fits.capacity`. So an explanation always names the rules that decided.
+It uses the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by the policy, and
+the pods that fit by `fits.capacity`. So an explanation always names the rules that decided.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class PoolFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedDomain:
-    """A domain that holds the gang, `rank` from 1, with the criteria by which such domains rank (docs/policies.md).
+    """A domain that holds the gang, `rank` from 1, with the criteria by which domains rank (docs/policies.md).
 
-    For a node, `broken` says whether its leaf is. `free` and `fullest` are milli-GPUs; `fullest` is what is free on the
-    fullest node of a leaf that takes a pod. `around` has the whole nodes left in its superspine and in its spine.
-    `pods` of the gang are placed there.
+    For a node, `broken` says whether its leaf is broken. `free` and `fullest` are milli-GPUs; `fullest` is the free
+    amount on the fullest node of a leaf that takes a pod. `around` has the number of whole nodes left in its superspine
+    and in its spine. `pods` of the gang are placed there.
     """
 
     name: str
@@ -97,7 +97,7 @@ class LevelSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedNode:
-    """A node that takes a pod, `rank` from 1 by its `score` before the gang came; `pods` of the gang are there."""
+    """A node that takes a pod. `rank` is from 1, by its `score` before the gang came; `pods` of the gang are there."""
 
     name: str
     leaf: str
@@ -112,8 +112,8 @@ class RankedNode:
 class NodeSearch:
     """The nodes that the policy chose from for the first pod (of the first group): the best, and some of those taken.
 
-    `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang in several leaves it is the only one of
-    them that is not filled whole, so that there was a choice. With `by_node` a chosen node is filled before the next.
+    `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang in several leaves, `leaf` is the only one
+    that is not filled whole, so that there was a choice. With `by_node` a chosen node is filled before the next.
     """
 
     policy: str
@@ -136,7 +136,7 @@ class PlacementExplanation:
 def explain_placement(
     state: ClusterState, table: Table, policy: NodePolicy, seed: int, shape: Shape, job_row: int, place: Allocation
 ) -> PlacementExplanation:
-    """Explain how `place` was found on the nodes in `table`. `job_row` is the placer's argument."""
+    """Explain how `place` was found on the nodes in `table`. For `job_row` see `Placer.place`."""
     pools = tuple(_pool_filters(state, table, shape))
     snapshot = Snapshot(state)
     snapshot.table = table.copy()
@@ -196,8 +196,8 @@ class TriedDomains:
     def nodes_scored(self) -> tuple[Table, str]:
         """Return the nodes that the policy chose from, in tie order, and their leaf.
 
-        Where there are HBDs it is one of these. Of several domains it is the one with the smallest part of the gang:
-        the others have no more room.
+        If there are HBDs, it is one of these. Of several domains it is the one with the smallest part of the gang,
+        since the others have no more room.
         """
         if self.last == 0:
             return self.place[:1, NODE], ""
@@ -251,7 +251,7 @@ class TriedDomains:
 
 
 def why_domain(ranked: list[RankedDomain], level: str, pods: int) -> str:
-    """Return why the domain that was taken comes before the next, by the order in docs/policies.md."""
+    """Return why the domain that was taken ranks before the next, by the order in docs/policies.md."""
     at = next((i for i, each in enumerate(ranked) if each.pods), -1)
     if at < 0:
         return ""
@@ -332,7 +332,7 @@ def _nodes(
 
 
 def why_node(ranked: list[RankedNode], pods: int, by_node: bool) -> str:
-    """Return why the best of the nodes that were taken comes before the next that was not."""
+    """Return why the best node that was taken ranks before the next one that was not."""
     own = next((node for node in ranked if node.pods), None)
     if own is None:
         return ""

@@ -1,4 +1,4 @@
-"""What fits on a node, and which of its devices a pod gets unless its policy chooses."""
+"""How many pods fit on a node, and which of its devices a pod gets unless its policy chooses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.placement.slices import slices_capacity
 
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """Return how many pods of demand `d` the node takes now: 0 where it is closed to them."""
+    """Return how many pods of demand `d` the node takes now: 0 if it is closed to them."""
     pods = amounts_capacity(table, node, demands, d)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.ALL))
@@ -20,7 +20,7 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """As `capacity`, as far as the node's own row decides it."""
+    """As `capacity`, counting only limits in the node's own row."""
     pods = amounts_capacity(table, node, demands, d)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.OWN))
@@ -29,7 +29,7 @@ def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @shared
 def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """As `capacity`, by the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory."""
+    """As `capacity`, counting only the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory."""
     if table[node, c.STATUS] != 0 or not admits(demands, d, table[node, c.POOL], node):
         return 0
     pods = c.NO_LIMIT
@@ -86,8 +86,8 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
     """Return the devices that a pod gets on a node where it fits, as bits.
 
     Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, on ties to
-    that in the most broken block, then to the first. Shares of several devices at once take those with the most free:
-    only then do as many pods fit as there is room for.
+    the one in the most broken block, then to the first. Shares of several devices at once go to the devices with the
+    most free: only then do as many pods fit as there is room for.
     """
     gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]
     if gpus == 0:

@@ -50,7 +50,7 @@ def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool
     ) -> int:  # fmt: skip
         """Place `count` pods of a group; append to `pieces` from row `used` on, and take them from `table`.
 
-        Returns the number of rows used, or -1 - f where only f pods fit (then nothing is taken).
+        Returns the number of rows used, or -1 - f if only f pods fit (then nothing is taken).
         """
         by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # not a literal: that would compile a separate kernel
         if group[G_SECOND] == 0:

@@ -16,7 +16,7 @@ def place_groups(groups: int, attempt: Callable[[list[int]], int]) -> bool:
     """Return whether `attempt` places all groups in one of the orders tried, at most two per group.
 
     `attempt` gets the groups in the order in which to place them. It returns PLACED, or the group that failed; then it
-    has changed nothing. A group that fails as the first fails alone too, and nothing else is tried.
+    has changed nothing. A group that fails although it goes first fails alone too, so nothing else is tried.
     """
     order = list(range(groups))
     for _ in range(2 * groups):

@@ -53,8 +53,8 @@ def find_options(
 ) -> None:  # fmt: skip
     """Find for each of these nodes the option of least weight per pod among those for 1, 2, 4, … up to `left` pods.
 
-    `leaves` marks the entries of the node that leave for it. For the last pod only the best node matters, so a node
-    that is no better than an earlier one has no option.
+    `leaves` marks the entries of the node that leave for this option. For the last pod only the best node matters, so a
+    node that is no better than an earlier one has no option.
     """
     levels, holders = 1, candidates.holders
     while levels < LEVELS and left >> (levels - 1) > 0:
@@ -92,7 +92,7 @@ def guess(
     """Write to `chosen` the candidates that should leave so that it fits: the set `start`, and some of the first
     `among`.
 
-    Returns False where it finds none. `kept` is a candidate that may not leave, -1 for none. The node with the least
+    Returns False if it finds none. `kept` is a candidate that may not leave, -1 for none. The node with the least
     weight per pod comes first. After each node the others are weighed again, since a job that leaves one node leaves
     all of its nodes. At most `cap` milli-GPUs leave. `options` and `leaves` are the options of the untouched nodes for
     the first group.

@@ -2,9 +2,9 @@
 
 There are two per policy, built from its score and its choice of devices. `index_kernel` chooses among all nodes. It
 keeps every node's score for a demand, the pods that fit there, and a tournament tree over the nodes in tie order whose
-root is the best node (`capacity.NodeScores`). A call brings that up to date from the log of changed nodes, so its cost
-depends on what changed and not on the size of the cluster. `slice_kernel` chooses among some nodes, such as those of a
-leaf. It scores them on each call and keeps nothing.
+root is the best node (`capacity.NodeScores`). A call updates these from the log of changed nodes, so its cost depends
+on what changed and not on the size of the cluster. `slice_kernel` chooses among given nodes, such as those of a leaf.
+It scores them on each call and keeps nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.placement.pieces import put
 from kant.placement.policy import NodePolicy, Pick, Score
 
 # --- the index of a demand, for each node at its position in tie order ---------------------------------------------
-SCORE = 0  # -1 where no pod fits
+SCORE = 0  # -1 if no pod fits
 FITTING = 1  # pods that fit
 WINNER = 2  # the tournament tree: the best node below each inner node; the root is 1
 INDEX_WIDTH = 3
@@ -46,7 +46,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @inlined
 def winner(index: Table, slot: int, child: int, size: int) -> int:
-    """Return the best leaf below a child of the tree: the child itself, where it is a leaf."""
+    """Return the best leaf below a child of the tree: the child itself if it is a leaf."""
     return int(index[slot, WINNER, child]) if child < size else child - size
 
 
@@ -60,7 +60,7 @@ def play(index: Table, slot: int, i: int, size: int) -> int:
 
 @inlined
 def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> int:
-    """Return the leaf with the least capacity that takes all of `pods`, else `otherwise`."""
+    """Return the leaf with the least capacity that takes all of `pods`, or `otherwise`."""
     best = -1
     for leaf in range(index.shape[2]):
         fitting = index[slot, FITTING, leaf]
@@ -101,7 +101,7 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
     ) -> int:  # fmt: skip
         """Place `count` pods of demand `d`; append to `pieces` from row `used` on, and take them from `table`.
 
-        Returns the number of rows used, or -1 - f where only f pods fit (then nothing is taken).
+        Returns the number of rows used, or -1 - f if only f pods fit (then nothing is taken).
         """
         size = index.shape[2]
         ring = log.shape[0] - 1

@@ -1,4 +1,4 @@
-"""Node replacement: a gang that has lost nodes gets others instead, and keeps what it has left.
+"""Node replacement: a gang that has lost nodes gets others instead, and keeps the rest.
 
 Pods on healthy devices stay where they are. The pods of a lost node move together, into the narrowest domain of the
 fabric around it that has room for them: its leaf, else its spine, and so on, up to the level that the gang requires. So
@@ -41,11 +41,12 @@ def replace_nodes(
     trial: Trial,
     bound: bool = False,
 ) -> ReplacedGang | None:
-    """Complete `held`, some of which is lost, and take it on the trial; None, and nothing taken, if that is impossible.
+    """Complete `held`, a part of which is lost, and take it on the trial; None, and nothing taken, if that is
+    impossible.
 
-    It is impossible if nothing of it is left, and if it is elastic or asks for more than a level (segments and the like
-    are placed again as a whole). With `bound` the pods are running, so they are kept also on nodes that accept no new
-    pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` where they can.
+    It is impossible if no part of it is left, if it is elastic, or if it asks for more than a level (segments and the
+    like are placed again as a whole). With `bound` the pods are running, so they are kept even on nodes that accept no
+    new pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` if possible.
     """
     ask = shape.ask
     kept = Ask(
@@ -75,7 +76,7 @@ def replace_nodes(
 
 
 def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingPods | None:
-    """Take what is left of `held` again on the trial."""
+    """Take the remaining part of `held` again on the trial."""
     missing_pods = MissingPods(len(held) + len(shape.groups))
     missing = [group.count for group in shape.groups]
     for at, piece in enumerate(held.tolist()):
@@ -144,9 +145,9 @@ class MissingPods:
 def _near(
     domains: DomainPolicy, shape: Shape, node: int, widest: int, beside: list[int], job_row: int
 ) -> Allocation | None:
-    """Place and take the whole gang in the narrowest domain around `node` that takes it; None where none does.
+    """Place and take the whole gang in the narrowest domain around `node` that takes it; None if none does.
 
-    `widest` is the level of the last domain tried. Among the domains inside it those with one of the nodes `beside`
+    `widest` is the level of the last domain tried. Among the domains inside it, those with one of the nodes `beside`
     come first.
     """
     topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.gpus)
@@ -162,7 +163,7 @@ def _near(
 
 
 def _left_of(piece: list[int], table: Table, demands: Table, demand: int) -> list[int] | None:
-    """Return the part of a piece whose devices still exist and are free; None where that is no whole pod."""
+    """Return the part of a piece whose devices still exist and are free; None if that is no whole pod."""
     row = table[piece[NODE]]
     if row[STATUS] != NodeStatus.IN_SERVICE or not admits(demands, demand, int(row[POOL]), piece[NODE]):
         return None

@@ -13,7 +13,7 @@ from kant.placement.slices import cut
 
 
 class PieceBuffer:
-    """Scratch rows in which placements are built, one at a time. `gpus` are those of the whole cluster."""
+    """Scratch rows in which placements are built, one at a time. `gpus` are the GPUs of the whole cluster."""
 
     def __init__(self, gpus: int) -> None:
         self.rows: Table = np.zeros((64, WIDTH), dtype=np.int64)

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
-"""The versions of the fleet, of node sets and of counters, why a shape never fits then, and where it fits: nodes, with
-their rows on the empty cluster, which change with the node sets of a node too (`REVISION`)."""
+"""The versions of the fleet, of node sets and of counters, why a shape never fits then, and the nodes that it fits,
+with their rows on the empty cluster, which change with a node's sets too (`REVISION`).
+"""
 
 
 class Route(Protocol):
@@ -56,11 +57,11 @@ class Route(Protocol):
         ...
 
     def may_fit(self) -> bool:
-        """Return False where `place` is known to fail."""
+        """Return False if `place` is known to fail."""
         ...
 
     def missing(self) -> int | None:
-        """Return how many pods do not fit, where counting tells without placing; None where it does not."""
+        """Return how many pods do not fit, if counting tells without placing; otherwise None."""
         ...
 
 
@@ -73,7 +74,7 @@ class Placer:
     """Places gangs on a snapshot. What it places stays taken until the trial is rolled back.
 
     `policy` places jobs that match no workload of the profile, `strategies` the jobs of each workload; `preferences`
-    are the weights of pods' preferences. With `empty` the snapshot is that of the empty cluster, without running jobs,
+    are the weights of pods' preferences. With `empty` the snapshot is the empty cluster, without running jobs,
     spreading or preferences.
     """
 
@@ -128,7 +129,7 @@ class Placer:
 
     @property
     def zone(self) -> InferenceZone | None:
-        """The inference zone; None where no policy of the profile has one."""
+        """The inference zone; None if no policy of the profile has one."""
         return self._spread_placer(self._zone).zone if self._zone is not None else None
 
     def policy_of(self, shape: Shape) -> NodePolicy:
@@ -156,7 +157,7 @@ class Placer:
     def kernel_groups(self, shape: Shape, scores: Sequence[NodeScores]) -> list[tuple[int, ...]] | None:
         """Return how each group of `shape` is placed by one of two policies, as a row of `group_kernel.py`.
 
-        None where more than the scores of single nodes or one domain decides, or a random score.
+        None if anything else decides, such as several domains or a random score.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
@@ -175,9 +176,9 @@ class Placer:
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
     ) -> Allocation:
-        """Return an equal place for a gang that is not `booked`, as far as there is one (`clear_of_bookings.py`).
+        """Return an equal place for a gang that is not `booked`, as far as one exists (`clear_of_bookings.py`).
 
-        The trial is as before the gang was placed.
+        The trial is in the state before the gang was placed.
         """
         route = self._routes[shape.index]
         if shape.ask.preferences or not isinstance(route, ScoredPlacement | DomainPlacement):
@@ -188,7 +189,7 @@ class Placer:
         return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
 
     def missing(self, shape: Shape, job_row: int = 0) -> int:
-        """Return how many pods of a group do not fit now; 0 where `place` finds a place. Takes nothing."""
+        """Return how many pods of a group do not fit now; 0 if `place` finds a place. Takes nothing."""
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         missing = (self._routes.get(shape.index) or self._choose_route(shape)).missing()
@@ -201,7 +202,7 @@ class Placer:
 
     def counted_domains(self, shape: Shape) -> Table | None:
         """Return the domain of each node, if a gang fits exactly when one domain has as many free places as it has
-        pods. All nodes are in one domain if it requires no level. None if only placing the gang tells.
+        pods. All nodes are in one domain if it requires no level. None if only placing the gang tells whether it fits.
         """
         demand, state = shape.groups[0].demand, self.snapshot.state
         alone = len(shape.parts) == 1 and not (shape.wide or shape.cuts or shape.affinity or shape.ask.preferences)
@@ -223,7 +224,7 @@ class Placer:
         return own
 
     def fits_without(self, shape: Shape, rows: Table) -> bool | None:
-        """Return whether a gang fits once these running jobs have left; None where only placing it tells.
+        """Return whether a gang fits once these running jobs have left; None if only placing it tells.
 
         Takes nothing.
         """
@@ -240,17 +241,17 @@ class Placer:
         )  # fmt: skip
 
     def may_fit(self, shape: Shape) -> bool:
-        """Return False where `place` would find no place for the shape now. May be True for a shape that finds none.
+        """Return False if `place` certainly finds no place for the shape now; True proves nothing.
 
-        It checks what each group needs alone: as many free places as it has pods, in one domain where the shape
-        requires one. The cost depends on the nodes that have changed. Takes nothing.
+        It checks what each group needs alone: as many free places as it has pods, in one domain if the shape requires
+        one. The cost depends on the nodes that have changed. Takes nothing.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).may_fit()
 
     def extend(self, shape: Shape, held: Allocation, job_row: int = 0) -> Allocation | NoFit:
-        """Place the additional pods of a gang that keeps `held`: near them, as its level asks.
+        """Place the additional pods of a gang that keeps `held`: near them, as required by its level.
 
         `shape` is that of the additional pods.
         """
@@ -272,8 +273,8 @@ class Placer:
     def replace_nodes(
         self, shape: Shape, held: Allocation, bad: tuple[int, ...], job_row: int, bound: bool
     ) -> ReplacedGang | None:
-        """Take on the trial what is left of `held`, and replacements near it (`node_replacement.py`)."""
-        from kant.placement.node_replacement import replace_nodes  # with the first lost or drained node
+        """Take the remaining part of `held` on the trial, and replacements near it (`node_replacement.py`)."""
+        from kant.placement.node_replacement import replace_nodes  # loaded with the first lost or drained node
 
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
@@ -303,7 +304,7 @@ class Placer:
         never, place = None, None
         if isinstance(found, NoFit):
             never = NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
-        elif not (shape.order_dependent or shape.cuts):  # for these a place may be there and not be found
+        elif not (shape.order_dependent or shape.cuts):  # for these a place may exist and not be found
             place = found[:, NODE], state.with_left[found[:, NODE]]
         self._never[shape.index] = versions, never, place
         return never
@@ -321,7 +322,7 @@ class Placer:
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
-        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # free to lie anywhere
+        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # it may lie anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
         )
@@ -362,7 +363,7 @@ class Placer:
         return self._scores[policy]
 
     def _domain_placement(self, shape: Shape) -> DomainPlacement:
-        """Return the route by domains for this shape: outside the inference zone, if it fits there, else anywhere."""
+        """Return the route by domains for this shape: outside the inference zone if it fits, otherwise anywhere."""
         found = self._by_domain.get(shape.index)
         if found is None:
             self._pieces.reserve(shape)

@@ -22,8 +22,8 @@ Score = Callable[[Table, int, Table, int, Table, Any, int], int]
 
 Called only for nodes on which the pod fits. The highest score wins, and ties go to the first node in tie order.
 `typical` is the typical pods (rows: cpu, gpus, milli, pool mask, weight), `params` the policy's numbers. A score
-depends on its own node's row alone, so that it is recomputed only when that node changes; a policy whose score uses
-`draw` sets `fresh = True` and is scored again for every pod.
+depends only on the row of its node, so it is recomputed only when that node changes. A policy whose score uses `draw`
+sets `fresh = True` and is scored again for every pod.
 """
 
 Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
@@ -57,7 +57,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     preferred_level: ClassVar[Level] = ""
     """The level at which one domain should hold a gang that names none; empty: the fabric is ignored."""
     spreads: ClassVar[bool] = False
-    """Whether pods of one service are kept apart (`spreading`); gangs that name a level still go by the score."""
+    """Whether pods of one service are kept apart (`spreading`). Gangs that name a level still go by the score."""
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
@@ -69,11 +69,12 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return {}
 
     ignores_topology: ClassVar[bool] = False
-    """A pod smaller than a node goes to the best of all nodes; else `preferred_level` has its leaf chosen first."""
+    """Whether pods smaller than a node go to the best of all nodes; else `preferred_level` has their leaf chosen first.
+    """
     reads_typical_pods: ClassVar[bool] = False
     """Whether `score`, `pick` or `numbers` use the typical pods. Other policies get none."""
     learns: ClassVar[bool] = False
-    """The typical pods are those of recent arrivals; else a simulation gives them in advance."""
+    """Whether the typical pods are those of recent arrivals. Otherwise a simulation gives them in advance."""
 
     @property
     def params(self) -> tuple[int, ...]:
@@ -81,9 +82,9 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return ()
 
     def numbers(self, typical: Table, empty: Table) -> Table:
-        """Return these numbers as a table, plus anything expensive that is computed once for the typical pods.
+        """Return the policy's numbers as a table, plus anything expensive that is computed once for the typical pods.
 
-        `empty` is the node table with nothing taken.
+        `empty` is the node table of the empty cluster.
         """
         return np.array(self.params or (0,), dtype=np.int64)
 

@@ -4,7 +4,7 @@ Each of five scores is scaled to 0 to 100 over the nodes on which the pod fits, 
 nodes near the previously placed pod come first, then the one with the higher policy score, then the first in tie order.
 
 Source: kube-scheduler's plugins NodeAffinity, TaintToleration, InterPodAffinity and PodTopologySpread, their
-normalisation and their default weights. Scaling the policy's score to the same range is ours.
+normalisation and their default weights. Scaling the policy's score to the same range is Kant's own.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def log_milli(number: int) -> int:
 
 @inlined
 def holder(table: Table, node: int, terms: Table, t: int) -> int:
-    """Return the node whose row has the counts of a node's domain; -1 where it is in none."""
+    """Return the node whose row has the counts of a node's domain; -1 if it is in none."""
     column = terms[t, T_DOMAIN]
     return int(table[node, column]) if column >= 0 else node
 
@@ -122,11 +122,11 @@ def best_node(
     table: Table, demands: Table, d: int, index: Table, slot: int, order: Table, nodes: Table, likes: Table,
     terms: Table, weights: Table, last: int, scores: Table,
 ) -> int:  # fmt: skip
-    """Return the index in `nodes` of the best one; -1 where none takes the pod.
+    """Return the index in `nodes` of the best one; -1 if none takes the pod.
 
     `index`, `slot` and `order` are the demand's cached index, brought up to date (`kernels.py`). `likes` has for each
     node of the cluster the weight of the preferred sets that it is in, and how many avoided ones. `last` is the node of
-    the previous pod, -1: none. `scores` receives the score of each node by kind, TOTAL -1 where the pod does not fit.
+    the previous pod, -1: none. `scores` receives the score of each node by kind, TOTAL -1 if the pod does not fit.
     """
     count = nodes.shape[0]
     for i in range(count):

@@ -1,7 +1,7 @@
 """Placement by preferences: each pod goes where its preferences and its policy's score are best together.
 
-Whether a gang fits does not depend on its preferences. A gang that asks nothing of the topology is placed anywhere, pod
-by pod; for one that asks for domains these are chosen first, and its pods choose inside them.
+Whether a gang fits does not depend on its preferences. A gang without requests for topology is placed anywhere, pod by
+pod. For one with such requests the domains are chosen first, and its pods choose inside them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Route(Protocol):
 
 
 class PreferringGroup:
-    """The preferences of one group's pods, and what each node is worth to them."""
+    """The preferences of one group's pods, and the worth of each node to them."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class PreferringGroup:
         )  # fmt: skip
 
     def worth(self, node: int) -> int:
-        """Return the policy's score of a node, as of the last call of `best`; -1 where no pod fits."""
+        """Return the policy's score of a node, as of the last call of `best`; -1 if no pod fits."""
         scores = self.nodes
         return int(scores.index[scores.slot_of[self.demand], SCORE, scores.order[PLACE_OF, node]])
 
@@ -134,7 +134,7 @@ class Preferring:
         self.snapshot, self.weights, self.seed, self.scores = snapshot, weights, seed, scores
 
     def groups(self, shape: Shape, policy: NodePolicy) -> list[PreferringGroup] | None:
-        """Return the groups of a shape; None where it has no preferences, or the profile does not use them."""
+        """Return the groups of a shape; None if it has no preferences, or the profile does not use them."""
         if not shape.ask.preferences or not any(self.weights.rows[2:]):
             return None
         chosen = [self.scores(policy.policy_for(i, len(shape.parts), 1)[0]) for i in range(len(shape.parts))]
@@ -147,8 +147,8 @@ class Preferring:
 class PreferredPlacement(ScoredPlacement):
     """Places gangs whose pods may be placed anywhere and prefer some nodes.
 
-    Groups of one gang may take each other's last nodes, and so may pods with rules for each other. A gang that
-    therefore finds no place is placed by `otherwise`, without its preferences.
+    Groups of one gang may take each other's last nodes, and so may pods with rules about each other. A gang that finds
+    no place for this reason is placed by `otherwise`, without its preferences.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """The search for a gang whose own pods limit each other: pod by pod, trying every choice of nodes.
 
-A pod goes where the rules allow it given the pods before it, so a gang fits if its pods can be placed in some order;
-but affinity to pods of another group is checked once all are placed. Greedy placement, group by group, may fail
-although a placement exists: affinity draws all pods to the domain of the first one, and anti-affinity takes nodes from
-other groups. Nodes with equal rows and equal domains that have no pod of the gang yet are interchangeable, and so are
-pods of a group; a failed state is not tried again.
+A pod goes where the rules allow it given the pods before it, so a gang fits if its pods can be placed in some order.
+Affinity to pods of another group is an exception: it is checked once all are placed. Greedy placement, group by group,
+may fail although a placement exists: affinity draws all pods to the domain of the first one, and anti-affinity takes
+nodes from other groups. Nodes with equal rows and equal domains that have no pod of the gang yet are interchangeable,
+and so are pods of a group; a failed state is not tried again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def admitting_bits(table: Table, demands: Table, asked: Table, bits: Table) -> N
 
 
 def search_places(trial: Trial, shape: Shape, pieces: Table) -> int:
-    """Place and take the whole gang, a row of `pieces` for each pod; -1, and nothing taken, where it finds no place."""
+    """Place and take the whole gang, a row of `pieces` for each pod; -1, and nothing taken, if it finds no place."""
     return _Search(trial, shape, pieces).run()
 
 
@@ -128,13 +128,13 @@ class _Search:
         ]
 
     def _entries(self, demand: int) -> list[list[int]]:
-        """Return the rows that a demand has for what its pods count as and demand of others (`columns.N_…`)."""
+        """Return the rows of a demand for the classes that its pods count in or require of others (`columns.N_…`)."""
         end = c.DEMAND_WIDTH + c.ENTRY_WIDTH * self.demands.item(demand, c.D_ENTRIES)
         rows: list[list[int]] = self.demands[demand, c.DEMAND_WIDTH : end].reshape(-1, c.ENTRY_WIDTH).tolist()
         return rows
 
     def _wanted_of_others(self, group: int) -> list[list[int]]:
-        """Return for each class that a group has affinity to the groups in it that do not require it themselves."""
+        """Return, by class that a group has affinity to, the groups that count in it and do not require it."""
         found = []
         for topology, column, _ in self.wanted[group]:
             of_it = []
@@ -156,14 +156,14 @@ class _Search:
         return -self.table.item(row, extra + column) if row >= 0 else 0
 
     def _may_wait(self, group: int, node: int) -> bool:
-        """Return whether each affinity of a pod there is satisfied, or may be by a group still to come."""
+        """Return whether each affinity of a pod there is satisfied, or may be satisfied by a group that comes later."""
         return all(
             self._there(node, topology, column) > 0 or any(self.left[other] for other in others)
             for (topology, column, _), others in zip(self.wanted[group], self.coming[group], strict=True)
         )
 
     def _has_affinity(self, group: int, node: int) -> bool:
-        """Return whether a pod on a node has what its affinity requires, apart from itself."""
+        """Return whether the affinity of a pod on a node is satisfied by other pods."""
         return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
 
     def _placed_counts(self) -> tuple[tuple[int, int, int], ...]:
@@ -174,7 +174,7 @@ class _Search:
         return tuple(sorted((*where, pods) for where, pods in counts.items()))
 
     def _choices(self) -> Iterator[tuple[int, int, bool]]:
-        """Yield which group's pod may come next, and on which node: groups in the order of the job."""
+        """Yield the group whose pod may come next, and its node; groups in the order of the job."""
         taken = {node for _, node, _ in self.placed}
         fresh = (self._first_free(own, taken) for own in self.members)
         nodes: Table = np.array([*sorted(taken), *(node for node in fresh if node >= 0)], dtype=np.int64)

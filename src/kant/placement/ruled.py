@@ -1,7 +1,7 @@
-"""Placement under pod rules that look beyond one node, or that pods of one gang have for each other.
+"""Placement under pod rules that look beyond one node, or that concern other pods of the same gang.
 
-Where every rule concerns one node and one group, capacity covers it, and any placement satisfies it. Else the best
-nodes are taken as by score (`scored.py`), with a kernel that skips those closed by pods elsewhere. That is exact for
+If every rule concerns one node and one group, capacity covers it, and any placement satisfies it. Otherwise the best
+nodes are taken as by score (`scored.py`), with a kernel that skips nodes closed by pods elsewhere. That is exact for
 one group with one such rule; other gangs that find no place in this way are searched pod by pod (`rule_search.py`).
 """
 
@@ -60,7 +60,7 @@ class RuledPlacement:
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
         """Place and take the whole gang, or return the first group that does not fit and how much of it would.
 
-        `held` is what an elastic gang has already. Then the shape is that of its additional pods.
+        `held` is what an elastic gang already holds. Then the shape is that of its additional pods.
         """
         shape, best = self.shape, None
         for nodes in self._domains(held) if shape.level >= 0 else ():

@@ -1,9 +1,9 @@
 """Chooses the slices and the GPU for a pod on a node in MIG mode.
 
-The choice leaves the most places for instances of all profiles: every place that is still free, of every profile,
-counts one, and the pod goes to the device and the start that lose the fewest. So a small instance goes to the end of a
-GPU that is already cut, where no large one could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to
-lose the least of what others could use, to the places of the MIG User Guide; the count is ours.
+The choice leaves the most places for instances of all profiles. Every free place of every profile counts one, and the
+pod goes to the device and the start that lose the fewest. So a small instance goes to the end of a GPU that is already
+cut, where no large one could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to lose the least of
+what others could use, to the places of the MIG User Guide; the count is Kant's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLACES_OF_FOUR: Table = np.array(QUARTERS, dtype=np.int64)
 
 @inlined
 def starts_left(occupied: int, size: int, starts: int) -> int:
-    """Return how many instances of `size` slices can begin, each alone, at one of `starts` given what is occupied.
+    """Return how many instances of `size` slices can begin at one of `starts`, each alone, given the `occupied` slices.
 
     Places of one profile do not overlap, so this is also how many of them fit together.
     """

@@ -1,8 +1,8 @@
-"""The search for victims in compiled calls: a set of running jobs without which a gang fits, the best that is found.
+"""The search for victims in compiled calls: the best set found of running jobs without which a gang fits.
 
-`cheapest_of_few` and `cheapest_of_many` are built around the question whether a set suffices. For most gangs this is a
-count of free places (`Counted`), and the whole search is one call. Where only placing the gang tells, or a quota that
-is no column, the same functions run as plain Python around that question.
+`cheapest_of_few` and `cheapest_of_many` are built around one question: does a set suffice? For most gangs this is a
+count of free places (`Counted`), and the whole search is one call. If only placing the gang tells, or a quota that is
+no column, the same functions run as plain Python around that question.
 
 A set is a column with 1 for each candidate in it. Candidates are in order: rank, cost, milli-GPUs, row.
 """
@@ -32,12 +32,12 @@ KNOWN = 1 << 12
 
 
 class Counted(NamedTuple):
-    """The nodes as a set of candidates has left them, for a gang of one group that fits where `pods` places are free
-    in one domain (`domain` of each node; all in one where the gang may lie anywhere).
+    """The nodes once a set of candidates has left, for a gang of one group. It fits if `pods` places are free in one
+    domain (`domain` of each node; all are in one if the gang may lie anywhere).
 
-    `free` are the places on each node, `totals` those in each domain, `out` and `which` sets of candidates: those that
-    have left by now, and those that a search asks about. `keys` and `answers` remember which sets suffice: a set is
-    known by the sum of random numbers of its members, modulo 2.
+    `free` are the places on each node, `totals` those in each domain. `out` and `which` are sets of candidates: those
+    that have left by now, and those that a search asks about. `keys` and `answers` remember which sets suffice: a set
+    is known by the sum of random numbers of its members, modulo 2.
     """
 
     table: Table
@@ -176,8 +176,9 @@ class Search(NamedTuple):
 
 
 def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: Inline) -> Search:
-    """Build the search. `suffices(view, which)` says whether the gang fits and its quota admits it without a set;
-    `admitted(view, which)` says the latter. `view.which` is a set for the search, `view.counts` counts placements.
+    """Build the search. `suffices(view, which)` says whether the gang fits and its quota admits it without a set,
+    `admitted(view, which)` only the latter. `view.which` is a set that the search may write, `view.counts` counts
+    placements.
     """
 
     @inline
@@ -190,7 +191,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     def without_unneeded(view: Any, which: Table, order: Table, by_quota: bool) -> None:
         """Take unneeded members out of `which`, tested in this order.
 
-        Members are tested in batches that double after each success. If `suffices` is monotone, the result is that of
+        Members are tested in batches that double after each success. If `suffices` is monotone, the result equals
         testing one by one, in about k log(n / k) tests for k members of n: the idea of U. Junker, QuickXplain, AAAI
         2004. With `by_quota` the test is `admitted`.
         """
@@ -243,7 +244,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
         return which
 
     def cheapest_of_few(view: Any, candidates: Candidates, cap: int, best: Table) -> bool:
-        """Write the best of all sets within the cap to `best`; return False where none suffices."""
+        """Write the best of all sets within the cap to `best`; return False if none suffices."""
         which, count = view.which, best.shape[0]
         best[:] = 0
         if suffices(view, best):
@@ -319,8 +320,9 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
             leaves = np.zeros((2, nodes, max(candidates.holders.widest, 1)), dtype=np.bool_)
             found, step, done = False, 0, False
             while not done:
-                # Guesses: by weight, and by weight divided among the nodes of a gang; each from nobody, and from those
-                # whom the quota needs. Then all, without the heaviest, and without those of the most weight per GPU.
+                # Guesses: by weight, and by weight divided among the nodes of a gang; each starts from the empty set,
+                # and from the candidates that the quota needs to leave. Then all candidates; all without the heaviest;
+                # and all without those of the most weight per GPU.
                 if step < 4:
                     own = weighting + step // 2
                     if step == 1:
@@ -415,7 +417,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     ) -> bool:
         """Write the best set found within the cap to `best`; no single member of it can be left out.
 
-        Returns False if there is none, or none is found. With `monotone` more room never makes the gang fit less. After
+        Returns False if there is none, or it finds none. With `monotone` more room never makes the gang fit less. After
         `limit` trial placements the best set so far is taken.
         """
         if not lowest_ranks(view, newcomer, candidates, cap, limit, monotone, best):
@@ -434,11 +436,11 @@ def _as_it_is(function: Any) -> Any:
 
 
 COUNTING = make_search(_suffices, _admitted, compiled, inlined)
-"""The search for gangs for which `Counted` tells."""
+"""The search for gangs whose fit `Counted` can tell."""
 
 
 class Asked(Protocol):
-    """A search in Python: whether the gang fits without a set, and its quota admits it. It counts placements."""
+    """A search in Python: whether, without a set, the gang fits and its quota admits it. It counts placements."""
 
     which: Table
     counts: Table

@@ -110,8 +110,9 @@ class Admission:
         return self._short[asked]
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
-        """Return why the job can never be admitted: its queue took no new jobs at its arrival, or none with such a long
-        limit; its base job has left; its reservation has ended. None if it can."""
+        """Return why the job can never be admitted (its queue took no new jobs at its arrival, or none with such a
+        limit; its base job has left; its reservation has ended), or None.
+        """
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
             if booking is None or booking.end <= self.now:
@@ -175,9 +176,9 @@ def over_quota(tree: QuotaTree, short: Shortage, ever: bool) -> OverQuota:
 
 
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
-    """Return until when a job preempts no other because it waits for a node from an autoscaler, µs; 0: it may now.
+    """Return until when (µs) a job preempts no other because it waits for a node from an autoscaler; 0: it may preempt.
 
-    The wait is that of the job or of its queue. Call it only for a job in quota: a new node does not help others.
+    The job or its queue sets the length of the wait. Call it only for a job in quota: a new node does not help others.
     """
     tree, jobs = state.quota_usage.tree, state.jobs
     wait = state.shapes.shapes[jobs.item(row, J_SHAPE)].ask.node_wait

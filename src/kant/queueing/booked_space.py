@@ -1,12 +1,12 @@
 """Booked space: the GPUs that a job may not use because a reservation has booked them.
 
 A job that names a reservation may use only the GPUs that this has booked, and only while it lasts. Any other job may
-use a booked GPU only if it gives it back in time: it reaches its limit before the reservation begins, or it is
-preemptible, the profile preempts and the reservation has not begun. Jobs that still run there when a reservation begins
-are evicted (`limits.py`).
+use a booked GPU only if the GPU is free again in time: the job reaches its limit before the reservation begins, or it
+is preemptible, the profile preempts and the reservation has not begun. Jobs that still run there when a reservation
+begins are evicted (`limits.py`).
 
-Source: advance reservations of Maui (D. Jackson, Q. Snell and M. Clement, JSSPP 2001) and of Slurm; that preemptible
-jobs may run there until then is ours.
+Source: advance reservations of Maui (D. Jackson, Q. Snell and M. Clement, JSSPP 2001) and of Slurm. The rule that
+preemptible jobs may run there until then is Kant's own.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class BookedSpace:
     def pieces(self, row: int, table: Table) -> Allocation:
         """Return the free capacity of a table that is closed to the job, as pieces that belong to no job (tag -1).
 
-        A closed GPU also closes its share of the CPU and memory of its node, if these are limited. To a job with a
+        A closed GPU also closes its share of the CPU and memory of its node, if these are limited. For a job with a
         reservation, a node on which the reservation has no GPU is closed as a whole.
         """
         closed, whole = self.closed_to(row), bool(self.own(row))

@@ -1,4 +1,4 @@
-"""What a blocked job claims: whom it may evict at all, who is behind it, and whom it keeps from starting.
+"""What a blocked job claims: whether it may evict any job, which jobs are behind it, and which it holds back.
 
 Python and kernels call these. The rules of priority are in `queueing/priority.py` and design note 51.
 """
@@ -39,10 +39,10 @@ def is_behind(jobs: Table, head: int, other: int) -> bool:
 def may_evict(
     priority: int, lowest: int, reclaims: bool, limits: Table, used: Table, first: int, amounts: Table, beyond: bool
 ) -> bool:
-    """Return whether counts allow that a waiting job evicts somebody; no running job is looked at.
+    """Return whether counts allow that a waiting job evicts a running one, without a look at single jobs.
 
-    `lowest` is the lowest priority of the preemptible jobs, FOREVER if priority gives no right. `beyond`: a queue holds
-    more than its nominal quota, from which a job in its own nominal quota may reclaim.
+    `lowest` is the lowest priority of the preemptible jobs, FOREVER if priority gives no right to evict. `beyond`: a
+    queue holds more than its nominal quota, so a job in its own nominal quota may reclaim from it.
     """
     return bool(priority > lowest or (reclaims and beyond and not would_borrow(limits, used, first, amounts)))
 
@@ -51,10 +51,10 @@ def may_evict(
 def may_evict_later(
     priority: int, lowest: int, started: int, reclaims: bool, limits: Table, used: Table, first: int, amounts: Table
 ) -> bool:
-    """Return whether counts allow that a waiting job evicts one that the plan starts, once that runs.
+    """Return whether counts allow that a waiting job evicts a job that the plan starts, once that job runs.
 
     `started` is the lowest priority of the preemptible jobs that the plan starts, FOREVER if there is none. A job that
-    reclaims may be in quota once jobs of lower priority have left: `lowest` is the lowest of all.
+    reclaims may be in quota once jobs of lower priority have left: `lowest` is the lowest priority of the running ones.
     """
     lowest = min(lowest, started) if reclaims else started
     return bool(started < FOREVER and may_evict(priority, lowest, reclaims, limits, used, first, amounts, True))
@@ -65,8 +65,8 @@ def competes(lacks: int, near: bool, same_queue: bool, same_user: bool, has_more
     """Return what a job takes that a blocked one lacks: CAPACITY, QUOTA, or NOTHING.
 
     `near`: both may use the same nodes. `has_more_right`: it is in quota, and the blocked job of another queue would
-    borrow, so if that one ran, this one could reclaim its place. A blocked job that lacks quota competes with the other
-    jobs of its queue, or of its user there.
+    borrow. If the blocked job ran, this one could reclaim its place. A blocked job that lacks quota competes with the
+    other jobs of its queue, or of its user there.
     """
     if lacks == CAPACITY:
         return CAPACITY if near and not has_more_right else NOTHING
@@ -89,6 +89,6 @@ def takes_pod(empty: Table, node: int, demands: Table, d: int) -> bool:
 
 @compiled
 def take_pods(empty: Table, demands: Table, d: int, takes: NDArray[np.bool_]) -> None:
-    """Write for every node what `takes_pod` returns."""
+    """Write the result of `takes_pod` for every node into `takes`."""
     for node in range(empty.shape[0]):
         takes[node] = takes_pod(empty, node, demands, d)

@@ -1,6 +1,6 @@
-"""Whom a waiting job may evict, in columns: what `preemption/rules.py` states. Python and kernels call these.
+"""Which jobs a waiting job may evict, in columns: the rules of `preemption/rules.py`. Python and kernels call these.
 
-A level is how far up the path of the job's queue all stay in quota once it runs, or BORROWING.
+A level is how far up its queue's path every queue stays in quota once the job runs, or BORROWING.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ EVERYWHERE = -1
 
 # Columns of a running job.
 R_ROW, R_QUEUE, R_HOME, R_PRIORITY, R_PREEMPTIBLE, R_STARTED = range(6)
-"""R_HOME: the first slot of its queue; below 0 outside the tree. R_PREEMPTIBLE: 1 where it may be stopped."""
+"""R_HOME: the first slot of its queue; below 0 outside the tree. R_PREEMPTIBLE: 1 if it may be stopped."""
 R_UNTIL, R_GUARANTEED, R_POOLS, R_BASE, R_MILLI = range(6, 11)
-"""R_UNTIL: when it has run for its minimum, µs. R_GUARANTEED: 1 where its queue guarantees one. R_BASE: its base job;
--1: none."""
+"""R_UNTIL: when it has run for its minimum, µs. R_GUARANTEED: 1 if its queue guarantees one. R_BASE: its base job, or
+-1.
+"""
 RUNNING_WIDTH = 11
 
 STOPS, RECLAIMED, PASSED = 1, 2, 4
-"""Of a running job, as bits: it may be evicted; its queue gives back what the other is entitled to; and it passed the
-waiting job, so no minimum run time protects it and no cap counts it."""
+"""Of a running job, as bits: it may be evicted; its queue must give back what the other is entitled to; and it passed
+the other, so neither its minimum run time nor the cap counts.
+"""
 
 
 class Running(NamedTuple):
     """The running jobs, in the order in which they started, with what they hold and borrow by key; and the quotas.
 
-    By slot: `parts` is what the own jobs of a queue are entitled to, `entitled` what the queue is.
+    By slot: `parts` is the entitlement of a queue's own jobs, `entitled` that of the queue.
     """
 
     table: Table
@@ -53,7 +55,7 @@ class Running(NamedTuple):
 class Claim(NamedTuple):
     """A waiting job, its rights, and the first slot of its queue (below 0: in no tree). `amounts` are by key.
 
-    `pools` are those where it may run, as bits; EVERYWHERE where it lacks quota.
+    `pools` are those where it may run, as bits; EVERYWHERE if it lacks quota.
     """
 
     row: int
@@ -154,8 +156,8 @@ def mark(running: Running, claim: Claim, level: int, marks: Table) -> None:
 
 @compiled
 def levels_of(running: Running, claim: Claim) -> Table:
-    """Return the levels at which the job may evict, in the order in which they are tried: up to where it stays in
-    quota, up to where once it has evicted all that it may of its queue, and BORROWING.
+    """Return the levels at which the job may evict, in the order in which they are tried: the level at which it stays
+    in quota, the level after it has evicted all that it may of its own queue, and BORROWING.
     """
     levels, count = np.full(3, BORROWING, dtype=np.int64), 0
     if _asks(claim):
@@ -178,10 +180,10 @@ NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
 
 @compiled
 def finds_victims(now: int, running: Running, claim: Claim, cap: int, exact: int) -> tuple[int, int]:
-    """Return whether an eviction may let a job start, and when time alone may change that, µs; -1: never.
+    """Return whether an eviction may let a job start, and when (µs) time alone may change that; -1: never.
 
-    None may where it may evict nobody at any level, or lacks quota even without all whom it may. Among at most `exact`
-    candidates the search is exact. Victims hold at most `cap` milli-GPUs.
+    No eviction can if the job may evict no job at any level, or lacks quota even without all that it may evict. Among
+    at most `exact` candidates the search is exact. Victims hold at most `cap` milli-GPUs.
     """
     limits, until, answer = running.limits, FOREVER, NONE_PROVEN
     if not could_ever(limits, claim.first, claim.amounts):

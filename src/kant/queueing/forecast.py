@@ -61,11 +61,11 @@ class Calendar(Protocol):
 
 
 class Forecast:
-    """Running jobs up to their expected end, and reservations. The current plan may write to it.
+    """Running jobs up to their expected end, and reservations. The current plan may change it.
 
-    The next `refresh` restores what the plan wrote to what the state says. `opened` counts how often capacity came free
-    sooner than planned, in the state or by a plan: then a search that failed may be repeated. `tightened`: a commitment
-    was added or lasts longer, so reservations may no longer hold.
+    The next `refresh` undoes these changes. `opened` counts how often capacity came free sooner than planned, in the
+    state or by a plan: then a search that failed may be repeated. `tightened`: a commitment was added or lasts longer,
+    so reservations may no longer hold.
     """
 
     def __init__(self, state: ClusterState, calendar: Calendar, estimates: Estimates) -> None:
@@ -78,7 +78,7 @@ class Forecast:
         self._written: set[int] = set()  # rows whose commitment a plan has changed
         self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`
         self._booked = 0  # the version of the bookings on the calendar
-        self._marks = (-1, -1)  # versions of quotas and nodes: what else may let a job start
+        self._marks = (-1, -1)  # versions of quotas and nodes, whose changes may let a job start
         self._nodes = (
             0,
             0,
@@ -131,7 +131,7 @@ class Forecast:
             self.tightened = True
 
     def _reconcile(self, row: int, now: int) -> None:
-        """Set the commitment of one job to what the state says."""
+        """Make the commitment of one job match the state."""
         state, calendar = self.state, self.calendar
         wanted: tuple[Allocation, int, int] | None = None
         if row in state.running:

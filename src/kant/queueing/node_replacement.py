@@ -79,7 +79,7 @@ def complete_bound(cycle: CyclePlan) -> None:
 
 
 def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
-    """Place a gang that still has a part of `held`: that part, and the missing pods near it, within its quota.
+    """Place a gang that still has a part of `held`: this part stays, and the missing pods go near it, within its quota.
 
     With `bound` the part stays even on nodes that take no new pods. The place is clear of all reservations.
     """

@@ -32,7 +32,7 @@ class ReplacedGang(Protocol):
 
 
 class Asked(Protocol):
-    """What the search for victims asks about a set of candidates, as the bits of one integer."""
+    """The questions of a search for victims about a set of candidates, which is the bits of one integer."""
 
     which: Table
     counts: Table
@@ -105,7 +105,7 @@ class NotNow(NamedTuple):
     no_candidates: bool = False
 
     def __and__(self, other: NotNow) -> NotNow:
-        """Combine two results for one job: what holds for both."""
+        """Combine two results for one job into what holds for both."""
         known = [time for time in (self.retry_at, other.retry_at) if time >= 0]
         return NotNow(
             min(known, default=-1), self.definitive and other.definitive, self.no_candidates and other.no_candidates

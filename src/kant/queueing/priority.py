@@ -145,7 +145,7 @@ class PriorityHolds:
         return None if found == NOTHING else found == QUOTA
 
     def _lacks(self, one: Blocked) -> int:
-        """Return what a blocked job lacks where quotas count (`claims.py`)."""
+        """Return what a blocked job lacks, where quotas count (`claims.py`)."""
         admission = self.cycle.admission
         if admission.closed(one.row) is not None:
             return NOTHING

@@ -18,8 +18,8 @@ DOUBLINGS = 30
 class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
     """A job that failed, timed out, was refused or lost its nodes returns to its place in the queue, after a back-off.
 
-    The back-off is `base_s` the first time, doubles with each consecutive return, and is at most `max_s`. A job that
-    the scheduler has stopped has none, and its count restarts. A job that failed more often than its retries leaves.
+    The back-off is `base_s` the first time, doubles with each consecutive return, and is at most `max_s`. A job stopped
+    by the scheduler has none, and its count restarts. A job that failed more often than its retries leaves.
 
     A gang that has lost a node has the first claim on its remaining devices for `in_place_s` (-1: none): if another
     node can replace the lost one, it restarts without a back-off. With `avoid_bad_nodes` a job is not placed on nodes

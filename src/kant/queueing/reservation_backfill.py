@@ -407,7 +407,7 @@ class ReservationBackfill:
         return self.state.capacity_version + self.state.node_version + self.forecast.opened
 
     def _serve_candidates(self, candidates: list[int]) -> None:
-        """Serve the candidates whose state may change; skip those known to wait on."""
+        """Serve the candidates whose state may change; skip those that certainly wait on."""
         state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
         places = self.cycle.pending.places
         while at < len(rows):

@@ -97,7 +97,7 @@ class ReservationMoves:
     def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
         """Return the first of `rows` from `at` on that can, or possibly can, start now without a reservation.
 
-        Returns its place in `rows`, and its allocation if others have moved for it. `stamp` counts what may allow it.
+        Returns its place in `rows`, and its allocation if others moved. `stamp` counts the changes that may allow it.
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(

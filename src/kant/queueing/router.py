@@ -49,9 +49,9 @@ class SwitchRule(Struct, frozen=True, forbid_unknown_fields=True):
 class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
     """Which of several policies acts: `floor`, unless a rule proposes another and a look-ahead confirms it.
 
-    The look-ahead is asked every `hold_s` seconds in which a rule holds, also whether a policy still acts; without a
-    confirmation for twice as long the floor acts again, and as soon as the policy's rule no longer holds. The bounds of
-    a rule are wider by `band` percentage points while its policy acts. With a `pin` that policy always acts.
+    While a rule holds, the look-ahead is asked every `hold_s` seconds, also about the policy that acts. The floor acts
+    again as soon as that policy's rule no longer holds, or after twice as long without a confirmation. The bounds of a
+    rule are wider by `band` percentage points while its policy acts. With a `pin` that policy always acts.
     """
 
     floor: str

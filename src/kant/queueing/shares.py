@@ -62,7 +62,7 @@ class Shares:
         return max(h / capacity for h, capacity in zip(held, self.capacity, strict=True) if capacity > 0)
 
     def beyond_nominal(self, node: int) -> float:
-        """Return `dominant` of what the node holds beyond its nominal quota; of all, for nodes without a quota."""
+        """Return the `dominant` share of what the node holds beyond its nominal quota; of all, if it has no quota."""
         tree = self.quota_usage.tree
         if tree is None or node < 0:
             return self.dominant(node)

@@ -69,7 +69,7 @@ def make_places(jobs: int = 64) -> Narrow:
 
 
 def as_integers(keys: np.ndarray) -> Table:
-    """Convert the keys of an order to integers that sort alike."""
+    """Convert the keys of an order to integers that sort in the same order."""
     if keys.dtype.kind != "f":
         return keys.astype(np.int64, copy=False)
     bits: Table = (keys.astype(np.float64) + 0.0).view(np.int64)  # -0.0 is 0.0
@@ -276,10 +276,10 @@ def rouse(verdicts: Table, stirred: Table, now: int) -> int:
 def settle(
     entries: Table, places: Narrow, buckets: Table, verdicts: Table, k: int, fits: bool, shares: bool, now: int
 ) -> None:
-    """Wake a stirred key, unless it does not fit.
+    """Wake a stirred key if it may fit (`fits`).
 
-    It wakes even then if the wait of its best first job was not recorded yet. With `shares` it wakes too, since that
-    job need not be the first to be tried.
+    It also wakes if the wait of its best first job was not recorded yet. With `shares` it always wakes, as long as it
+    has a bucket, since that job need not be the first to be tried.
     """
     best = 0
     for b in range(1, buckets[0, B_REACH] + 1):

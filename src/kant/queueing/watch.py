@@ -61,7 +61,7 @@ class Watch:
         return changed
 
     def bounds(self) -> tuple[int, bool]:
-        """Return the eviction bounds as of the last check; those of now if they are not watched."""
+        """Return the eviction bounds of the last check, or the present ones if they are not watched."""
         return self.state.eviction_bounds() if self._bounds is None else self._bounds
 
     def advanced(self, log: int, lowest: int, beyond: int, quota: int) -> None:

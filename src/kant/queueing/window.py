@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 BENDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Where the logarithm of progress is exact; it is linear in between. At zero it is that of one millionth."""
+"""Where the logarithm of progress is exact; it is linear in between. At zero, the logarithm of one millionth."""
 LOGS = (math.log(1e-6), *(math.log(bend) for bend in BENDS[1:]))
 LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
@@ -55,7 +55,7 @@ class WindowJob:
         return LOGS[i] + (at - BENDS[i]) / 0.2 * (LOGS[i + 1] - LOGS[i])
 
     def most(self, rounds: int) -> int:
-        """Return the rounds after which it has ended, at most those of the window."""
+        """Return the number of rounds until it has ended, at most `rounds`."""
         return max(1, min(rounds, math.ceil(self.left - 1e-9)))
 
 

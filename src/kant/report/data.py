@@ -33,10 +33,10 @@ def job_classes(jobs: JobTable) -> Ints:
 
 
 def class_waits(run: RunResult) -> list[dict[str, Any]]:
-    """For each size class: the jobs that started, by bucket of waiting time, and the row of the table.
+    """Return for each size class the jobs that started, by bucket of waiting time, and the row of the table.
 
     Rejected and cancelled jobs do not count. `never` counts the others that had no start before the end. The row is the
-    summary's if it has one, else computed in the same way: unfinished jobs count with their waits so far.
+    summary's if it has one. Otherwise it is computed in the same way: unfinished jobs count with their waits so far.
     """
     jobs, classes = run.jobs, job_classes(run.jobs)
     admitted = (jobs.status != JobStatus.REJECTED) & (jobs.status != JobStatus.CANCELLED)
@@ -71,9 +71,9 @@ def wait_row(wait: Ints, censored: int) -> dict[str, Any]:
 
 
 def report_data(runs: Sequence[RunResult], title: str = "", zero: int | None = None) -> dict[str, Any]:
-    """The numbers and the columns of every run, times in microseconds or in the map's unit.
+    """Return the numbers and the columns of every run, times in microseconds or in the map's unit.
 
-    `zero` is the time of the Unix epoch, in microseconds, at which the runs' clock was 0, if known.
+    `zero` is the run's time zero in microseconds since the Unix epoch, if known.
     """
     begin, end = span(runs)
     edges = bucket_edges(begin, end)

@@ -50,7 +50,7 @@ def pack_cluster(cluster: ClusterSpec) -> dict[str, Any]:
 def pack_fleet(
     runs: Sequence[RunResult], queues: Sequence[str], begin: int, end: int, budget: int = BUDGET
 ) -> dict[str, Any]:
-    """The jobs and the intervals of every run, in units of time since `begin`, within `budget` bytes.
+    """Return the jobs and the intervals of every run, in units of time since `begin`, within `budget` bytes.
 
     Over the budget, the map is sampled at `frames` equally spaced times: only the intervals in force at one of them are
     kept, and only the jobs that have such an interval.
@@ -78,7 +78,8 @@ def _sample(
     length: int,
     budget: int,
 ) -> tuple[int, int, list[dict[str, Any]]]:
-    """The number of frames, how many intervals they keep, and those: as many frames as four guesses find.
+    """Return the number of frames, the number of intervals that they keep, and these: as many frames as four guesses
+    find.
 
     A guess is the bytes of an interval; each is corrected by the result of the previous one.
     """
@@ -119,7 +120,7 @@ def clean_rows(run: RunResult, begin: int, unit: int) -> Ints:
 
 
 def frame_time(frame: Ints, length: int, frames: int) -> Ints:
-    """The time of each frame: the middle of its equal share of `length`. `embedded.ts` computes the same."""
+    """Return the time of each frame: the middle of its equal share of `length`. `embedded.ts` computes the same."""
     return (2 * frame + 1) * length // (2 * frames)
 
 

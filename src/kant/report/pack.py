@@ -18,7 +18,7 @@ Blob = dict[str, Any]
 
 
 def pack(values: ArrayLike, *, delta: bool = False) -> Blob:
-    """One column of integers below 2**53 in size.
+    """Pack one column of integers below 2**53 in size.
 
     With `delta` the differences of neighbours are stored. Negative numbers are mapped to odd ones (zigzag). The lowest
     bytes of all numbers come first, then the second lowest, and so on: columns that change slowly become long runs of

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def span(runs: Sequence[RunResult]) -> tuple[int, int]:
-    """The first and the last microsecond that any run covers."""
+    """Return the first and the last microsecond that any run covers."""
     begin = min((int(run.series.time[0]) for run in runs if len(run.series.time)), default=0)
     return begin, max([begin, *(last_moment(run) for run in runs)])
 
@@ -35,7 +35,7 @@ def bucket_edges(begin: int, end: int) -> Floats:
 
 
 def pack_series(run: RunResult, edges: Floats) -> dict[str, Blob]:
-    """GAR, running SOR and GFR in millionths; waiting jobs in thousandths; waiting GPUs in milli-GPUs."""
+    """Return GAR, running SOR and GFR in millionths, waiting jobs in thousandths, and waiting GPUs in milli-GPUs."""
     series, end = run.series, last_moment(run)
     gar = _ratio(series.allocated, series.in_service)
     gfr = _ratio(series.fragmented, series.nodes)

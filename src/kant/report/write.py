@@ -19,8 +19,8 @@ def write_report(
 ) -> None:
     """Write `runs` side by side to `path`, the first as the baseline of the others.
 
-    The page shows times as dates if `zero` is given: the time of the Unix epoch, in microseconds, at which the runs'
-    clock was 0. `parts` are further pages by name, each with a tab. The file is written completely or not at all.
+    The page shows times as dates if `zero` is given: the run's time zero in microseconds since the Unix epoch. `parts`
+    are further pages by name, each with a tab. The file is written completely or not at all.
     """
     text = render(runs, title, zero, parts)
     with replacing(path) as out:
@@ -28,7 +28,7 @@ def write_report(
 
 
 def render(runs: Sequence[RunResult], title: str, zero: int | None = None, parts: Mapping[str, str] = NO_PARTS) -> str:
-    """The page as text. It depends only on its arguments."""
+    """Return the page as text. It depends only on its arguments."""
     if not runs:
         raise ValueError("a report needs at least one run")
     return page(title, as_json(report_data(runs, title, zero)), parts=parts)

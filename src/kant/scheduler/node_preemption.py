@@ -1,11 +1,11 @@
 """Preemption by node for constraints that only the driver knows: it checks the nodes, the core says which jobs may
 stop.
 
-The core finds a free place, but a rule of the pod or a device that the core does not track forbids it; so the core
-searches no victims. Here they are searched node by node. The job may stop the same jobs as always
-(`queueing/preemption/rules.py`), within the profile's bounds, and clear of all reservations. On each node as few of
-them leave as necessary; the node with the cheapest victims is taken. No job is stopped unless the waiting job has been
-proven to fit there.
+The core finds a free place, but a rule of the pod or a device that the core does not track forbids it, so the core does
+not search for victims. This module searches for them node by node. The job may stop the same jobs as always
+(`queueing/preemption/rules.py`), within the profile's bounds, and clear of all reservations. On each node as few jobs
+stop as necessary; the node with the cheapest victims is taken. No job is stopped unless the waiting job has been proven
+to fit there.
 
 Source: kube-scheduler's DefaultPreemption, which removes all candidates from a node, restores those that need not
 leave, the most important first, and then picks a node.

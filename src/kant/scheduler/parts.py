@@ -36,7 +36,7 @@ def forecast(state: ClusterState, profile: Profile, placer: Placer) -> Forecast 
 
 
 def acting(profile: Profile, state: ClusterState) -> Profile:
-    """Return the profile that decides now; with a router, that of the policy which acts."""
+    """Return the profile that decides now: with a router, the profile of the active policy."""
     return profile if profile.router is None else profile.routes.get(profile.router.acts(state), profile)
 
 

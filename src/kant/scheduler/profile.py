@@ -99,7 +99,7 @@ class Profile:
 
     @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
-        """What frees capacity for jobs that do not fit: if all jobs have one priority, and if priority is kept."""
+        """What evicts jobs for one that does not fit: if all jobs have one priority, and if priorities differ."""
         return self.preemption, self.preemption or self.discipline.takes_back
 
     @property
@@ -155,7 +155,7 @@ def parse_profile(text: str, where: str) -> Profile:
 def _routed(profile: Profile, table: Any, where: str) -> Profile:
     """Return the profile with the policies of its router: each replaces its order, its discipline or both.
 
-    The profile itself is the floor. Raises InputError for policies that cannot alternate on one state.
+    The profile itself is the `floor`. Raises InputError for policies that cannot alternate on one state.
     """
     from kant.queueing.router import PolicyRouter  # few profiles have one
 

@@ -2,9 +2,9 @@
 
 The solver worked on an earlier state, and knows less than the core: jobs have ended or started since, and it names only
 nodes and pod counts. So the core checks again. A job that is to move must still run, be preemptible, and be past its
-minimum run time. All of these stop on the trial first; then the profile's own placement places each on the named nodes,
-and then the jobs that are to start, in queue order and within their quotas. If every job has its pods where the
-proposal says, that is the plan; otherwise there is none. No job is stopped that does not run on at once.
+minimum run time. All jobs that move stop on the trial first. Then the profile's own placement places each on its named
+nodes, then the jobs that are to start, in queue order and within quotas. If every job has its pods where the proposal
+says, that is the plan; otherwise there is none. No job is stopped unless the same plan starts it again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.scheduler.profile import Profile
 
 
 def carry_out_proposal(scheduler: Scheduler, now: int) -> Plan:
-    """Return the plan at `now` for the last proposal: all of it, or an empty one."""
+    """Return the plan at `now` that carries out the last proposal, or an empty plan."""
     cycle = scheduler.begin(now)
     cycle.plan.proposed = True
     proposal = scheduler.state.proposal

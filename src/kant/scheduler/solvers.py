@@ -19,9 +19,9 @@ ALL_JOBS = Match()
 class Fallback(Struct, frozen=True, forbid_unknown_fields=True):
     """The packer of `kant pack` is asked for jobs that have waited for `wait_s`, at most once every `every_s`.
 
-    It takes the first `most_jobs` of them in the profile's order, and has `limit_s` deterministic seconds. Running jobs
-    may move if they are preemptible and match `jobs`, at most `moves` of them; no job is stopped for good. In a
-    simulation it answers after `delay_s`.
+    The packer takes the first `most_jobs` of them in the profile's order, and has `limit_s` deterministic seconds.
+    Running jobs may move if they are preemptible and match `jobs`, at most `moves` of them; no job is stopped for good.
+    In a simulation the answer comes after `delay_s`.
 
     Source: Priority Matters (arXiv 2511.08373).
     """
@@ -38,12 +38,12 @@ class Fallback(Struct, frozen=True, forbid_unknown_fields=True):
 class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
     """Every `every_s` seconds at most `moves` running jobs move together, so that partially used nodes become idle.
 
-    A move costs the GPU time since the job's last checkpoint, and that of `restart_s`. An idle node is worth its GPU
-    time, for the time that the jobs on it have run so far, at most `horizon_h` hours, times how often waiting jobs
-    wanted more idle nodes than there were. This frequency is learned over as many hours, and is at least `floor`. A
-    node is emptied if its worth is more than `gain` times the cost. With `leaves`, partially used leaves are emptied
-    likewise, by how often waiting gangs required more idle nodes of one leaf than any had. Running jobs may move if
-    they are preemptible and match `jobs`. In a simulation the answer comes after `delay_s`.
+    A move costs the GPU time since the job's last checkpoint, plus that of `restart_s`. The worth of an idle node is
+    its GPU time for as long as its jobs have run so far (at most `horizon_h` hours), times a frequency: how often
+    waiting jobs wanted more idle nodes than there were. It is learned over as many hours, and is at least `floor`. A
+    node is emptied if its worth is more than `gain` times the cost. With `leaves`, partially used leaves are emptied by
+    the same rule; the frequency is how often a waiting gang required more idle nodes of one leaf than any leaf had.
+    Running jobs may move if they are preemptible and match `jobs`. In a simulation the answer comes after `delay_s`.
 
     Source: VM rescheduling with a budget of migrations (VMR2L, arXiv 2505.17359), priced.
     """

@@ -45,7 +45,9 @@ def page_token(home: Path, fresh: bool = False) -> str:
 
 
 class Keys:
-    """The current keys of one file. A missing file has none; if it becomes invalid, the last valid keys stay in use."""
+    """A missing file has none; if the file becomes invalid, the last valid keys stay in use. A missing file has none;
+    if it becomes invalid, the last valid keys stay in use.
+    """
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
@@ -79,7 +81,7 @@ class Callers:
         self.files = [Keys(home / name, self.owner) for name in (PAGE_TOKEN, TOKENS)]
         self.pages: dict[int, str] = {}  # page tokens of this machine's users, until Kant stops
         if token_file is not None:
-            read_keys(token_file, self.owner)  # a start with a wrong file is refused; a change of it is not followed
+            read_keys(token_file, self.owner)  # a wrong file prevents a start; a later wrong version is ignored
             self.files.append(Keys(token_file, self.owner))
 
     def of(self, request: web.Request) -> Caller | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SOCKET = "kant.sock"
 FRONT_SOCKET = "front.sock"
-"""Where front ends take short jobs (`kant up --front-ends N`)."""
+"""The socket at which front ends accept short jobs (`kant up --front-ends N`)."""
 
 
 def home_of(given: Path | None) -> Path:
@@ -120,7 +120,9 @@ class ServiceClient:
         return json.loads(b"".join(self._parts(self._ask("POST", path, {}, body))))
 
     def post_short(self, path: str, body: Any) -> Any:
-        """Send a POST request to a front end if there is one, and to Kant itself if that does not take it."""
+        """Send a POST request to a front end if there is one, and to Kant itself if the front end does not accept
+        it.
+        """
         front = self.home / FRONT_SOCKET
         if not self.url and front.exists():
             try:

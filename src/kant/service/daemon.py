@@ -78,7 +78,7 @@ COMPILING = "its kernels compile: until then it uses slower ones"
 COMPILER = "kernels"
 """The name of the thread that compiles."""
 REMEMBERED = 2_000
-"""The number of finished jobs from whose run times start forecasts begin to learn."""
+"""The number of finished jobs from which start forecasts initially learn run times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +86,12 @@ class DaemonOptions:
     """Options of `kant up`. `cluster`: None for this machine. `token_file`: tokens besides the home's.
 
     `proxy_names`: see `Guard`. `any_port`: if the port of `listen` is taken, another is used. `on_listen` gets the
-    address and the owner's token. An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. Jobs that
-    ended more than `keep_days` ago are pruned; 0: none are. `front_ends` processes take short jobs. Members of the
+    address and the owner's token. An interactive job whose GPUs idle for `idle_s` is stopped; 0: no job is. Jobs that
+    ended more than `keep_days` ago are pruned; 0: no jobs are. `front_ends` processes take short jobs. Members of the
     group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all jobs run as the
     owner). The address speaks HTTPS if `files` has a certificate. `oidc` identifies further callers. Traces of jobs are
-    posted to the URL `traces`. Other machines join at `join_listen`, and hold what they run for `lease_s` seconds after
-    Kant's last answer to them. `power` has the caps of this machine, and of all together.
+    posted to the URL `traces`. Other machines join at `join_listen`, and continue their runs for up to `lease_s`
+    seconds after Kant's last message to them. `power` has the power caps of this machine and of all machines together.
     """
 
     home: Path
@@ -148,7 +148,7 @@ def serve(options: DaemonOptions) -> int:
 async def _serve(
     options: DaemonOptions, store: JobStore, callers: Callers, tls: ssl.SSLContext | None, slow: ExitStack
 ) -> None:
-    """Serve. What `slow` holds makes kernels run as plain Python until they are compiled."""
+    """Serve. While `slow` is held, kernels run as plain Python, until they are compiled."""
     began = time.monotonic()
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
@@ -227,7 +227,9 @@ async def _serve(
     compiled, reload_now = asyncio.Event(), asyncio.Event()
 
     async def forecast(moment: Moment) -> StartForecast:
-        """Return the forecaster's answer once the kernels are compiled; it uses the same ones, so they compile once."""
+        """Return the forecaster's answer once the kernels are compiled; it uses the same kernels, so they are compiled
+        only once.
+        """
         await compiled.wait()
         return await forecaster(moment)
 
@@ -250,7 +252,7 @@ async def _serve(
 
     def keep_paused(queues: frozenset[str]) -> None:
         store.keep("paused", msgspec.json.encode(sorted(queues)))
-        keeper.close()  # a front end would go on
+        keeper.close()  # otherwise a front end would go on
 
     driver.keep_paused = keep_paused
     async with (
@@ -316,7 +318,9 @@ async def _serve(
 
 
 async def _compiled(profile: Profile) -> None:
-    """Compile the kernels in a thread for which nobody waits at the end. Raises what it raises."""
+    """Compile the kernels in a thread that does not delay the end of the process. Raises the errors of the
+    compilation.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

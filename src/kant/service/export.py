@@ -37,7 +37,8 @@ PART = 1000
 
 class ExportHeader(Struct, frozen=True):
     """The description of an export. `source` identifies it. `over`, `waiting` and `running` count its jobs; `widest` is
-    the number of GPUs of the largest node (-1: not known)."""
+    the number of GPUs of the largest node (-1: not known).
+    """
 
     source: str
     host: str

@@ -50,7 +50,9 @@ class KubernetesOptions(Struct, frozen=True):
 
 
 class ExportedObjects(Struct, frozen=True):
-    """The number of objects written, and by id the jobs that are held there or were left out, each with the reason."""
+    """The number of objects written; and, by id, the jobs that are held there or were left out, each with the
+    reason.
+    """
 
     objects: int
     jobs: int
@@ -138,7 +140,9 @@ def _jobs(
 
 
 def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
-    """Yield each job with 0, but an array whose members all wait as its first job, with the number of its indices."""
+    """Yield each job with 0, except that an array whose members all wait is yielded once, as its first job with the
+    number of its indices.
+    """
     members: dict[int, list[JobRecord]] = {}
     for record in waiting:
         if record.array >= 0:

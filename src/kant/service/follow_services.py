@@ -1,7 +1,7 @@
 """`kant serve run`: keeps the replicas of services at the number their forecasts ask for, until stopped.
 
 It runs next to the scheduler and uses the same API requests as any user. It keeps no state that it cannot observe
-again, so a restart after a crash continues from what it finds.
+again, so after a restart it continues from what it finds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ServiceFollower:
     def __init__(self, service: LiveService, place: ReplicaPlace) -> None:
         self.service, self.place = service, place
         self.wanted = service.table.core
-        self.due = self.looked = 0.0  # when it is next asked in any case, and whether it has to be asked before
+        self.due = self.looked = 0.0  # when it is asked next in any case, and whether it must be asked before
         self.trouble = ""
 
     def turn(self, now: float) -> None:
@@ -109,7 +109,7 @@ def follow(followers: Sequence[ServiceFollower], stop: Event, tick_s: float = TI
 
 
 def plan(services: Sequence[LiveService], now: float, hours: int) -> list[dict[str, Any]]:
-    """Return the planned replicas of each service for the next hours. Raises InputError where there is no forecast."""
+    """Return the planned replicas of each service for the next hours. Raises InputError if there is no forecast."""
     return [
         {"service": service.name, "gpus": service.gpus, "core": service.table.core, "hours": service.ahead(now, hours)}
         for service in services

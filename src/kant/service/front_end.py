@@ -2,7 +2,8 @@
 
 `python -m kant.service.front_end HOME SOCKET`: SOCKET is the descriptor of a listening socket, which all front ends
 share. Each line of standard input lists the slots it has now; when the input ends, the process ends. It reports to
-standard output which slots it filled. Every job that it has confirmed is durable: in the folder of a run, or with Kant.
+standard output which slots it filled. Every job that it has confirmed is durable: in the folder of a run, or in Kant's
+store.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class FrontEnd:
         self._used &= {slot.job for slot in slots}
         self.slots = {}
         for slot in slots:
-            if slot.job not in self._used:  # Kant does not yet know that it is used
+            if slot.job not in self._used:  # Kant does not yet know that the slot is used
                 self.slots.setdefault(msgspec.json.encode(slot.asks), []).append(slot)
 
     async def report(self, send: Callable[[bytes], None]) -> None:
@@ -196,7 +197,7 @@ class FrontEnd:
         if sentence.startswith("line ") and comma and place.isdecimal():
             _answer([batch[int(place)]], lambda _: failure(rest, reply.status))
             return batch[: int(place)] + batch[int(place) + 1 :]
-        if len(batch) > 1:  # the error is about one of them, but does not say which
+        if len(batch) > 1:  # the error is about one job of the batch, but does not say which
             return [*await self._hand_over(kant, batch[:1]), *batch[1:]]
         _answer(batch, lambda place: failure(sentence, reply.status))
         return []

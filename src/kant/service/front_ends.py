@@ -25,13 +25,13 @@ from kant.service.slot_keeper import SlotKeeper
 log = logging.getLogger("kant.service")
 BACKLOG = 1024
 EVERY_S = 0.2
-"""Seconds between two updates of the loads; longer if an update takes more than a twentieth of that."""
+"""Seconds between two updates of the loads; longer if an update takes more than a twentieth of this time."""
 AGAIN_S = 0.5
 """Seconds after which a front end that has ended is restarted."""
 LOOK_S = 0.02
 """Seconds between two checks of the slots, while there are slots or requests for them."""
 IDLE_S = 0.5
-"""The same without slots and requests."""
+"""Seconds between two updates without slots and requests."""
 MOST_BYTES = 4 << 20
 """The most bytes of one report of a front end."""
 
@@ -96,7 +96,7 @@ class FrontEnds:
 
     def _write(self) -> None:
         records = self.driver.jobs.records.values()
-        with suppress(OSError):  # the disk may be full: front ends use the last loads they read
+        with suppress(OSError):  # the disk may be full: front ends use the last loads that they read
             write_loads(self.home, loads_of(records, self.driver.settings.cluster, self.driver.clock.micros()))
 
     async def _tell(self) -> None:

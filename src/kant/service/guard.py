@@ -82,7 +82,9 @@ class Guard:
         return None
 
     def _is_elsewhere(self, request: web.Request) -> bool:
-        """Whether Host or Origin shows that a foreign page sent the request, by a name that leads here."""
+        """Whether Host or Origin shows that a foreign page sent the request, under a name that resolves to this
+        machine.
+        """
         own = request.transport.get_extra_info("socket") if request.transport is not None else None
         if own is None or own.family == socket.AF_UNIX or not ipaddress.ip_address(own.getsockname()[0]).is_loopback:
             return False
@@ -94,8 +96,9 @@ class Guard:
         return origin is not None and origin != own_page and urlsplit(origin).netloc not in self.names
 
     def note(self, request: web.Request, error: InputError) -> None:
-        """Soon log a refused order of a known caller. Those of unknown callers, who could fill the disk, are not
-        logged."""
+        """Log a refused order of a known caller, a little later. Refused orders of unknown callers, who could fill the
+        disk, are not logged.
+        """
         caller: Caller | None = request.get("caller")
         resource = request.match_info.route.resource
         route = _ROUTES.get((request.method, resource.canonical)) if resource is not None else None

@@ -112,7 +112,9 @@ class RouteHandlers:
             return failure("Kant: expected no fault of its own; its log has more", 500)
 
     def _plain(self, route: ApiRoute[..., Any]) -> Handler:
-        """Return the handler of a route that passes path and body to the order, or else the question, of its name."""
+        """Return the handler of a route that passes path and body to the order, or otherwise the question, of its
+        name.
+        """
         order = getattr(self.orders, route.name, None)
         act = order or getattr(self.questions, route.name)
         places, takes = route.places, route.takes

@@ -1,6 +1,5 @@
-"""Accepts connections up to a limit, so that file descriptors remain for what Kant itself opens.
-
-asyncio's own servers accept until no descriptor is left, and then log a line for each connection that waits.
+"""Accepts connections up to a limit, so that file descriptors remain for Kant's own files. asyncio's own servers accept
+until no descriptor is left, and then log a line for each connection that waits.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from kant.service.connections import Connections, CountedConnection
 
 log = logging.getLogger("kant.service")
 AT_ONCE = 16
-"""Connections accepted in one go: their requests are read before more are accepted."""
+"""Connections accepted at a time: their requests are read before more are accepted."""
 PAUSE_S = 0.2
 """Seconds before the next attempt when the operating system cannot accept a connection."""
 QUIET_S = 600.0
@@ -35,7 +34,8 @@ class Listener:
     follow.
 
     `make` creates the protocol of a connection. `favoured` returns two numbers for a new connection: by how many
-    connections it may exceed the maximum (0: none), and n: the last 1/n of all descriptors is not available to it.
+    connections it may exceed the maximum (0: none), and n, where the last 1/n of all descriptors is not available to
+    it.
     """
 
     def __init__(

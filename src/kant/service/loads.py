@@ -1,7 +1,8 @@
-"""What front ends know of the machine: the loads of its nodes, as Kant last wrote them. They decide on short jobs.
+"""The loads of the machine's nodes for front ends, as Kant last wrote them. Front ends use them to decide on short
+jobs.
 
 Front ends send no query: Kant writes a file periodically, and a front end adds the jobs that it admits, like the
-schedulers of Dodoor (arXiv 2510.12889). Loads only decide on admission. The core, which sees all jobs, places them.
+schedulers of Dodoor (arXiv 2510.12889). Loads only decide on admission. The core, which knows all jobs, places them.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ UNLIMITED_S = 3600.0
 
 
 class NodeLoad(Struct):
-    """The load of a node: its GPUs and cores, how many are held, and the seconds of full use of the node that its
-    running jobs and its part of the waiting jobs need."""
+    """The load of a node: its GPUs and cores, how many are held, and for how many seconds its running jobs and its part
+    of the waiting jobs would use the node fully.
+    """
 
     gpus: float
     cores: float
@@ -40,7 +42,9 @@ class NodeLoad(Struct):
 
 
 class OfferedSlot(Struct, frozen=True):
-    """A slot that a front end may give to a job: the folder of its run, and the resources it holds (`slot_for`)."""
+    """A slot that a front end may give to a job: the folder of its run, and the resources that it holds
+    (`slot_for`).
+    """
 
     job: str
     folder: str
@@ -48,7 +52,9 @@ class OfferedSlot(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """A report of a front end: the slots that it filled, and the jobs that arrived, counted by the slot they need."""
+    """A report of a front end: the slots that it filled, and the number of jobs that arrived, by the slot that they
+    need.
+    """
 
     filled: tuple[str, ...] = ()
     arrivals: tuple[tuple[Submission, int], ...] = ()
@@ -68,7 +74,7 @@ def short_fault(job: Submission) -> str:
 
 
 def part_of(job: Submission, node: NodeLoad) -> float:
-    """Return the fraction of a node that a job takes, of its dominant resource."""
+    """Return the fraction of a node that a job takes, of the resource of which it takes most."""
     gpus = job.gpus / node.gpus if node.gpus else 0.0
     return min(1.0, max(gpus, (job.cpus or 0) / node.cores if node.cores else 0.0))
 
@@ -94,7 +100,9 @@ def loads_of(records: Iterable[JobRecord], cluster: ClusterSpec, now: int) -> li
 
 
 def wait_s(nodes: list[NodeLoad], job: Submission, first: int, second: int) -> float:
-    """Return the expected wait of a job in seconds on the less loaded of two nodes; if short, add the job there."""
+    """Return the expected wait of a job in seconds on the less loaded of two nodes; if the wait is short, add the job
+    there.
+    """
     load, pending = [], []
     for node in (nodes[first], nodes[second]):
         gpus = anti_affinity(job.gpus, node.held_gpus, node.gpus)

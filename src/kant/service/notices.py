@@ -37,7 +37,7 @@ log = logging.getLogger("kant.service")
 MOST_WAITING = 1_000
 AT_ONCE = 4
 TRIES = 4
-PAUSE = 1.0  # seconds before the second try; twice that before each one after it
+PAUSE = 1.0  # seconds before the second try; doubled before each further try
 PATIENCE = 10.0  # seconds for one try
 OUTPUT_SHOWN = 200  # characters of a command's output in an error
 

@@ -103,7 +103,7 @@ class Oidc:
             try:
                 self._keys, self.trouble = await asyncio.to_thread(self._fetch), ""
             except (OSError, ValueError, InputError, jwt.PyJWTError, msgspec.MsgspecError) as error:
-                self.trouble = str(error)  # those from before stay
+                self.trouble = str(error)  # the earlier keys stay
                 log_event(log, "the keys of the OIDC issuer cannot be fetched", logging.WARNING, error=self.trouble)
             since = time.monotonic()
             try:
@@ -148,7 +148,7 @@ class Oidc:
 
 
 def _is_owner(user: str) -> bool:
-    """Whether a name is root or Kant's owner, for whom an external provider cannot vouch."""
+    """Whether a name is root or Kant's owner, for which an external provider cannot vouch."""
     try:
         return pwd.getpwnam(user).pw_uid in (0, os.getuid())
     except KeyError:

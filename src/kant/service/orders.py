@@ -392,7 +392,7 @@ class LocalOrders:
         if not records and verb != "cancel":
             what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
             raise InputError(f"job {job}", what, str(first.phase))
-        if len(names) > 1 and verb != "cancel":  # of an array those in a fitting phase
+        if len(names) > 1 and verb != "cancel":  # of an array, the jobs in a fitting phase
             records = [record for record in records if record.phase in (fits or FITS[verb])]
         check(records)
         for record in records:

@@ -30,7 +30,7 @@ ICON = (
 
 
 def routes(title: str) -> list[web.RouteDef]:
-    """Return the routes of the page's files. They hold no data and need no token. `title` is the cluster's name."""
+    """Return the routes of the page's files. They contain no data and need no token. `title` is the cluster's name."""
     bundle = resources.files("kant") / "report" / "page"
     files = {f"/{name}": ((bundle / name).read_bytes(), kind) for name, kind in FILES.items()}
     files["/icon.svg"] = ICON, "image/svg+xml"

@@ -92,7 +92,9 @@ class Pruner:
                     yield []
 
     def _trim(self) -> None:
-        """Copy kant.log and truncate it when it is long. It is open for appending, so it goes on at the new end."""
+        """Copy kant.log and truncate it when it is long. The log is open for appending, so it continues at the new
+        end.
+        """
         path = self.places.log_file
         if path is None or not path.exists():
             return

@@ -65,10 +65,11 @@ MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
 
 
 class LocalQuestions(Questions):
-    """Answers questions about this machine's jobs. Raises ForbiddenError for what the caller's role may not see.
+    """Answers questions about this machine's jobs. Raises ForbiddenError for anything that the caller's role may not
+    see.
 
-    `complaint` returns why a changed file was not applied, and which GPUs accept no new job; `starting`: kernels
-    compile.
+    `complaint` returns why a changed file was not applied, and which GPUs accept no new job; `starting` says whether
+    kernels are being compiled.
     """
 
     kind = "local"
@@ -104,8 +105,9 @@ class LocalQuestions(Questions):
         return found
 
     def one_of(self, job: str) -> str:
-        """Return the job; of an array the one to ask about: the first waiting, else the first not ended, else the
-        first."""
+        """Return the job; of an array, the job to ask about: the first waiting one, otherwise the first that has not
+        ended, otherwise the first.
+        """
         names, alive = self.named(job), self.driver.jobs.records
         waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
         return next(waits, None) or next((name for name in names if name in alive), names[0])
@@ -184,7 +186,7 @@ class LocalQuestions(Questions):
         self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int, name: str = "",
         own: Caller | None = None,
     ) -> JobPage:  # fmt: skip
-        """Return a page of jobs, the latest first, with `own` only those of that caller (`_scope`).
+        """Return a page of jobs, the latest first; with `own`, only the jobs of that caller (`_scope`).
 
         In `name`, `*` and `?` are wildcards.
         """
@@ -205,7 +207,9 @@ class LocalQuestions(Questions):
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
 
     def _scope(self, who: Caller) -> tuple[str, set[str]]:
-        """Return a caller's name, with the queues whose jobs are the caller's too: its own ones and all below them."""
+        """Return a caller's name, and the queues whose jobs also count as the caller's: its own queues and all below
+        them.
+        """
         queues = {queue.name for queue in self.driver.settings.queue_config.queues} | set(who.queues)
         return who.user, {name for name in queues if not set(self.lineage(name)).isdisjoint(who.queues)}
 
@@ -241,7 +245,7 @@ class LocalQuestions(Questions):
     def waiting(
         self, queue: str, user: str, after: int, limit: int, name: str = "", own: Caller | None = None
     ) -> WaitingPage:
-        """Return a page of waiting jobs in scheduling order, each with its reason; those of `own` as in `jobs`."""
+        """Return a page of waiting jobs in scheduling order, each with its reason; `own` is as in `jobs`."""
         whose, below = ("", set[str]()) if own is None else self._scope(own)
         jobs = self.driver.jobs
         ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now)
@@ -278,7 +282,7 @@ class LocalQuestions(Questions):
         }
 
     def job(self, job: str, who: Caller) -> JobDetail:
-        """Return all details of one job, without what it runs if it is not the caller's."""
+        """Return all details of one job, without its command if the job is not the caller's."""
         record = self.find(job)
         submission, place = record.submission, self._nodes(record)
         view = msgspec.convert(
@@ -306,7 +310,7 @@ class LocalQuestions(Questions):
         return GpuUsed(found.busy, mean, found.memory_mib, found.peak_mib, found.total_mib, warning)
 
     def gpu_warning(self, job: str) -> str:
-        """Return a warning that the GPUs of a job idle, and what follows; "" if they do not."""
+        """Return a warning that the GPUs of a job idle, and the consequence; "" if they do not idle."""
         use = self._gpu_use(self.find(job))
         return use.warning if use is not None else ""
 
@@ -429,7 +433,7 @@ class LocalQuestions(Questions):
         return nodes
 
     def health(self) -> dict[str, Any]:
-        """Return the health of Kant and the size of what it manages."""
+        """Return the health of Kant, and the size of what it manages."""
         driver, settings = self.driver, self.driver.settings
         journals, cluster = settings.journals, settings.cluster
         found = ServiceHealth(

@@ -17,7 +17,7 @@ MEDIA = {bytes: "application/octet-stream", str: "text/plain"}
 
 
 class Request(NamedTuple):
-    """A request, and the type of its response (`gives`). `query` has the parameters that were given."""
+    """A request, and the type of its response (`gives`). `query` has the given parameters."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Awaited:
 class ApiRoute(Generic[P, T]):
     """A route, and the method that requests it.
 
-    Of the parameters of `declared`, those named in the path go there and `body` is sent as JSON; the others are the
+    Of the parameters of `declared`, those named in the path go into it, and `body` is sent as JSON; the others form the
     query, without those that are None. `answers` is the type of the response, if the method returns a dict or nothing.
     """
 

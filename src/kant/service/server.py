@@ -32,7 +32,9 @@ BY_SOCKET, BY_ADDRESS = 2, 4
 FEWEST, MOST = 16, 4096
 """The least and the greatest limit of connections of a listener, whatever the limit of open files."""
 OWNER, OTHERS, ADDRESS = 32, 12, 8
-"""The last 1/n of the descriptors are not available to Kant's owner and to others on the socket, and to the address."""
+"""n, where the last 1/n of the descriptors are not available: to Kant's owner, to others on the socket, and to the
+address.
+"""
 FOR_OWNER = 16
 """Connections that Kant's owner may have on the socket beyond the limit."""
 
@@ -49,8 +51,8 @@ _logger.addFilter(_Faults())
 
 
 class HttpServer:
-    """The web server while it runs: `async with HttpServer(...)`. `address` is where it listens, "" for the socket
-    alone.
+    """The web server while it runs: `async with HttpServer(...)`. `address` is where it listens, "" if only on the
+    socket.
 
     With `any_port`, a free port is used if the port of the address is taken. With `tls` it speaks HTTPS there. Members
     of the `group` may open the socket; None: only its owner.
@@ -154,6 +156,8 @@ def _most(part: int) -> int:
 
 
 def _of_user(found: socket.socket) -> tuple[int, int]:
-    """Return the connections that the peer may have beyond the limit, and n of the last 1/n of descriptors."""
+    """Return by how many connections the peer may exceed the limit, and n, where the last 1/n of descriptors is not
+    available to it.
+    """
     _, uid = peer(found)
     return (FOR_OWNER, OWNER) if uid in (0, os.geteuid()) else (0, OTHERS)

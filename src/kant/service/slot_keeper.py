@@ -1,7 +1,7 @@
-"""Allocates slots for front ends: a share of the free capacity, given out in advance (local/slots.py).
+"""Allocates slots for front ends: a share of the free capacity, assigned in advance (local/slots.py).
 
 The number of slots of a kind follows the short jobs of that kind of the last seconds. It is at most half of the free
-capacity, and none while a job waits for capacity. Each slot is a job of the core, which alone places jobs.
+capacity, and 0 while a job waits for capacity. Each slot is a job of the core, and only the core places jobs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGAIN_S = 1.0
 
 @dataclass
 class Share:
-    """The slots of one front end: `slots` have no job, by id; `announced` are those that the front end knows."""
+    """The slots of one front end: `slots` have no job, by id; `announced` are the slots that the front end knows."""
 
     send: Callable[[tuple[OfferedSlot, ...]], None]
     slots: dict[str, JobRecord] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class SlotKeeper:
             self._take_back(share, share.slots)
 
     def look(self) -> bool:
-        """Give out, release and request slots. Return whether to look again soon."""
+        """Assign, release and request slots. Return whether to look again soon."""
         driver, now = self.driver, time.monotonic()
         self._forget()
         ours = {job for share in self.shares for job in share.slots}

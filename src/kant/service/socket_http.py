@@ -1,4 +1,4 @@
-"""One HTTP request and its response on a Unix socket, with nothing but `socket`.
+"""One HTTP request and its response on a Unix socket, with only the module `socket`.
 
 `http.client` of the standard library would work, but importing it takes longer than the rest of a short command. The
 request is HTTP/1.0, so the server closes the connection after its response and never sends it in chunks.

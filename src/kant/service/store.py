@@ -123,7 +123,7 @@ class JobStore:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def write(self, records: list[JobRecord]) -> None:
-        """Write the current records. Raises StoreFullError, and writes none of them, if the disk does not take them."""
+        """Write the current records. Raises StoreFullError, and writes no record, if the disk has no room for them."""
         rows, bodies = [], {}
         for record in records:
             if record.digest not in self._known:
@@ -140,7 +140,7 @@ class JobStore:
             self._known.clear()
 
     def note(self, time: int, who: Caller, verb: str, what: str, refused: str = "") -> None:
-        """Note who did what, or why it was refused. The entry is written with the next change."""
+        """Record who did what, or why it was refused. The entry is written with the next change."""
         self._notes.append((time, str(who), who.user, str(who.role), verb, what, refused))
         del self._notes[:-MOST_NOTES]
 
@@ -206,7 +206,7 @@ class JobStore:
         return None if row is None else bytes(row[0])
 
     def last(self) -> tuple[int, int]:
-        """Return the last `seq` that was given out, and the latest time that was stored."""
+        """Return the last `seq` that was assigned, and the latest time that was stored."""
         with self._sound():
             seq = self._db.execute("SELECT max(seq) FROM jobs").fetchone()[0] or 0
             times = self._db.execute(
@@ -261,7 +261,8 @@ class JobStore:
 
     def over(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
         """Return (ended, seq, id) of jobs that ended before a time, in that order, after `at`, and never the last
-        job."""
+        job.
+        """
         found = self._db.execute(
             f"SELECT ended, seq, id FROM jobs WHERE ended >= 0 AND ended < ? AND (ended, seq) > (?, ?) "
             f"AND phase NOT IN ({', '.join('?' * len(LIVE))}) AND seq < (SELECT max(seq) FROM jobs) "
@@ -282,8 +283,9 @@ class JobStore:
         return found
 
     def usage(self, by: Sequence[str], since: int, until: int, where: dict[str, str]) -> list[dict[str, Any]]:
-        """Return the total usage of jobs that ended in a period, grouped `by` some of user, queue and day (local time).
-        `where` names a user or a queue. GPU time is that of a job's last run."""
+        """Return the total usage of jobs that ended in a period, grouped `by` one or more of user, queue and day (local
+        time). `where` names a user or a queue. GPU time is that of a job's last run.
+        """
         return usage_in(self._db, by, since, until, where)
 
     def id_of(self, seq: int) -> str | None:

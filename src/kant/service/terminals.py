@@ -1,8 +1,8 @@
 """Terminals: connects the WebSocket of a client to the supervisor of a run, for its output or for a shell in it.
 
 A message of the WebSocket is one letter and a payload in bytes. The client sends `I` (input), `E` (end of input) and
-`W` (the window, as JSON: rows and columns); for a shell first `O`, the command as a JSON list, empty for the job's own
-shell. The client receives
+`W` (the window, as JSON: rows and columns). For a shell it first sends `O`, the command as a JSON list, empty for the
+job's own shell. The client receives
 
 - `S`: why the job waits, in a sentence;
 - `R`: the number of the run that has started; what follows is about that run;
@@ -10,7 +10,7 @@ shell. The client receives
 - `X`: how the shell ended, as JSON: code and signal;
 - `N`: why the request cannot be served, in a sentence.
 
-Output comes from the supervisor at once. A slow client gets what it missed from the log, so it loses nothing and delays
+Output comes from the supervisor at once. A slow client gets from the log what it missed, so it loses nothing and delays
 no other client.
 """
 
@@ -131,7 +131,7 @@ class OutputFollower:
         self.send = send
         if offset < 0:
             found = read_output(folder, offset, -offset)
-            at = found.data.find(b"\n") + 1 if found.offset > 0 else 0  # from a whole line on
+            at = found.data.find(b"\n") + 1 if found.offset > 0 else 0  # start at a whole line
             self.at = found.offset + at
 
     async def catch_up(self, until: int | None = None) -> None:
@@ -147,7 +147,7 @@ class OutputFollower:
             self.at = found.offset + len(found.data)
 
     async def show(self, offset: int, data: bytes) -> None:
-        """Send new output, after what was missed before it."""
+        """Send new output, preceded by any output that was missed."""
         if offset > self.at:
             await self.catch_up(offset)
         fresh = data[self.at - offset :]
@@ -168,7 +168,8 @@ async def attach(
     warning_of: Callable[[], str] = str,
 ) -> None:
     """Serve a client attached to a job: send why it waits, then what its run writes, until the run ends. A new warning
-    is sent between the output."""
+    is sent between parts of the output.
+    """
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:
         known_reason = None

@@ -6,8 +6,8 @@
     queues = ["vision"]
     sha256 = "…"                  # of the token, which is nowhere
 
-A token is 256 random bits, so a plain digest of it cannot be turned round. A file may also hold just one word, which
-is then the token of an operator.
+A token is 256 random bits, so a plain digest of it cannot be turned round. A file may instead contain just one word,
+which is the token of an operator.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class JobStage(NamedTuple):
 class Traces(Exporter):
     """Sends the spans of jobs: `changed` queues those of a change.
 
-    The ids are derived from `key`; `now` is the clock in microseconds since the Unix epoch.
+    The ids are derived from `key`; `now` returns the time in microseconds since the Unix epoch.
     """
 
     def __init__(self, url: str, key: bytes, now: Callable[[], int]) -> None:

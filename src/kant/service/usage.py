@@ -39,8 +39,9 @@ def usage_in(
 ) -> list[dict[str, Any]]:
     """Return the usage of jobs in the table `jobs` that ended from `since` until `until` (microseconds, Unix epoch).
 
-    The totals are grouped `by` some of user, queue, day (of the local time) and job. `where` names a user or a queue.
-    GPU time is that of a job's last run. Rows of single jobs also have `DETAILS`, in the order in which the jobs ended.
+    The totals are grouped `by` one or more of user, queue, day (of the local time) and job. `where` names a user or a
+    queue. GPU time is that of a job's last run. Rows of single jobs also have `DETAILS`, in the order in which the jobs
+    ended.
     """
     parts = [STORE_BY[name] for name in by]
     wheres = ["ended >= ?", "ended < ?", f"phase IN ({', '.join('?' * len(OVER))})", *(f"{n} = ?" for n in where)]
@@ -58,7 +59,7 @@ def usage_in(
 def usage_of(
     jobs: Iterable[dict[str, Any]], by: Sequence[str], since: int, until: int, where: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """Return what `usage_in` does for jobs outside the store, each with `FIELDS` and the known `DETAILS`."""
+    """Return the result of `usage_in` for jobs outside the store, each with `FIELDS` and the known `DETAILS`."""
     columns = list(dict.fromkeys((*FIELDS, *DETAILS)))
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute(f"CREATE TABLE jobs ({', '.join(columns)})")

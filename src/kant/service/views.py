@@ -1,4 +1,4 @@
-"""What the API takes and gives, as types: the schema is made of them."""
+"""The types of the API's requests and responses, from which the schema is made."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class JobRow(Shown, frozen=True):
 
 
 class Attempt(Shown, frozen=True):
-    """A run of a job. `ran_us`: its duration, -1 while it runs or where it is unknown.
+    """A run of a job. `ran_us`: its duration, -1 while it runs or if it is unknown.
 
     `why` is `limit`, `memory` or `stopped` if it was ended. `cpu_us` is the CPU time that it used, `rss_kib` the peak
-    memory of one of its processes, `dropped` the bytes of output for which there was no room.
+    memory of one of its processes, `dropped` the bytes of output that were lost for lack of room.
     """
 
     number: int
@@ -60,7 +60,8 @@ class Attempt(Shown, frozen=True):
 
 class GpuUsed(Shown, frozen=True):
     """The GPU use of a running job: the share of time in which its GPUs were busy, recently and since it started; MiB
-    of their memory in use, the peak, and the total. `warning`: they are idle, and what follows from that."""
+    of their memory in use, the peak, and the total. `warning`: they idle, and the consequence.
+    """
 
     busy: float
     busy_mean: float
@@ -71,11 +72,11 @@ class GpuUsed(Shown, frozen=True):
 
 
 class JobDetail(Shown, frozen=True):
-    """A job as submitted (of its environment only the names), and its place: GPU indices by node.
+    """A job as submitted (of its environment, only the names), and its place: GPU indices by node.
 
     `cpus` None: the default. `attempts` has its runs, at most the last hundred. `hidden`: the caller may not see
-    command, folders and environment, which are empty then. `stage`: of a workflow. `reservation`: the one that it uses.
-    `training`: what it trains, as text. Without `preemptible` it is not stopped for other jobs.
+    command, folders and environment, which are then empty. `stage`: its stage of a workflow. `reservation`: the one
+    that it uses. `training`: the model that it trains, as text. Without `preemptible` it is not stopped for other jobs.
     """
 
     job: JobRow
@@ -112,15 +113,17 @@ class JobPage(Shown, frozen=True):
 
 
 class WaitingRow(JobRow, frozen=True):
-    """A waiting job. `place` is its position in the order of the profile, from 1; 0 if it is not in that order, because
-    its place is being freed, another job has to end first, or it is held."""
+    """A waiting job. `place` is its position in the order of the profile, from 1. It is 0 if the job is not in that
+    order: its place is being freed, another job has to end first, or it is held.
+    """
 
     place: int = 0
 
 
 class WaitingPage(Shown, frozen=True):
-    """Waiting jobs, in the order in which they are tried, then blocked and held ones; each has its reason. `total`
-    counts all of them. `next` is the `after` of the next page; None on the last page."""
+    """Waiting jobs in the order in which they are tried, then blocked and held ones, each with its reason. `total`
+    counts all of them. `next` is the `after` of the next page; None on the last page.
+    """
 
     jobs: list[WaitingRow]
     total: int
@@ -135,7 +138,7 @@ class PausedQueues(Shown, frozen=True):
 
 
 class ReservationRow(Shown, frozen=True):
-    """GPUs that `user` has booked from `start` to before `end`, microseconds since the Unix epoch.
+    """GPUs that `user` has booked from `start` until `end` (exclusive), microseconds since the Unix epoch.
 
     `phase` is pending or active. `place` has the indices of its GPUs by node, `jobs` the jobs that run in it. Jobs of
     these `queues` may use it; jobs of any queue if empty.
@@ -161,14 +164,14 @@ class Reservations(Shown, frozen=True):
 
 
 class ReservationMade(Shown, frozen=True):
-    """A new reservation, and the names of those that were moved to other GPUs to make room for it."""
+    """A new reservation, and the names of the reservations that were moved to other GPUs to make room for it."""
 
     reservation: ReservationRow
     moved: list[str]
 
 
 class MachineJobs(Shown, frozen=True):
-    """A machine that leaves, or stays, and the jobs that run on it."""
+    """A machine that leaves or stays, and the jobs that run on it."""
 
     machine: str
     jobs: list[str]
@@ -181,7 +184,7 @@ class JobIds(Shown, frozen=True):
 
 
 class JobOutcome(Shown, frozen=True):
-    """How a job has ended, or that it has not (`over`: it has)."""
+    """How a job has ended; `over` is false if it has not ended."""
 
     id: str
     phase: str
@@ -192,14 +195,14 @@ class JobOutcome(Shown, frozen=True):
 
 
 class Outcomes(Shown, frozen=True):
-    """How the job, or those of the array, have ended. `over`: all of them."""
+    """How the job, or the jobs of the array, have ended. `over`: all of them have."""
 
     jobs: list[JobOutcome]
     over: bool
 
 
 class UsageRow(Shown, frozen=True, omit_defaults=True):
-    """What the ended jobs of one user, queue, account, day or job used, depending on the grouping.
+    """What the ended jobs of one user, queue, account, day or job used; the grouping decides which.
 
     Times are seconds. `gpu_s` is GPUs times the length of the last run. A row of one job also has its outcome, its end
     (microseconds since the Unix epoch), and the peak memory of one of its processes.
@@ -238,8 +241,8 @@ class Usage(Shown, frozen=True):
 
 
 class ServiceHealth(Shown, frozen=True):
-    """Whether Kant can write (`trouble` is the reason if not), what it has, its clock, and its journal ("": not
-    written).
+    """Whether Kant can write (if not, `trouble` is the reason), the size of its cluster, its clock, and its journal
+    ("": not written).
 
     `complaint`: why a changed profile or queue file was rejected. `starting`: kernels are still compiling. `here`: the
     hardware of this machine, in a sentence ("": the cluster is virtual).
@@ -262,8 +265,8 @@ class ServiceHealth(Shown, frozen=True):
 
 
 class Whoami(Shown, frozen=True):
-    """The caller, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
-    https:// in front if it does.
+    """The caller, as Kant sees it. `queues`: the queues of a tenant. `address` is where Kant listens ("": nowhere),
+    with the prefix https:// if it uses TLS.
 
     `may`: what the caller may request, by the names (`operationId`) of the routes of this schema. `page`: a token for
     the caller's page, if requested. `home`: the home folder of the user as whom the caller's jobs run ("": not known).
@@ -279,8 +282,9 @@ class Whoami(Shown, frozen=True):
 
 
 class AuditEntry(Shown, frozen=True):
-    """An action of a caller, or one that was `refused` ("": it was done). `who` also has the origin of the request;
-    `time` is on the clock of the jobs."""
+    """An action of a caller. `refused` says why it was refused ("": it was done). `who` also has the origin of the
+    request; `time` is on the clock of the jobs.
+    """
 
     seq: int
     time: int
@@ -336,7 +340,7 @@ class Entry(Shown, frozen=True):
 
 
 class History(Shown, frozen=True):
-    """Events of a job. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
+    """Events of a job. Times are on the clock of the run; its zero is at `zero_us` on the clock of the jobs.
 
     If not `whole`, it has only the stored part, since the job ended long ago or before Kant started.
     """
@@ -351,7 +355,8 @@ class History(Shown, frozen=True):
 class RecordAnswer(Shown, frozen=True):
     """The jobs, holdings, nodes and samples that are new since a cursor; if `complete`, all that are kept.
 
-    docs/record.md has its columns. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
+    docs/record.md has its columns. Times are on the clock of the run; its zero is at `zero_us` on the clock of the
+    jobs.
     """
 
     cursor: str
@@ -403,8 +408,9 @@ class Profiles(Shown, frozen=True):
 
 
 class ClusterAnswer(Struct, frozen=True):
-    """An answer about the cluster. `time_us` is the present on the clock of the run, as are the other times; its zero
-    is `zero_us` on the clock of the jobs."""
+    """An answer about the cluster. `time_us` is the present. All times are on the clock of the run; its zero is at
+    `zero_us` on the clock of the jobs.
+    """
 
     time_us: int
     zero_us: int

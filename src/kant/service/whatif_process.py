@@ -37,7 +37,7 @@ def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
 
 
 def answer_of(past: Past, question: Question) -> dict[str, Any]:
-    """Return what `kant whatif --json` prints. Raises InputError."""
+    """Return the object that `kant whatif --json` prints. Raises InputError."""
     if question.profile and question.profile not in builtin_texts():
         raise InputError("profile", f"one of {', '.join(builtin_texts())}", question.profile)
     other = builtin_profile(question.profile) if question.profile else None

@@ -12,7 +12,9 @@ from kant.placement.policy import NodePolicy
 
 
 class Names:
-    """The numbers that the state gives to the names of a workload, by their codes; -1: not in the state yet."""
+    """The numbers that the state gives to the names of a workload, by the workload's codes; -1: the state has no number
+    yet.
+    """
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -44,7 +46,7 @@ class Names:
 
 
 def last_of(rows: Table) -> Table:
-    """Return the rows, each once: where it comes last."""
+    """Return each row once, at the place of its last occurrence."""
     _, places = np.unique(rows[::-1], return_index=True)
     return rows[len(rows) - 1 - np.sort(places)[::-1]]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kant.sim.run import Run
 
 Lack = Callable[[int, int, int, int], Reason]
-"""Returns why a job waits, from an event that says so: what happened, the job's row, H_PIECE and H_COUNT."""
+"""Returns why a job waits, from an event that records it: what happened, the job's row, H_PIECE and H_COUNT."""
 
 
 def pieces_of(state: ClusterState, rows: np.ndarray) -> Iterator[Allocation]:
@@ -36,9 +36,9 @@ def _preempted(state: ClusterState, row: int, by: int, bits: int) -> Preempt:
 def write_events(
     run: Run, happened: np.ndarray, came: Callable[[int], JobSubmitted], lack: Lack, broken_off: bool
 ) -> None:
-    """Write the events to the journal, and the decisions, which enter the digest. `came` has submissions, by row.
+    """Write the events to the journal, and the decisions, which enter the digest. `came` returns submissions, by row.
 
-    Where the last instant was `broken_off` only its job ends have happened.
+    If the last instant was `broken_off`, only its job ends have happened.
     """
     state, recorder, what = run.state, run.recorder, happened[:, h.H_WHAT]
     decided, cycled = happened[(what >= h.EVICTED) & (what < h.CYCLED)], happened[what == h.CYCLED]
@@ -61,7 +61,7 @@ def write_events(
             when[:, 2] = cycled[np.searchsorted(cycled[:, h.H_INSTANT], when[:, 1]), h.H_PIECE]
         run.journal.decided(when, names, counts, pieces, others)
     if recorder.keep_intervals:
-        held = dict[int, Allocation]()  # of jobs that start in the call
+        held = dict[int, Allocation]()  # the allocations of jobs that start in the call
         for now, event, row, _, value, count, _, began in happened[what <= h.STARTED].tolist():
             if event == h.STARTED:
                 held[row] = state.pieces[value : value + count].copy()

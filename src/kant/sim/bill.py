@@ -1,8 +1,8 @@
 """Bill: what users and queues held, waited for and left idle, by GPU model, folded from journals.
 
-Three amounts of GPU-time: *held*, by every run, also one that was stopped; *waited*, what a job asked for as long as it
-waited; *fragments*, idle GPUs of partly used nodes in service, divided among the jobs on each node in proportion to
-what they hold there. Amounts are integers: the parts of a node's idle GPUs add up to all of them.
+Three amounts of GPU-time: *held*, by every run, including stopped ones; *waited*, the request of a job for as long as
+it waited; *fragments*, idle GPUs of partly used nodes in service, divided among the jobs on each node in proportion to
+what they hold there. Amounts are integers: the parts of a node's idle GPUs add up exactly.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Reading:
         self.now = begins
         self.rates: dict[Key, list[int]] = {}
         self._since: dict[Key, int] = {}
-        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # by row, what the job adds to which amount
+        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # by row, the amounts that the job adds to
         self._of_node: dict[int, list[tuple[Key, int]]] = {}  # by node, how its idle GPUs are divided
         self._on: dict[int, dict[int, int]] = {}  # by node, what each row holds there
         self._nodes: dict[int, set[int]] = {}  # by row, the nodes it holds

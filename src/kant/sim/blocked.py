@@ -1,4 +1,4 @@
-"""Blocked jobs in compiled instants: what they may take of their quotas, and which jobs of lower priority they hold.
+"""Blocked jobs in compiled instants: what they may use of their quotas, and which jobs of lower priority they hold.
 
 The rules are those of `queueing/claims.py` and `queueing/evictable.py`, which the plan calls as well.
 """
@@ -31,9 +31,11 @@ from kant.sim.ends import ENDS, JOB
 
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS, S_COUNTED = range(8)
-"""Of a shape: its groups in the table of groups; its request; its pools as bits; 1 where Python decides whether one of
-its jobs waits (such jobs start here only where no job waits and no key is known); 1 where it may preempt; and the row
-of its domains where a count tells whether it fits (`Placer.counted_domains`), else -1."""
+"""Of a shape. S_FIRST, S_GROUPS: its groups in the table of groups. S_MILLI, S_PODS: its request. S_POOL_BITS: its
+pools. S_ALONE: 1 if Python decides whether one of its jobs waits (such jobs start here only if no job waits and no key
+is known). S_PREEMPTS: 1 if it may preempt. S_COUNTED: the row of its domains if a count tells whether it fits
+(`Placer.counted_domains`), otherwise -1.
+"""
 SHAPE_WIDTH = 8
 
 # Columns of a queue, by its number in the state.
@@ -42,7 +44,7 @@ HOME_WIDTH = 2
 
 
 class Quotas(NamedTuple):
-    """The quotas in columns: limits and usage by slot, queues, and what a job of each shape asks for, by key."""
+    """The quotas in columns: limits and usage by slot, queues, and the request of each shape, by key."""
 
     limits: Table
     used: Table
@@ -51,13 +53,13 @@ class Quotas(NamedTuple):
 
 
 class Rights(NamedTuple):
-    """What a job may do that does not fit, and what it does to others.
+    """What a job that does not fit may do, and its effect on others.
 
-    With `evicts` some evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota (`reclaims`).
-    Their victims have run for `min_run` µs, and hold at most `most` times what they ask for; among up to `exact`
-    candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, those that are not taken
-    back at once for `hold_fixed` µs. `wakes_on`: what wakes its key. `kinds`: one empty node of each kind. `heads` has
-    room for the first jobs of the buckets.
+    With `evicts` some jobs evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota
+    (`reclaims`). Their victims have run for `min_run` µs, and hold at most `most` times what they ask for; among up to
+    `exact` candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, and those that
+    cannot be preempted at once for `hold_fixed` µs. `wakes_on`: the changes that wake its key. `kinds`: one empty node
+    of each kind. `heads` has room for the first jobs of the buckets.
     """
 
     evicts: bool
@@ -79,8 +81,9 @@ def holder_of(
     now: int, row: int, count: int, rights: Rights, quotas: Quotas, jobs: Table, shapes: Table, groups: Table,
     demands: Table,
 ) -> tuple[int, int, int, bool]:  # fmt: skip
-    """Return the best of the blocked jobs that hold a job, until when it does, and until when the first of them all
-    does, µs; -1, -1 and FOREVER for none. Also whether the job may have a place on nodes that none of them can use.
+    """Return the best of the blocked jobs that hold a job, until when it holds it, and until when the first of all of
+    them does, µs; -1, -1 and FOREVER if none does. Also returns whether the job may have a place on nodes that none of
+    them can use.
 
     The blocked jobs are the first `count` rows of `rights.heads`, best first.
     """
@@ -134,7 +137,7 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
         if ends[row] == heap[k, ENDS] and jobs[row, c.J_PIECES] > 0:
             found[count] = row
             count += 1
-            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # the heap may have it twice
+            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # the heap may contain it twice
     for i in range(count):
         jobs[found[i], c.J_PIECES] = -jobs[found[i], c.J_PIECES]
     return found[:count]
@@ -188,7 +191,7 @@ def awaits_start(
 
 @compiled
 def charge_running(running: Table, which: NDArray[np.bool_], quotas: Quotas, jobs: Table, charges: bool) -> None:
-    """Refund those of the running jobs that `which` marks, or charge them again."""
+    """Refund the running jobs that `which` marks, or charge them again."""
     for i in range(running.shape[0]):
         if which[i]:
             other = jobs[running[i]]

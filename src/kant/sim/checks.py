@@ -31,7 +31,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
 
 
 def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
-    """Raise InputError where faults come from two sources, or where the experiment does not support faults."""
+    """Raise InputError if faults come from two sources, or if the experiment does not support faults."""
     if not listed:
         return
     if options.mtbf_days:

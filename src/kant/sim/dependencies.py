@@ -51,7 +51,7 @@ class DependentArrivals:
             self.execution.arrive(event)
 
     def release(self, now: int) -> bool:
-        """Let in, or withdraw, the held jobs affected by the ends so far; return whether any arrived."""
+        """Let in, or withdraw, the held jobs affected by the ends so far; return whether any job arrived."""
         came = False
         while self._over:
             name, well = self._over.popleft()

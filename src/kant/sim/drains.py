@@ -1,4 +1,4 @@
-"""Drains: parts of the fabric that accept no new pods for a time, on top of what else happens to their nodes."""
+"""Drains: parts of the fabric that accept no new pods for a time, besides other changes of their nodes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class Drain:
 
 
 def nodes_called(cluster: ClusterSpec, name: str, where: str) -> tuple[int, ...]:
-    """Return the nodes of a part of the fabric (node, HBD, leaf, spine, superspine); the narrowest of that name.
+    """Return the nodes of a part of the fabric (node, HBD, leaf, spine, superspine); of several with this name, the
+    narrowest.
 
-    `SPINE/LEAF` distinguishes leaves of the same name, and so on. Raises InputError where no part, or two, have the
-    name.
+    `SPINE/LEAF` distinguishes leaves of the same name, and so on. Raises InputError if no part, or two of one level,
+    have the name.
     """
     for level in range(5):
         found: dict[tuple[str, ...], list[int]] = {}

@@ -1,6 +1,6 @@
-"""Evictions in compiled instants: whom a blocked job stops, by the rules of `queueing/preemption/policy.py`.
+"""Evictions in compiled instants: which jobs a blocked job stops, by the rules of `queueing/preemption/policy.py`.
 
-For jobs for which a count of free places tells whether they fit (`placement/counted_search.py`).
+For jobs of which a count of free places tells whether they fit (`placement/counted_search.py`).
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ AGAIN_WIDTH = 3
 class Evictions(NamedTuple):
     """What an eviction needs besides `Rights`.
 
-    A search takes about `trials` placements; `exact` as for `Rights`. `domains` are those of each node for the shapes
-    that are counted, `random` fixed numbers. With `moves` victims start elsewhere in the same plan. A stop loses what
-    the job did since it last saved its work, which it does each `saves` µs (0: never; -1: at every moment), and costs
-    what the first row of `costs` says whose GPUs are not fewer: GPUs and µs. `again` says by row where a job waits.
+    A search takes about `trials` placements; `exact` as for `Rights`. `domains` has the domain of each node for the
+    shapes that are counted, `random` fixed numbers. With `moves` victims start elsewhere in the same plan. A stop loses
+    the work since the job last saved it, which it does every `saves` µs (0: never; -1: at every moment). It also costs
+    what the first row of `costs` with at least the job's GPUs says: GPUs and µs. `again` says, by row, whether a job
+    waits.
     """
 
     exact: int
@@ -72,8 +73,8 @@ class Evictions(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A job that does not fit: its group, what it asks for, where it may run, and the most that its victims hold; and
-    what a search for victims needs. `table` has the running jobs, who are `running` with what they hold.
+    """A job that does not fit: its group, its request, where it may run, the most that its victims may hold, and the
+    input of a search for victims. `table` has the running jobs: `running`, with what they hold.
     """
 
     table: Table
@@ -111,8 +112,8 @@ def fits_without(blocked: Blocked, places: Table) -> bool:
 def search_among(
     blocked: Blocked, places: Table, marks: Table, level: int, later: bool
 ) -> tuple[Table, Table, bool, bool]:
-    """Search for victims among the running jobs at these places. Returns those that must stop, in this order, and what
-    they weigh; whether there are such; and whether the search was exact.
+    """Search for victims among the running jobs at these places. Returns the jobs that must stop, in order, and their
+    weight; whether there are any; and whether the search was exact.
 
     The weight is their number, the worst rank, the cost, the milli-GPUs, and their rows in order.
     """
@@ -172,10 +173,10 @@ def find_victims(
     now: int, s: int, claim: e.Claim, running: e.Running, most: float, evictions: Evictions, shapes: Table,
     groups: Table, jobs: Table, held: Table, view: Table, demands: Table,
 ) -> tuple[Table, Table, int, bool]:  # fmt: skip
-    """Return the rows of those who stop for a job, in this order, with 1 for those from whom quota is reclaimed.
+    """Return the rows of the jobs that stop for a job, in order, with 1 for those from which quota is reclaimed.
 
-    Where nobody stops: also when time alone may change that, µs (-1: never), and whether it is proven otherwise. See
-    `Preemption.free_capacity`.
+    If no job stops, also returns when (µs) time alone may change that, -1 for never; and whether it is proven that
+    nothing else does. See `Preemption.free_capacity`.
     """
     group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
     for node in range(view.shape[0]):
@@ -204,7 +205,7 @@ def look_for_victims(
 ) -> tuple[int, int, Table, Table]:  # fmt: skip
     """Return whether a job finds victims and when time alone may change that, as `finds_victims` does, and the victims.
 
-    See `find_victims`. MAY_BE without any: Python has to search.
+    See `find_victims`. MAY_BE without victims: Python has to search.
     """
     nobody = np.empty(0, dtype=np.int64)
     found, retry = e.finds_victims(now, running, claim, int(rights.most * shapes[s, S_MILLI]), rights.exact)
@@ -222,10 +223,10 @@ def evict(
     leaving: Table, gives: Table, newcomer: int, now: int, happened: Table, said: int, instant: int, quotas: Quotas,
     shapes: Table, jobs: Table, held: Table, view: Table, view_log: Table, demands: Table, ends: Table,
 ) -> tuple[int, int]:  # fmt: skip
-    """Stop jobs for another one: give back their quota, and on `view` what they hold; their events say so.
+    """Stop jobs for another one: refund their quota, return their devices on `view`, and write their events.
 
-    Returns the number of events, and the pools in which capacity comes free, as bits; -1 where Python has to decide
-    when one of them may start again.
+    Returns the number of events, and the pools in which capacity is freed, as bits; -1 if Python has to decide when one
+    of them may start again.
     """
     pools = 0
     for k in range(leaving.shape[0]):
@@ -270,9 +271,9 @@ def restart_kernel(place: Kernel) -> Callable[..., tuple[int, int, int]]:
         typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table,
         verdicts: Table, ready: Table,
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Start the jobs that the events [known, said) evict elsewhere, where they fit within their quotas.
+        """Start the jobs that the events [known, said) evict in other places, if they fit within their quotas.
 
-        Returns the number of events, the end of the pieces, and what wakes, as `waiting.wake` does.
+        Returns the number of events, the end of the pieces, and the result of `waiting.wake`.
         """
         woke, evicted = 0, said
         for k in range(known, evicted):

@@ -1,4 +1,4 @@
-"""What evictions in compiled instants need from the run, kept between the calls (`evict.py`, `advancer.py`)."""
+"""The input of evictions in compiled instants, kept between the calls (`evict.py`, `advancer.py`)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from kant.sim.run import Run
 
 PATIENCE = 2000
-"""Calls of a run until code for evictions is compiled, which takes some 20 CPU-seconds: each that stops for one costs
-about a millisecond more."""
+"""Number of calls of a run until code for evictions is compiled. Compilation takes some 20 CPU-seconds; each call that
+stops for an eviction costs about a millisecond more.
+"""
 
 
 def may_evict(profile: Profile) -> bool:
@@ -58,7 +59,7 @@ class EvictionColumns:
         return shapes
 
     def domains_of(self, shape: Shape) -> int:
-        """Return the row of the domains of a shape; -1 where no count tells whether its jobs fit."""
+        """Return the row of the domains of a shape; -1 if no count tells whether its jobs fit."""
         domains = None if shape.ask.node_sets else self.run.scheduler.placer.counted_domains(shape)
         if domains is None:
             return -1
@@ -74,8 +75,8 @@ class EvictionColumns:
         return self._pay
 
     def of_call(self, rows: int, work: Table) -> Evictions | None:
-        """Return what a call with up to `rows` jobs needs, and write the `work` of running jobs; None where Python
-        decides who is evicted.
+        """Return the input of a call with up to `rows` jobs, and write the `work` of running jobs; None if Python
+        decides evictions.
         """
         self._calls += 1
         if not self._pay and 1 < self._calls <= PATIENCE:

@@ -61,7 +61,7 @@ from kant.workload.faults_file import NodeHealth
 
 
 class Execution:
-    """The state of one run and the operations that change it; journal, metrics and job speed follow.
+    """The state of one run, and the operations that change it. Journal, metrics and job speed follow each change.
 
     With `placed` a job runs slower on a worse placement. `rejected` counts the rejected jobs by reason.
     """
@@ -122,7 +122,7 @@ class Execution:
             self._withdraw_replicas(row, event.time)
 
     def _change_by_name(self, event: NodesJoined | NodesLeft | NodeDescribed | NodeChanged | DevicesChanged) -> None:
-        """Change nodes by name, as an event from another run says; jobs that cannot stay there are evicted."""
+        """Change nodes by name, as an event from another run states; jobs that cannot stay there are evicted."""
         state, now = self.state, event.time
         index, health = state.node_index, state.health
         if isinstance(event, NodesJoined):
@@ -209,7 +209,7 @@ class Execution:
         self.run(row, now)
 
     def run(self, row: int, now: int) -> None:
-        """Start a job, or an elastic gang, where and with as many pods as the state says."""
+        """Run a job with the allocation that the state has for it; an elastic gang with its present pods."""
         state = self.state
         self.recorder.started(row, state.running[row])
         slowdown = self._slowdown(row) if self.placed else FULL
@@ -232,7 +232,7 @@ class Execution:
             self.recorder.ended(row, self.state.running[row], began(self.state, row), now)
 
     def change_node(self, health: NodeHealth, now: int) -> None:
-        """Change the health of a node: jobs that hold what it loses are evicted first."""
+        """Change the health of a node: jobs that hold lost devices are evicted first."""
         state, spec = self.state, self.state.nodes[health.node]
         gone, there = health.status == NodeStatus.RETIRED, spec.name in state.node_index
         failed = gone or health.status == NodeStatus.FAILED

@@ -20,10 +20,10 @@ class Faults:
     """Changes of node health in order of time: `any` says whether there are any, `due` when the next comes.
 
     `unhealthy` are the nodes that are unhealthy now, without nodes drained for good: no job needs to wait for their
-    return. `for_good` says since when.
+    return. `for_good` says since when nodes are drained for good.
 
-    A run with faults journals every cycle: whether a job that returns to the queue while jobs like it wait is reported
-    as held depends on cycles that decide nothing, and a replay must run these too.
+    A run with faults journals every cycle. Whether a returning job is reported as held, while jobs like it wait,
+    depends on cycles that decide nothing, and a replay must run these too.
     """
 
     def __init__(self, coming: Iterator[NodeHealth]) -> None:
@@ -51,7 +51,7 @@ def _is_healthy(health: NodeHealth) -> bool:
 
 
 def faults_of(cluster: ClusterSpec, options: SimOptions, seed: int, listed: Sequence[NodeHealth]) -> Faults:
-    """Return the faults of one run: those `listed`, or else those drawn from the seed as the options say."""
+    """Return the faults of one run: those `listed`, or those drawn from the seed by the options."""
     if listed or not options.mtbf_days:
         return Faults(iter(listed))
     return Faults(drawn(cluster, options, seed))

@@ -1,7 +1,7 @@
 """Follow a journal: apply its events as the original run did, including the true run times of its jobs.
 
-The state follows from the events alone. When its running jobs will end does not: the speed (sim/speed.py) knows that,
-and therefore receives the same calls in the same order as in the original run.
+The state follows from the events alone. The times at which running jobs end do not follow: the speed (sim/speed.py)
+determines them, and so it receives the same calls in the same order as in the original run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STOPS = (JobPreempted, JobEvicted, JobFailed, JobRefused, JobGrown, JobShrunk)
 
 
 class Follower:
-    """Applies events to an execution that has decided none of them.
+    """Applies events to an execution without making decisions.
 
     The speed knows only the jobs whose run time the journal states: those of a simulated run.
     """
@@ -39,7 +39,7 @@ class Follower:
         self._reported = 0
 
     def follow(self, event: Event) -> None:
-        """Apply one event. Raises StateError where it contradicts the state."""
+        """Apply one event. Raises StateError if it contradicts the state."""
         execution, speed, state = self.execution, self.execution.speed, self.execution.state
         if isinstance(event, JobProgressed | JobStarted) and event.time > self._reported:
             self._reported = event.time

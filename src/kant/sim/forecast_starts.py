@@ -1,13 +1,13 @@
 """Forecast when waiting jobs start: run the real policy forward from a state in several futures.
 
-In each future every job's run time is drawn from what is known of its kind (`insight/past_jobs.py`), and arrivals are
+In each future every job's run time is drawn from the run times of its kind (`insight/past_jobs.py`), and arrivals are
 those of an earlier day. The scheduler is the production one, so whatever a profile does happens here too: reclaim,
-preemption, timeouts, back-offs, elastic gangs. P50 and P90 are quantiles of the start over the futures. Where there is
+preemption, timeouts, back-offs, elastic gangs. P50 and P90 are quantiles of the start over the futures. If there is
 nothing to draw, one future is run.
 
 A job's draws are stratified: each future draws from a different equal part of the distribution. In a random half of the
-futures jobs of one kind draw alike: jobs of a burst resemble each other, and a queue that is long because they run long
-does not average that out.
+futures the jobs of one kind get the same draw: jobs of a burst resemble each other, so a queue that is long because its
+jobs run long does not average out.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ BudgetScope = tuple[Scope, Limit]
 def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool = False) -> StartForecast:
     """Forecast when the waiting jobs start, or the job `only`, over `futures` (0: as many as the queue length allows).
 
-    A start is None where none is in sight. With `bare` only the starts are computed. The same moment gives the same
-    answer.
+    A start is None if the job starts in no future. With `bare` only the starts are computed. The same moment gives the
+    same answer.
     """
     first = Future(moment)
     state = first.state
@@ -225,7 +225,7 @@ class Future:
         self.recheck = options.recheck_s * SECOND
         speed = speed_of(msgspec.structs.replace(options, static=False))
         self.execution = Execution(self.state, Journal(), Recorder(self.state), speed)
-        self.at = self.wake = self.now  # the instant at which it stands, and when to cycle without an event
+        self.at = self.wake = self.now  # its present instant, and when to cycle without an event
         self.coming: Iterator[JobSubmitted] = iter(())
         self._arrival: JobSubmitted | None = None
         self._missing: set[int] = set()
@@ -250,7 +250,7 @@ class Future:
         """Register the remaining work of the live jobs with the speed, and set the arrivals."""
         self.coming, self._arrival = coming, next(coming, None)
         if self.execution.speed.reports:
-            self.execution.speed.progress(self.now)  # nothing runs in it yet: it counts from here on
+            self.execution.speed.progress(self.now)  # nothing runs in it yet: progress counts from now on
         for row in list(self.state.live):
             self.execution.admit(row, min(work[row], FOREVER // 64), 0, self._begun(row))
             if row in self.state.running:
@@ -279,7 +279,7 @@ class Future:
         ]
 
     def run(self, wanted: set[int], spends: bool = False) -> dict[int, Basis]:
-        """Return what lets each of these jobs start, if it does; with `spends` run on to the end of the month."""
+        """Return why each of these jobs can start, if it starts; with `spends`, run on to the end of the month."""
         self._missing = set(wanted)
         left = self.most_instants
         while (self._missing or spends) and left:
@@ -302,7 +302,7 @@ class Future:
         return 200 + 40 * (len(self.state.live) + 10)
 
     def step(self, until: int = FOREVER - 1) -> bool:
-        """Go on by one instant; False if none comes up to `until`."""
+        """Advance by one instant; False if none comes up to `until`."""
         execution, speed, arrival, now = self.execution, self.execution.speed, self._arrival, self.at
         ends = speed.next_end
         ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no known end
@@ -318,7 +318,7 @@ class Future:
         while arrival is not None and arrival.time <= now:
             execution.arrive(arrival)
             arrival = self._arrival = next(self.coming, None)
-        if speed.reports and now > self.now:  # at `self.now` it was reported before the last cycle
+        if speed.reports and now > self.now:  # at `self.now` progress was reported before the last cycle
             execution.report_progress(now)
         plan = self.scheduler.cycle(now)
         wake = plan.review_at if plan.review_at > now else FOREVER

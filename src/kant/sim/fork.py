@@ -2,11 +2,9 @@
 
 The journal's events are applied to an empty state, and a new scheduler decides as the original one would have. So a
 fork without changes starts and ends every job when the simulated run itself did (tests/core/test_whatif.py), as far as
-a journal can say it:
-
-- a burst replica whose base job had left counts as withdrawn, and stays so;
-- a cycle that decided nothing leaves no trace, and neither does the time at which it wanted to be woken: that is found
-  by asking again. Preemption, and reservations between tenants, may then be a cycle behind.
+the journal tells: - a burst replica whose base job had left counts as withdrawn, and stays so; - a cycle that decided
+nothing leaves no trace, and neither does the time at which it wanted to be woken: that is found by asking again.
+Preemption, and reservations between tenants, may then be a cycle behind.
 """
 
 from __future__ import annotations
@@ -47,7 +45,9 @@ from kant.sim.run import Run, RunHooks
 from kant.workload.faults_file import NodeHealth
 
 ASKED = 1000
-"""Maximum number of times that a scheduler is asked for its wake-up time; then it is asked as of now."""
+"""Maximum number of times that a scheduler is asked for its wake-up time; after that it is asked only for the present
+time.
+"""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ def fork(
 ) -> Fork:
     """Build a run at the end of `past`, on a `cluster` with further nodes and under another `profile` where given.
 
-    Job speed and node faults stay as in the journal. `work` is the known work of the jobs (computed where not given);
+    Job speed and node faults remain as in the journal. `work` is the known work of the jobs (computed if not given);
     without `arrivals` no more jobs arrive. Raises InputError for a broken journal.
     """
     header, options = past.header, past.options
@@ -107,7 +107,7 @@ def fork(
 
 
 def _begin(run: Run, past: Past) -> None:
-    """Start the metrics now, without jobs that have left; the next cycle comes when the last one wanted it."""
+    """Start the metrics now, without jobs that have left; the next cycle is due when the last one asked for it."""
     status = run.state.jobs[: len(run.state.ids), c.J_STATUS]
     run.begin = past.now
     run.gone = np.flatnonzero((status != JobStatus.PENDING) & (status != JobStatus.RUNNING))
@@ -116,10 +116,10 @@ def _begin(run: Run, past: Past) -> None:
 
 
 def wake_after(run: Run, past: Past) -> int:
-    """Return when, after the end of `past`, the next cycle without an event is due; FOREVER: never.
+    """Return when the next cycle without an event is due after the end of `past`; FOREVER: never.
 
-    A new scheduler is asked, as the run's own was: at the last instant, and again at each time it names, until it names
-    one that has not passed. Its decisions are discarded.
+    A new scheduler is asked as the run's own was: at the last instant, and again at each time that it names, until it
+    names a time in the future. Its decisions are discarded.
     """
     asked, at = Scheduler(run.state, run.profile, run.seed), past.last_instant
     wake = asked.cycle(at).review_at
@@ -174,7 +174,9 @@ def _stands(past: Past) -> NodeStands:
 
 
 def _faults(run: Run, past: Past, drains: Iterable[Drain]) -> Faults:
-    """Return future node changes: drawn from the journal's seed, or else as they happened; with the drains on top."""
+    """Return future node changes: drawn from the journal's seed, or else those recorded in it; with the drains
+    added.
+    """
     state, header, options = run.state, past.header, past.options
     now = [
         NodeHealth(

@@ -1,4 +1,4 @@
-"""Parts of an instant of the compiled loop (`advance.py`): what its events change, and how it is undone."""
+"""Parts of an instant of the compiled loop (`advance.py`): what its events change, and how they are undone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def copy_of(one: Table, other: Table) -> None:
 
 @inlined
 def changes_of(happened: Table, known: int, said: int) -> int:
-    """Return what the events [known, said) change for those who wait, as bits of `queueing/watch.py`."""
+    """Return what the events [known, said) change for waiting jobs, as bits of `queueing/watch.py`."""
     found = 0
     for k in range(known, said):
         what = happened[k, H_WHAT]
@@ -43,7 +43,7 @@ def undo(
     for k in range(said - 1, known - 1, -1):
         row, what = happened[k, H_ROW], happened[k, H_WHAT]
         if what == STARTED and entries[0, w.E_ROW] > 0:
-            # the row of the last that was removed is the first that is free again
+            # the row of the last removed job is the first free one again
             was = entries[entries[0, w.E_LEFT]]
             w.push(
                 entries, places, buckets, row, was[w.E_PRIORITY], was[w.E_KEY], was[w.E_SHAPE], was[w.E_KNOWN],

@@ -53,7 +53,8 @@ class Gangs:
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
         models: tuple[str, ...] = (), segment: int = 0, level: int = 0, floor: int = 0, queue: str = "",
     ) -> Groups:  # fmt: skip
-        """Return the pod groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
+        """Return the pod groups of a job; with `pods` 0, `gpus` is a total that is cut into whole nodes and a
+        remainder.
 
         Only nodes that a job of `queue` on one of `models` may use count (model/cut.py). With `island` each pod must
         lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is one instance of that
@@ -116,8 +117,8 @@ def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
 def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: int) -> np.ndarray:
     """Return the run times that policies know, microseconds; -1: unknown.
 
-    With an `estimate_factor` f each is multiplied by a random factor per job, log-uniform from 1 to f: users
-    overestimate (after the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, whose factors are uniform).
+    With an `estimate_factor` f each is multiplied by a random factor, log-uniform from 1 to f, since users overestimate
+    (after the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, whose factors are uniform).
     """
     known: np.ndarray = {"perfect": truth, "limit": workload.limit, "none": np.full(len(workload), -1)}[
         options.estimates
@@ -193,7 +194,7 @@ class Arrivals(Iterator[JobSubmitted]):
     def kinds(self) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Return the kind of each submission, and which kinds are simple.
 
-        Jobs of a simple kind have no property beyond the columns of the job table. Raises StateError where two jobs
+        Jobs of a simple kind have no property beyond the columns of the job table. Raises StateError if two jobs
         have one name: compiled instants forget names (`Advancer`).
         """
         ids = self.workload.ids
@@ -211,7 +212,7 @@ class Arrivals(Iterator[JobSubmitted]):
         return kinds, np.arange(2 * count) < count
 
     def columns(self, span: slice, kinds: NDArray[np.int32]) -> Table:
-        """Return some submissions as a table (`advance.py`); `kinds` are those of all."""
+        """Return some submissions as a table (`advance.py`); `kinds` has the kinds of all submissions."""
         (_, submit, queue, user, _, priority, estimate, truth, _, _, due, _, _, preemptible, *_) = self._columns
         queue, user = self._queues[queue[span]], self._users[user[span]]
         return np.array([
@@ -274,7 +275,8 @@ def _alike(workload: Workload, names: Sequence[str]) -> tuple[NDArray[np.int32],
 def typical_pods(
     workload: Workload, gangs: Gangs, share: float, pools_of: Callable[[tuple[str, ...], tuple[str, int]], int]
 ) -> np.ndarray:
-    """Return the most frequent pods, as rows (cpu, gpus, milli, pool mask, count), that make up `share` of all pods.
+    """Return the most frequent pods that together make up `share` of all pods, as rows (cpu, gpus, milli, pool mask,
+    count).
 
     Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` returns
     as bits the pools that admit a set of GPU models and a MIG profile of a size ("", 0: none).

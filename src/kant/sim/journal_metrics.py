@@ -55,11 +55,11 @@ class JournalMetrics:
             self.ledger.observe(now)
 
     def decided(self, plan: Plan) -> None:
-        """Take in a plan of the journal."""
+        """Apply a plan of the journal."""
         self.recorded.plan(plan, True)
 
     def happened(self, event: Event) -> None:
-        """Take in an event of the journal. Raises InputError where it contradicts the state."""
+        """Apply an event of the journal. Raises InputError if it contradicts the state."""
         state, recorder = self.state, self.recorder
         if isinstance(event, _ENDS):
             row = state.rows.get(event.job, -1)
@@ -80,7 +80,9 @@ class JournalMetrics:
             recorder.started(row, state.running[row])
 
     def result(self, digests: dict[str, Any], interrupted: bool) -> RunResult:
-        """The metrics up to the end of the journal. `digests` are the summary's counts and digests of decisions."""
+        """The metrics up to the end of the journal. `digests` has the counts and the digests of decisions, for the
+        summary.
+        """
         state, recorder, header = self.state, self.recorder, self.walk.header
         end = max(self.walk.time, header.begins)
         self._observe(end)

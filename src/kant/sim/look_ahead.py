@@ -1,9 +1,9 @@
 """The look-ahead of a router of policies: is the proposed policy better than the floor, from the present snapshot?
 
 Run times are drawn as for forecasts of starts (`forecast_starts.py`), no other job arrives, and each future runs until
-its jobs have ended: once under the floor throughout, and once for each of `HOURS` under the proposed policy for so long
-and the floor from then on. The proposal is confirmed if the sum of bounded slowdowns falls in every future, and on
-average, as a share of the floor's sum, by more than twice its error and `MARGIN`, for each of `HOURS`. So the router
+its jobs have ended. It is run once under the floor throughout, and once for each of `HOURS` under the proposed policy
+for that long, then the floor. The proposal is confirmed if, for each of `HOURS`, the sum of bounded slowdowns falls in
+every future, and its average fall, as a share of the floor's sum, exceeds twice its error and `MARGIN`. So the router
 leaves the floor only for a proven gain.
 """
 
@@ -22,13 +22,14 @@ FUTURES, HOURS, MARGIN = 4, (1, 6), 1.0
 """Futures, hours under the proposed policy, and the least gain in percent."""
 
 SHORT = 10 * SECOND
-"""A bounded slowdown takes a shorter run time for so long."""
+"""The least run time that a bounded slowdown divides by."""
 
 
 def look_ahead(moment: Moment) -> PolicyRouted | None:
     """Return the switch to the policy that a rule of the router proposes now, with the reason in one sentence.
 
-    It is to the floor if the proposal is not confirmed; None if no rule holds. The same moment gives the same answer.
+    The switch is to the floor if the proposal is not confirmed; None if no rule holds. The same moment gives the same
+    answer.
     """
     router = moment.profile.router
     proposed = router.proposal(moment.thawed(), moment.now) if router is not None else None
@@ -51,7 +52,7 @@ def _confirms(moment: Moment, policy: str, floor: str) -> tuple[bool, str]:
         return False, "no run time is known"
     submit, ran, since = first.state.jobs[rows][:, [J_SUBMIT, J_ATTAINED, J_SINCE]].T
     ran = ran + np.array([row in first.state.running for row in rows.tolist()]) * (moment.now - since)
-    shares = np.zeros((len(HOURS), FUTURES))  # by which the sum falls
+    shares = np.zeros((len(HOURS), FUTURES))  # the share by which the sum falls
     for number in range(FUTURES):
         runtime = np.maximum(ran + left[:, number], SHORT)
 

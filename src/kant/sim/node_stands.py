@@ -15,7 +15,7 @@ NODE_EVENTS = NodeChanged | DevicesChanged | NodesJoined | NodesLeft | NodeDescr
 class NodeStands:
     """Tracks the nodes of a cluster by row. `stands` has their initial health; by default all are healthy.
 
-    Nodes that join or change may get other rows in other runs. So, once the nodes are no longer those of the cluster,
+    Nodes that join or change may get other rows in other runs. So once the nodes are no longer those of the cluster,
     changes are reported by name: `by_name`.
     """
 

@@ -1,4 +1,4 @@
-"""The past of a what-if: a journal cut at a time, and what it records of the time after."""
+"""The past of a what-if: a journal cut at a time, and the recorded events after that time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kant.sim.options import SimOptions, read_options
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Events up to `now` (microseconds on the run's clock), and `later` events, both in order.
+    """It has the events up to `now` (microseconds on the run's clock), and the `later` events, both in order.
 
-    `profile` decided, and jobs ran as its `options` say. `last_instant` is the last instant by `now` at which anything
-    happened or was decided; progress reports of running jobs do not count.
+    `profile` is the profile that decided, and `options` say how jobs ran. `last_instant` is the last instant up to
+    `now` with an event or a decision; progress reports of running jobs do not count.
     """
 
     path: Path
@@ -34,7 +34,7 @@ class Past:
 
 
 def read_past(path: Path, time: int | None = None, today: int | None = None) -> Past:
-    """Read the journal at `path`, cut after all that happened by `time` (None: its end).
+    """Read the journal at `path`, cut after everything that happened by `time` (None: its end).
 
     For a journal that is still being written, `today` is the present, microseconds since the Unix epoch: it ends then.
 

@@ -30,7 +30,7 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     cancel: Several = ()
 
     def check(self) -> None:
-        """Raise InputError where no change is given, or an option lacks the one that it needs."""
+        """Raise InputError if no change is given, or an option lacks the one that it needs."""
         if not (self.submit or self.drain or self.quota or self.nodes or self.profile or self.cancel):
             raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes, --cancel and --profile")
         if self.evict and not self.drain:

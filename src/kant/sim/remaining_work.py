@@ -1,8 +1,9 @@
 """RemainingWork: the remaining work of each job of a what-if, and where that number comes from.
 
-The journal goes first: the run time of a simulated job, and for a job of a live cluster that finished later, how long
-it ran until then. For other jobs the remaining work is unknown; they are assumed to run for the median (P50) learned
-from jobs of their kind, else for their owner's estimate, else to their limit, else as long as the median finished job.
+The journal has priority: it gives the run time of a simulated job, and the time that a job of a live cluster ran until
+it finished later. For other jobs the remaining work is unknown. They are assumed to run for the median (P50) learned
+from jobs of their kind; without it, for their owner's estimate, to their limit, or as long as the median finished job,
+in this order.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _guess(state: ClusterState, job: Job, kind: int, elapsed: int, usual: int) -
 
 
 def _kind(state: ClusterState, job: Job) -> int:
-    """Return the kind of a job that has not arrived yet; -1 where its queue or its user is new."""
+    """Return the kind of a job that has not arrived yet; -1 if its queue or its user is new."""
     queue = state.quota_usage.queue_of(job.queue, job.user)
     if state.history is None or queue not in state.queues or (job.user and job.user not in state.users):
         return -1

@@ -37,9 +37,9 @@ from kant.workload.faults_file import NodeHealth
 class Replay:
     """A journal that was run again.
 
-    `queue_config` has the queues as they were first, `faults` the node faults, `booked` the bookings that users made
-    and cancelled, and node changes once other nodes had joined. `recorded` and `replayed` are the digests; `difference`
-    is the first plan that came out otherwise, if any.
+    `queue_config` has the first queues, `faults` the node faults, `booked` the bookings that users made and cancelled,
+    and the node changes after other nodes had joined. `recorded` and `replayed` are the digests; `difference` is the
+    first plan that differs, if any.
     """
 
     header: Header
@@ -125,7 +125,7 @@ def replay(path: Path) -> Replay:
 
 
 def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:
-    """Return the submission with its run time: from the journal, else as observed; None where neither is known."""
+    """Return the submission with its run time, from the journal or else as observed; None if it is unknown."""
     row = state.rows[event.job.id]
     if state.jobs[row, c.J_STATUS] == JobStatus.CANCELLED and state.jobs[row, c.J_END] == event.time:
         return None  # a burst replica that came after its base job had left

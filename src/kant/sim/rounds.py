@@ -24,7 +24,7 @@ class SimulatedRounds:
         self.scheduler = scheduler
         self.rounds = Rounds(scheduler.given)
         self.coming: list[PlanProposed | PolicyRouted] = []
-        self.past = PastJobs()  # what a look-ahead knows of run times
+        self.past = PastJobs()  # the run times that a look-ahead draws from
 
     @property
     def due(self) -> int:

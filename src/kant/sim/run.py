@@ -1,7 +1,7 @@
 """One run: the core against a workload in simulated time.
 
-At each instant, in this order: jobs end, nodes fail or return, jobs arrive, running jobs report progress; then one
-cycle; then its plan is carried out. Everything that happens at the same instant is seen by the same cycle.
+At each instant, in this order: jobs end, nodes fail or return, jobs arrive, running jobs report progress, one cycle
+runs, and its plan is carried out. Everything that happens at the same instant is seen by the same cycle.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RunHooks:
     """What a caller may want from a run: a journal, its progress, and a way to stop it.
 
     `progress` receives the number of finished jobs, of all jobs, and the simulated time. With `ledger` every wait is
-    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function that is called
+    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function. This is called
     with the time at the end of every instant.
     """
 
@@ -90,9 +90,9 @@ def simulate(
 
     `queue_config` has the queues and their quotas; without it nothing is limited. `faults` are node faults in order of
     time, instead of those that the profile's options would draw. `services` get the replicas that their autoscalers
-    want (sim/services.py); the summary then says of each how many it had and when it met its objectives. `reservations`
-    are booked from the beginning on. Raises InputError for options of the profile that cannot be used, and for queues
-    or burst replicas that its discipline does not honour.
+    want (sim/services.py). The summary then says how many replicas each had, and when it met its objectives.
+    `reservations` are booked from the start. Raises InputError for options of the profile that cannot be used, and for
+    queues or burst replicas that its discipline does not honour.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     replicas = bool(services) or (bool((workload.base_job >= 0).any()) and not options.static)
@@ -152,7 +152,7 @@ class Run:
         self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options), placed)
         self.faults = faults_of(cluster, options, seed, faults)
         self.interrupted = False
-        self.begin = 0  # a run that goes on from an existing state begins later (sim/fork.py)
+        self.begin = 0  # a run that continues an existing state begins later (sim/fork.py)
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
         self.dependencies: DependentArrivals | None = None
         self.services: ServiceReplicas | None = None
@@ -179,7 +179,7 @@ class Run:
             self.execution.happen(TypicalPodsGiven(0, rows))
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
-        """Run the `total` submissions, which come in order of time, to the end and sum up."""
+        """Run the `total` submissions, given in order of time, to the end, and return the summary."""
         self.recorder.observe(self.begin)
         if self.curve is not None:
             self.curve.observe(0)
@@ -191,7 +191,7 @@ class Run:
             self.recorder.ended(row, allocation, began(self.state, row), end)
         because = self._waiting_because()
         self.recorder.make_room(0)
-        # What only a run needs is as much as what summing it up takes.
+        # modules that only a run needs: they take as long to load as those that sum it up
         del self.scheduler, self.execution.speed, self.state.job_changes[:]
         self.state.pieces = self.state.pieces[:0].copy()
         table = job_table(self.state, end, self.recorder)
@@ -241,14 +241,14 @@ class Run:
         }
 
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
-        """Run until nothing is left, `until` is reached, or a stop is requested; return the time then."""
+        """Run until nothing is left, `until` is reached, or a stop is requested; return the last time."""
         hooks, state, execution, speed = self.hooks, self.state, self.execution, self.execution.speed
         dependencies, services, arrive = self.dependencies, self.services, execution.arrive
         if dependencies is not None:
             arrive = dependencies.arrive
         instants, always = 0, self.faults.any
         if isinstance(coming, Arrivals) and (rows := len(state.ids) + len(coming.workload)) > len(state.jobs):
-            # Room for all at once: a table that grows is there twice meanwhile.
+            # Room for all at once: while a table grows, it exists twice.
             state.jobs, self.recorder.spans = c.longer(state.jobs, rows), c.longer(self.recorder.spans, rows)
         arrival = next(coming, None)
         may_advance = isinstance(coming, Arrivals) and Advancer.may_advance(self)
@@ -356,12 +356,12 @@ class Run:
         self.vain.clear()
 
     def _carry_out_proposals(self, now: int) -> None:
-        """Take in the solvers' proposals, and carry them out where they still hold."""
+        """Record the solvers' proposals, and carry out those that still hold."""
         assert self.rounds is not None
         for proposal in self.rounds.take(now):
             self.execution.happen(proposal)
             if isinstance(proposal, PolicyRouted):
-                continue  # the cycle of this instant goes by it
+                continue  # the cycle of this instant uses it
             plan = carry_out_proposal(self.scheduler, now)
             self.journal.plan(plan, always=True)
             self.execution.carry_out(plan)

@@ -1,4 +1,4 @@
-"""Services of a simulated cluster: replicas are requested and given back through the queue, like any other job.
+"""Services of a simulated cluster: replicas are requested and returned through the queue, like any other job.
 
 A service is a base job, its guaranteed core, and burst replicas. This module acts as a user with a forecast: every few
 minutes it submits or withdraws bursts. The scheduler knows nothing of objectives.
@@ -40,7 +40,7 @@ class _Replicas:
         self.leaving: list[tuple[int, str]] = []  # given back, and still finishing their requests
         self.made = 0
         self.begun = False
-        self.due = self.looked = 0  # when it is next asked in any case, and whether it has to be asked before
+        self.due = self.looked = 0  # when it is asked next in any case, and whether it must be asked before
         self.priced = 0 if declared.price is not None else FOREVER  # when prices are due
         self.held: dict[str, tuple[int, int, Any]] = {}  # by name: since when, pods, pieces
         self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods
@@ -53,7 +53,9 @@ class _Replicas:
 
 
 class ServiceReplicas:
-    """Keeps the replicas of all services of a run as their autoscalers want them. `due` is when to call `step` next."""
+    """Keeps the number of replicas of all services of a run at what their autoscalers want. `due` is when to call
+    `step` next.
+    """
 
     def __init__(self, services: Sequence[Declared], execution: Execution) -> None:
         self.execution = execution
@@ -61,7 +63,7 @@ class ServiceReplicas:
         self.due = 0
 
     def step(self, now: int) -> None:
-        """Submit cores at the beginning; then request and give back bursts where it is time."""
+        """Submit base jobs at the beginning; then request and return bursts when due."""
         for fleet in self.fleets:
             while fleet.leaving and fleet.leaving[0][0] <= now:
                 self._withdraw(fleet.leaving.pop(0)[1], now)
@@ -83,7 +85,7 @@ class ServiceReplicas:
         self.due = min(coming, default=FOREVER)
 
     def _follow(self, fleet: _Replicas, wanted: int, now: int) -> None:
-        """Adjust to `wanted` replicas: waiting ones are given back first, then the last to arrive."""
+        """Adjust to `wanted` replicas: waiting ones are withdrawn first, then the last to arrive."""
         state = self.execution.state
         # Rejected replicas are no longer live.
         fleet.bursts = [name for name in fleet.bursts if state.rows[name] in state.live]
@@ -103,7 +105,7 @@ class ServiceReplicas:
                 self._withdraw(name, now)
 
     def _price(self, fleet: _Replicas, price: RemovalPrice, now: int) -> None:
-        """Set the removal cost of each running burst: what its absence costs until a new one would serve."""
+        """Set the removal cost of each running burst: the cost of its absence until a new one would serve."""
         state = self.execution.state
         run = [name for name in reversed(fleet.bursts) if state.rows[name] in state.running]
         replicas = fleet.declared.table.core + len(run)
@@ -195,7 +197,7 @@ def check_services(
     options: SimOptions,
     queue_config: QueueConfig | None,
 ) -> None:
-    """Raise InputError where services conflict with the jobs, the queues, or the profile's simulation options."""
+    """Raise InputError if services conflict with the jobs, the queues, or the profile's simulation options."""
     if options.static or options.speed == "interval-overhead":
         name = f"a profile without the options static and interval-overhead, unlike {profile.name}"
         raise InputError("services", name)

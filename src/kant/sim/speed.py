@@ -1,4 +1,4 @@
-"""How jobs run in simulated time: when each ends, and what an interruption costs it."""
+"""How jobs run in simulated time: when each ends, and the cost of an interruption."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Speed(Protocol):
         ...
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
-        """Stop the job before its end; return the extra work that this costs it.
+        """Stop the job before its end; return the extra work that this causes.
 
         With `saves` it may save its work first. A change of size is a stop followed by a start.
         """
@@ -93,7 +93,7 @@ class Steady:
 
     It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment. Work is counted in
     whole microseconds at full speed: when a job stops, a microsecond begun is lost. Work of an elastic gang is counted
-    in pod-microseconds: p pods do p of them in a microsecond, so it is exact at any size.
+    in pod-microseconds, of which p pods do p in a microsecond, so it is exact at any size.
     """
 
     reports: ClassVar[bool] = False
@@ -145,12 +145,12 @@ class Steady:
         self._runs[row] = _Run(now, now + self._left[row], FULL, 1)
 
     def evicted(self, row: int, left: int) -> None:
-        """Record that a job was stopped, and has so much work left; the heap knows already."""
+        """Record that a job was stopped with `left` work left; the heap already reflects this."""
         self._runs.pop(row, None)
         self._left[row] = left
 
     def forget(self, row: int) -> None:
-        """Remove a job that has ended; the heap knows already."""
+        """Remove a job that has ended; the heap already reflects this."""
         self._runs.pop(row, None)
         del self._left[row]
 

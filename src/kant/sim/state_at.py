@@ -24,7 +24,7 @@ from kant.scheduler.partial_gangs import decide_again
 from kant.sim.forecast_starts import forecast_starts
 
 LOOK_BACK = 14 * DAY
-"""Answers are compared with what happened over this period before the time asked about."""
+"""Answers are compared with actual starts over this period before the time of the question."""
 
 SAMPLE_FUTURES = 5
 """Number of futures in a forecast that is made only for comparison with what happened."""
@@ -35,10 +35,10 @@ SAMPLES = 48
 
 @dataclass(slots=True)
 class StateAt:
-    """The state at `now` (microseconds on the run's clock), after all that happened by then.
+    """The state at `now` (microseconds on the run's clock), after everything that happened by then.
 
     `rejected` has the reasons of rejected jobs, `coming` the jobs submitted later, with their times. The scheduler has
-    run no cycles, since its decisions do not depend on earlier cycles.
+    run no cycles; its decisions do not depend on earlier cycles.
     """
 
     header: Header
@@ -65,7 +65,7 @@ class StateAt:
                 self.answers.keep(forecast_starts(self._moment(now), futures=SAMPLE_FUTURES, bare=True))
 
     def forecast(self, job: str = "") -> StartForecast:
-        """Forecast when the waiting jobs start, or `job` alone, from what is known at `now`."""
+        """Forecast when the waiting jobs start, or `job` alone, from the information at `now`."""
         found = forecast_starts(self._moment(self.now), job)
         return found if self.answers is None else self.answers.calibration().corrected(found)
 
@@ -113,7 +113,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
 class Decided:
     """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts.
 
-    `proposed`: the part of the profile whose solver proposed it, "" where the scheduler decided itself.
+    `proposed`: the part of the profile whose solver proposed it; "" if the scheduler decided by itself.
     """
 
     job: str
@@ -162,7 +162,7 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
 def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> Scheduler:
     """Build the scheduler and its state just before the cycle that made this decision.
 
-    A scheduler that has run no cycle decides like one that has; but with `[preemption]`, and with reservations between
+    A scheduler that has run no cycle decides like one that has. But with `[preemption]`, and with reservations between
     tenants, it may be a cycle behind. With `cycles` every earlier cycle is run.
     """
     walk = read_journal(path)

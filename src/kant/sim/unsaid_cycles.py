@@ -1,8 +1,8 @@
 """The cycles that a journal omits because its version of Kant did not record cycles without decisions.
 
-Kant 0.2 and before left them out, so replay has to find out when they ran. For a simulated run this is known: one cycle
-at the end of each instant, one more at the same instant where a plan stopped a job for another or at its limit, and one
-where the last plan asked for it. When a live driver cycled cannot be known.
+Kant 0.2 and before left them out, so a replay has to find out when they ran. For a simulated run this is known: one
+cycle at the end of each instant, one more at the same instant if a plan stopped a job for another or at its limit, and
+one where the last plan asked for it. The cycles of a live driver are unknown.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class UnsaidCycles:
     def __init__(self) -> None:
         self._time = 0
         self._news = False  # an event has happened since the last cycle
-        self._planned = False  # the last cycle was at `_time`, so what follows may carry out its plan
+        self._planned = False  # the last cycle was at `_time`, so the next lines may carry out its plan
         self._review_at = -1
 
     def before(self, line: Event | Plan) -> Iterator[int]:

@@ -35,7 +35,7 @@ BEFORE, AFTER = "as it is", "with the change"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Both futures, of the jobs that were live or came later, and `answer`: what `--json` prints of them."""
+    """Both futures, of the jobs that were live or arrived later, and `answer`: the content of `--json`."""
 
     before: RunResult
     after: RunResult
@@ -152,7 +152,7 @@ def _live(state: ClusterState, job: str) -> str:
 
 
 def _public_id(job: str) -> str:
-    """Return the id that users know: a live run appends a number to that of a job that it submits again."""
+    """Return the id that users know: when a live run submits a job again, it appends a number to the id."""
     return re.sub(r"~\d+$", "", job)
 
 
@@ -198,7 +198,7 @@ def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult |
 
 
 def _submitted(event: JobSubmitted, after: RunResult, reason: Reason | None) -> dict[str, Any]:
-    """Return what happens to a submitted job, and what kept it waiting when it arrived."""
+    """Return the fate of a submitted job, and why it waited when it arrived."""
     row = after.jobs.id.index(event.job.id)
     start, end = int(after.jobs.first_start[row]), int(after.jobs.end[row])
     return {

@@ -25,7 +25,7 @@ EPOCH = date(1970, 1, 1).toordinal()
 
 
 def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
-    """Return all changes requested at the end of `past`. Raises InputError for the first that is invalid.
+    """Return all changes requested at the end of `past`. Raises InputError for the first invalid one.
 
     `profile` is the requested one.
     """

@@ -117,7 +117,9 @@ class DisciplineRound:
         return any(isinstance(d, Reject) and d.job == name for d in plan.decisions)
 
     def after(self, plan: Plan) -> None:
-        """Check that no job that fits is left waiting, if all are tried. (Refused starts wait until the next cycle.)"""
+        """Check that no job that fits is left waiting, if the discipline tries all. (Refused starts wait until the next
+        cycle.)
+        """
         if not self.all_tried or self.refuses:
             return
         state = self.harness.state

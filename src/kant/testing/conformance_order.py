@@ -21,7 +21,9 @@ def check_order(policy: Order, rounds: int, seed: int) -> None:
 
 
 class OrderRound:
-    """One run under the order. `best-effort` keeps its queue sorted: there a waiting job's key must not change."""
+    """One run under the order. `best-effort` keeps its queue sorted, so the key of a waiting job must not change
+    there.
+    """
 
     def __init__(self, policy: Order, discipline: str, seed: int) -> None:
         self.policy = policy

@@ -64,7 +64,7 @@ class PlacementRound:
         say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot is what is true")
         trial = self.placer.trial
         trial.begin()
-        for other in self.draw.integers(0, row + 1, 3):  # what is tried and undone must leave no trace
+        for other in self.draw.integers(0, row + 1, 3):  # trials that are undone must leave no trace
             mark, before = trial.checkpoint(), snapshot.table.copy()
             self.placer.place(state.shape_of(int(other)), int(other))
             trial.rollback(mark)
@@ -152,7 +152,7 @@ def same(a: Allocation | NoFit, b: Allocation | NoFit) -> bool:
 
 
 def taken(state: ClusterState, allocation: Allocation) -> np.ndarray:
-    """The node table after `allocation` is taken."""
+    """Return the node table after `allocation` is taken."""
     other = Snapshot(state)
     Placer(other, _ANY, 0).trial.restore(allocation)
     return other.table

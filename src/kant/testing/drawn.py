@@ -140,7 +140,7 @@ def draw_arrivals(
 ) -> list[JobSubmitted]:
     """`jobs` submissions, `gap` seconds apart on average, except for some at the same instant.
 
-    `estimates` says what policies know: `any` (a mixture), `right` (the truth) or `none`.
+    `estimates` is what policies know: `any` (a mixture), `right` (the truth) or `none`.
     """
     coming, now = [], 0
     for i in range(jobs):

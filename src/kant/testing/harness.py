@@ -150,7 +150,7 @@ class Harness(PlanExecutor):
         self.happen(QueuesChanged(self.now, QueueConfig(queues, tuple((prices or {}).items()))))
 
     def fail(self, node: str) -> None:
-        """Let the node fail: its jobs are evicted first."""
+        """Let a node fail; its jobs are evicted first."""
         self.evict(*self.jobs_on(node), reason=f"{node} failed", node=node)
         self.happen(NodeChanged(self.now, node, NodeStatus.FAILED))
 

@@ -17,7 +17,8 @@ NO_SETS: Mapping[str, Collection[str]] = {}
 
 
 def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) -> bool:
-    """Whether the node's GPU model, flavor, queues and MIG mode admit the job or, if its groups differ, one of them.
+    """Return whether the node's GPU model, flavor, queues and MIG mode admit the job or, if its groups differ, one of
+    them.
 
     `sets` has the names of the nodes of each node set.
     """
@@ -35,7 +36,7 @@ def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) 
 
 
 def alone(job: Job) -> list[Job]:
-    """Each group as a job, with the constraints of its role; the job itself if its groups do not differ."""
+    """Return each group as a job, with the constraints of its role; the job itself if its groups do not differ."""
     if not job.roles:
         return [job]
     return [
@@ -52,7 +53,7 @@ def alone(job: Job) -> list[Job]:
 
 
 def _profiles(node: Node) -> list[tuple[MigProfile, int]]:
-    """The MIG profiles of the node's GPUs, and how many thousandths of a GPU each takes."""
+    """Return the MIG profiles of the node's GPUs, and the thousandths of a GPU of each."""
     geometry = GEOMETRIES.get(node.mig)
     return [(profile, profile.size * 1000 // geometry.slices) for profile in geometry.profiles] if geometry else []
 
@@ -82,7 +83,7 @@ def islands_of(node: Node) -> list[range]:
 
 
 def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
-    """How many pods of `demand` fit on a node in service, by its row of the node table."""
+    """Return how many pods of `demand` fit on a node in service, by its row of the node table."""
     if row[STATUS] != NodeStatus.IN_SERVICE:
         return 0
     most = 1 << 40
@@ -100,7 +101,9 @@ def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
 
 
 def _pods_on(room: list[int], gpus: int) -> int:
-    """k pods fit if the devices provide gpus * k places, at most k on each device and no more than it has room for."""
+    """Return how many pods fit: k do if the devices provide gpus * k places, at most k on each device and no more than
+    it has room for.
+    """
     most = 0
     while sum(min(pods, most + 1) for pods in room) >= gpus * (most + 1):
         most += 1
@@ -189,7 +192,9 @@ def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
 
 
 def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, affinity_members: list[Allocation]) -> int:
-    """How many pods of a job of one group fit under its requirements, given these members of its affinity group."""
+    """Return how many pods of a job of one group fit under its requirements, given these members of its affinity
+    group.
+    """
     (group,) = job.groups
     required = bool(job.within and job.within_required and job.pods > 1)
     places: list[list[int] | None] = [*domains_of(spec, job.within)] if required else [None]
@@ -235,7 +240,7 @@ def pods_that_fit_apart(
 
 
 def fits_anywhere_of(spec: ClusterSpec, table: Table, job: Job, inside: set[int]) -> int:
-    """How many pods of a job of one group fit on these nodes."""
+    """Return how many pods of a job of one group fit on these nodes."""
     demand = job.groups[0].demand
     return sum(pods_that_fit(spec.nodes[i], table[i], demand) for i in inside if admits(spec.nodes[i], job))
 
@@ -257,7 +262,8 @@ def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
 def pods_that_fit_in_segments(
     spec: ClusterSpec, table: Table, job: Job, group: PodGroup, inside: list[int] | None = None
 ) -> int:
-    """How many pods of a segmented group fit in whole segments (and the last, shorter one), by exhaustive search.
+    """Return how many pods of a segmented group fit in whole segments (and the last, shorter one), by exhaustive
+    search.
 
     `inside` restricts the nodes. A job that requires a domain no wider than that of its segments is not segmented.
     """
@@ -294,7 +300,7 @@ Sizes = Sequence[tuple[Level, int]]
 
 
 def _most_nested(spec: ClusterSpec, free: list[int], cuts: Sizes, inside: list[int], most: int) -> int:
-    """How many of `most` segments, nested by the further cuts, fit on these nodes, by exhaustive search."""
+    """Return how many of `most` segments, nested by the further cuts, fit on these nodes, by exhaustive search."""
     found = {tuple(free)}
     for number in range(most):
         found = {left for rooms in found for left in _after_one(spec, rooms, cuts, inside)}

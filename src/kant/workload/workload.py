@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 class Workload:
     """`n` jobs in order of submission (ties in file order). All columns have length `n`; times are in µs.
 
-    `pods` is 0 where the trace gives only a total: then `gpus` is that total and the simulator shapes the gang to the
+    `pods` is 0 if the trace gives only a total: then `gpus` is that total and the simulator shapes the gang to the
     cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod (`milli`: per GPU). `limit` is
     the user's run-time limit, `due` the time by which the job should be done (-1: none). `overhead` is what the
     interval-overhead speed model charges. `queue`, `user`, `title` (the owner's name for the job) and `models` are

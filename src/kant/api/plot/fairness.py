@@ -79,7 +79,7 @@ def fairness(*results: Result, labels: Sequence[str] | None = None, size: tuple[
 
 
 def slowdowns(one: Result) -> dict[str, float | None]:
-    """Return the mean bounded slowdown of each queue's finished jobs; None where it has none."""
+    """Return the mean bounded slowdown of each queue's finished jobs; None if it has none."""
     jobs = one.inner.jobs
     done = jobs.status == JobStatus.FINISHED
     took = jobs.end - jobs.submit

@@ -56,7 +56,7 @@ SPANS = ((7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86400, "d"))
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw and write with these matplotlib settings inside the block. Raises InputError where it is not installed."""
+    """Draw and write with these matplotlib settings inside the block. Raises InputError if it is not installed."""
     try:
         import matplotlib
     except ImportError:

@@ -119,7 +119,7 @@ class Binder:
             return True
 
     def _is_prepared(self, workload: Workload) -> bool:
-        """Whether its pods have their volumes and devices. Raises RefusedError where they cannot have them."""
+        """Whether its pods have their volumes and devices. Raises RefusedError if they cannot have them."""
         volumes, claims = self.volumes(), self.claims()
         try:
             has_volumes = volumes is None or volumes.prepare(workload)
@@ -216,7 +216,7 @@ class Binder:
             wait = min(wait * 2, LONGEST_WAIT)
 
     async def _read(self, namespace: str, name: str) -> Pod | None:
-        """Return the pod as it is; None where it cannot be read now. A pod that does not exist has no uid."""
+        """Return the pod as it is; None if it cannot be read now. A pod that does not exist has no uid."""
         try:
             return await self.effects.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod)
         except ApiError as error:

@@ -8,7 +8,7 @@ from kant.kube.objects.views import Pod
 
 
 def our_gate(pod: Pod) -> int:
-    """Return the index of our gate among those of a pod; -1 where it has none."""
+    """Return the index of our gate among those of a pod; -1 if it has none."""
     return next((at for at, gate in enumerate(pod.spec.scheduling_gates) if gate.name == GATE), -1)
 
 

@@ -98,7 +98,7 @@ class VolumeBinder:
         return self.asked.setdefault(claim.metadata.uid, Asked(node, now))
 
     def _give_up_if_late(self, claim: k.Claim, slot: Slot, asked: Asked, gave_up: str, word: str) -> None:
-        """Raise RefusedError where the API server has refused, or it has taken too long."""
+        """Raise RefusedError if the API server has refused, or it has taken too long."""
         why = self.step.refusals.pop(claim.metadata.uid, "")
         if why or self.effects.clock() - asked.since > PATIENCE:
             del self.asked[claim.metadata.uid]

@@ -216,9 +216,9 @@ class ApiClient:
         dry_run: bool = False,
         **options: Unpack[RequestOptions],
     ) -> None:
-        """Request the eviction of a pod, as its PodDisruptionBudgets allow: where they do not, ApiError 429.
+        """Request the eviction of a pod, as its PodDisruptionBudgets allow; if they do not, ApiError 429.
 
-        With another uid than the pod's, the server itself retries for about 10 s before it returns 409.
+        If the pod has another uid, the server itself retries for about 10 s before it returns 409.
         """
         eviction = {
             "apiVersion": "policy/v1",
@@ -232,8 +232,8 @@ class ApiClient:
     async def pages(
         self, path: str, view: type[T], limit: int = 500, *, on_malformed: OnMalformed | None = None, fields: str = ""
     ) -> AsyncIterator[tuple[list[T], str]]:
-        """Yield the list at `path`, page by page, each with the resourceVersion of the whole. May raise ExpiredError
-        midway.
+        """Yield the list at `path`, page by page, each with the resourceVersion of the whole list. May raise
+        ExpiredError midway.
 
         An object that does not decode is passed to `on_malformed` and left out. `fields` is a field selector, but not
         by `metadata.namespace`: the API server (1.36) then ends the list with its first page; put the namespace into
@@ -274,7 +274,7 @@ class ApiClient:
         return self._opened
 
     async def _judged(self, path: str, error: ApiError) -> ApiError:
-        """Return the error, as a transient one if it comes from a starting server that does not know its roles."""
+        """Return the error; a transient one if it comes from a starting server that does not know its roles yet."""
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:
@@ -361,7 +361,7 @@ class _Version(View, frozen=True):
 
 
 async def require_version(client: ApiClient, least: tuple[int, int] = (1, 29)) -> str:
-    """Return the server's version, such as v1.36.2. Raises InputError where it is older than `least`, ApiError."""
+    """Return the server's version, such as v1.36.2. Raises InputError if it is older than `least`, ApiError."""
     version = await client.get("/version", _Version)
     minor = "".join(char for char in version.minor if char.isdigit())  # some clouds say 29+
     if not (version.major.isdigit() and minor) or (int(version.major), int(minor)) < least:

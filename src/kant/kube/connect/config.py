@@ -77,7 +77,7 @@ def load(
 ) -> Config:
     """Return the configuration for these arguments. Raises InputError.
 
-    What reads kubeconfigs is imported with the first: a pod with a service account has none.
+    Code that reads kubeconfigs is imported with the first: a pod with a service account has none.
     """
     if kubeconfig is not None:
         return _from_files([kubeconfig], context)

@@ -15,7 +15,7 @@ class Credentials:
     """No header: anonymous, or identified by a client certificate."""
 
     _header: str | None = None
-    _until: float = float("inf")  # by the monotonic clock
+    _until: float = float("inf")  # time on the monotonic clock
     pair: tuple[str, str] | None = None
     """The client certificate and its key from the last renewal."""
     refused = False

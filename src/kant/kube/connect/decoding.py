@@ -38,7 +38,7 @@ def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def decoded(raw: bytes, view: type[T], what: str) -> T:
-    """Return the answer to a request, `what`, as a view. Raises ApiError where it does not decode."""
+    """Return the answer to a request, `what`, as a view. Raises ApiError if it does not decode."""
     try:
         return decoder(view).decode(raw)
     except msgspec.DecodeError as error:

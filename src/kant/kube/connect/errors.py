@@ -1,4 +1,4 @@
-"""Errors between Kant and the API server, and what a person can do about them."""
+"""Errors between Kant and the API server, and how a person can fix them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def advice(error: ApiError, source: str) -> str:
 
 
 def denied_by(error: ApiError) -> tuple[str, str] | None:
-    """Return what our roles do not allow, such as `list pods`, and the namespace ("": cluster-wide); else None."""
+    """Return what our roles do not allow, such as `list pods`, and the namespace ("": cluster-wide); otherwise None."""
     found = FORBIDDEN.search(error.message) if error.code == 403 else None
     if found is None:
         return None

@@ -44,7 +44,7 @@ class Exec(Credentials):
 
     async def _run(self) -> dict[str, Any]:
         command = str(self.plugin["command"])
-        if "/" in command:  # as kubectl: relative to the kubeconfig, else on the PATH
+        if "/" in command:  # like kubectl: relative to the kubeconfig, otherwise on the PATH
             command = str(self.folder / command)
         version = self.plugin.get("apiVersion", "client.authentication.k8s.io/v1")
         spec: dict[str, Any] = {"interactive": False}

@@ -1,6 +1,6 @@
 """Kubernetes' protobuf, as far as needed to change the metadata of an object and leave every other byte as it is.
 
-A JSON patch rewrites the whole object: free text in it, such as the parameters of a driver, loses its spaces, and where
+A JSON patch rewrites the whole object. Free text in it, such as the parameters of a driver, loses its spaces, and if
 that text may not be changed the API server rejects the patch. In protobuf it is a byte string.
 
 Source: k8s.io/apimachinery, pkg/runtime/serializer/protobuf (the envelope) and pkg/apis/meta/v1/generated.proto.

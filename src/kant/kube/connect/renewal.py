@@ -28,7 +28,8 @@ class Renewal:
 
     async def header(self, context: ssl.SSLContext | None) -> str | None:
         """Return the value of `Authorization`; new connections with `context` use the certificate that belongs to it.
-        Raises InputError where there never was one, ApiError where the server has rejected the last one."""
+        Raises InputError if there never was one, ApiError if the server has rejected the last one.
+        """
         credentials = self.config.credentials
         if not credentials.fresh():
             async with self._lock:  # once for all waiting requests

@@ -97,7 +97,7 @@ def _translated() -> Iterator[None]:
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that detects within half a minute that the other end is gone, even while it only reads."""
+    """Return a socket that detects within half a minute that the other end is gone, even if it only reads."""
     made = socket.socket(address[0], address[1], address[2])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):

@@ -1,4 +1,4 @@
-"""A question to the leader proves that the caller may read its Lease, which has the ticket.
+"""A question to the leader proves that the caller may read the leader's Lease, which has the ticket.
 
 The API server removes the caller's credentials from a request that it passes on to a Service, so the leader does not
 learn the caller's identity. The ticket itself is never sent: the question is signed with it.

@@ -21,7 +21,7 @@ REMEMBERED = 10_000
 
 
 class FollowedKind(NamedTuple):
-    """How objects of a kind are read, and what takes in one that changes, and all of them."""
+    """How objects of a kind are read, and the functions that record a changed object, and all of them."""
 
     view: type[Any]
     change: Callable[[str, Any], object]
@@ -37,11 +37,11 @@ class DeviceMirror:
     `touched` has changed claims. `rules` are taints in addition to those of slices; `is_new`: rules, slices or classes
     have changed.
 
-    `served` has the class that serves an extended resource, and `extended` the claims that stand for those of pods
+    `served` has the class that serves an extended resource. `extended` has the claims that stand for those of pods
     without a node: they are among `claims`, without a uid until they are created. `on_served` is called when classes
-    serve other extended resources than before.
+    begin or cease to serve extended resources.
 
-    `kinds` has the view of each followed kind, by its plural, and what takes in a change of it, and all objects of it.
+    `kinds` has, by the plural of each followed kind, its view and the functions that record a change and all objects.
     """
 
     on_served: Callable[[], None] = lambda: None
@@ -94,7 +94,7 @@ class DeviceMirror:
         self.touched.update(dict.fromkeys(self.users))
 
     def claim(self, kind: str, claim: ResourceClaim) -> None:
-        """Take in that a claim was added, modified or deleted."""
+        """Record that a claim was added, modified or deleted."""
         key, before = key_of(claim), self.claims.pop(key_of(claim), None)
         self._hold(before, False)
         if kind != "deleted":
@@ -131,7 +131,7 @@ class DeviceMirror:
     # --- extended resources ----------------------------------------------------------------------------------------
 
     def resolved(self, pod: Pod, gone: bool = False) -> Pod:
-        """Return the pod with the claim that stands for its extended resources, where classes serve some.
+        """Return the pod with the claim that stands for its extended resources, if classes serve some.
 
         A waiting pod may need the claim; a bound one has it if its status says so, or the claim has been created.
         """

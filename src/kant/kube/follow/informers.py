@@ -124,7 +124,7 @@ class Informers:
         self.others: list[Reflector[Unstructured]] = []
         self._absent: list[str] = []  # kinds that the cluster lacks
         self._late: list[Reflector[Unstructured]] = []  # kinds of Kant installed since
-        self._asked = self._looked = 0  # requests to look for Queues, and the last answered
+        self._asked = self._looked = 0  # requests to look for Queues, and the last answered one
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
@@ -262,7 +262,7 @@ class Informers:
         return self._looked != self._asked or any(not reflector.synced.is_set() for reflector in self._late)
 
     async def _add(self, kind: str) -> bool:
-        """Add a reflector of an optional kind. Returns False where the cluster lacks it."""
+        """Add a reflector of an optional kind. Returns False if the cluster lacks it."""
         path = await self._served(KINDS[kind])
         if not path:
             return False
@@ -290,7 +290,7 @@ class Informers:
         return paths[0] if paths else ""
 
     def _without(self, reflector: Reflector[Any], what: str, error: ApiError | InputError) -> None:
-        """Go on without a kind that is forbidden, or that the cluster lacks, and report the consequences."""
+        """Go on without a kind that is forbidden or missing in the cluster, and report the consequences."""
         storage = what == NO_STORAGE
         if not isinstance(error, ApiError) or error.code not in ((403,) if storage else (403, 404)):
             self.on_trouble(error)
@@ -345,7 +345,7 @@ class Informers:
             self.wake()
 
     def _forget(self, ref: GroupRef) -> None:
-        """Let a missing group be read again."""
+        """Have a missing group read again."""
         for path in ref.paths:
             if self.groups.get(path, self) is None:
                 del self.groups[path]
@@ -353,9 +353,9 @@ class Informers:
         self.wake()
 
     async def know_of_bound(self) -> None:
-        """Wait until the mirror knows of all pods that are on a node now. Raises BehindError, and ApiError.
+        """Wait until the mirror has all pods that are on a node now. Raises BehindError, and ApiError.
 
-        A watch may lag: a new leader has to know what the previous leader has bound.
+        A watch may lag: a new leader must know what the previous leader has bound.
         """
         pages = self.client.pages("/api/v1/pods", PartialMetadata, 5_000, fields="spec.nodeName!=")
         known, latest = self.mirror.pods, "0"

@@ -53,12 +53,12 @@ class Mirror:
     by name; `unreadable` are the paths of claims, volumes and classes that Kant may not read. `users` are the uids of
     the pods that use a claim, `selected` the claims for which a volume is being provisioned for a node.
 
-    `touched` has the uids of pods that changed, with the last version of deleted ones, `resized` those of pods that ask
-    for other amounts than before; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
-    name). `claims_touched` has claims that changed, or whose volume or class did. `namespaces` replace selectors by
-    labels in the affinity of pods. `serves_devices`: the cluster has the API of dynamic resource allocation;
-    `unreadable_devices` are its paths that Kant may not read. `schedulers` are those whose waiting pods are relevant in
-    every change: repeated reports to pods of other schedulers are ignored; with none, every change counts.
+    `touched` has the uids of pods that changed, with the last version of deleted ones, and `resized` those of pods
+    whose requests changed; `nodes_touched` has names, `budgets_touched` and `objects_touched` (kind, namespace, name).
+    `claims_touched` has claims that changed, or whose volume or class changed. In the affinity of pods, `namespaces`
+    replace selectors by labels. `serves_devices`: the cluster has the API of dynamic resource allocation;
+    `unreadable_devices` are its paths that Kant may not read. `schedulers` are those for whose waiting pods every
+    change is relevant: repeated reports to pods of other schedulers are ignored. With none, every change counts.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Mirror:
     # --- pods ---------------------------------------------------------------
 
     def pod(self, kind: str, pod: Pod) -> bool:
-        """Take in that a pod was added, modified or deleted. Returns False for an update without relevant changes."""
+        """Record that a pod was added, modified or deleted. Returns False for an update without relevant changes."""
         uid = pod.metadata.uid
         from_watch = uid not in self.bound_here
         pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
@@ -148,7 +148,7 @@ class Mirror:
                     del self.users[claim]
 
     def _with_node(self, pod: Pod, gone: bool = False) -> Pod:
-        """Return the pod as it is after our own binding, even if the watch does not show it yet."""
+        """Return the pod as it is after our own binding, even if the watch does not show the binding yet."""
         node = self.bound_here.get(pod.metadata.uid) if self.bound_here else None
         if node is None:
             return pod
@@ -262,5 +262,5 @@ class Mirror:
         return self.objects[plural]
 
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
-        """Return one object; None where it does not exist."""
+        """Return one object; None if it does not exist."""
         return self.kind(plural).get((namespace, name))

@@ -1,8 +1,8 @@
 """A copy of one kind of objects that follows the API server: a list, then watches, forever.
 
-The API server ends a watch that reads too slowly without notice: the stream just stops. So a sink has to be quick: it
-notes what has changed, and other code acts on it. Whatever ends a watch, the next one resumes from the last
-resourceVersion that was seen, and repeated changes are dropped; where the server no longer has that version (410),
+If a watch is read too slowly, the API server ends it without notice: the stream just stops. So a sink has to be quick:
+it records what has changed, and other code acts on it. After any end of a watch, the next one resumes from the last
+resourceVersion that was seen, and repeated changes are dropped. If the server no longer has that version (410),
 everything is listed again.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts, sections on watches, bookmarks, resource versions.
@@ -44,10 +44,10 @@ class Reflector(Generic[T]):
     """Follows the objects at `path` as `view`.
 
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
-    after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
-    an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
-    `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the first
-    object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
+    after each list with all objects: objects missing from it are gone. `on_malformed(metadata, sentence)` is called for
+    an object that does not decode, which is otherwise left out; `on_trouble(error)` for everything that makes us wait.
+    With `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the
+    first object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -148,7 +148,7 @@ class Reflector(Generic[T]):
 
     def _take(self, line: bytes) -> None:
         if self.skips is not None and self.skips(line):
-            return  # its version is not needed: whoever watches from an earlier one gets it again
+            return  # its version is not needed: a watch from an earlier one gets the object again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:

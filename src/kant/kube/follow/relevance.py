@@ -33,8 +33,8 @@ def relevant_of_node(node: Node) -> tuple[object, ...]:
 
 
 def waits_elsewhere(schedulers: Collection[str]) -> Callable[[bytes], bool]:
-    """Return a function that says of a line of a watch, without decoding it, whether it modifies a pod without a node
-    that is for none of these schedulers. False where that is not sure, and for pods with claims, which name them late.
+    """Return a function that tells, without decoding it, whether a line of a watch modifies a pod that has no node and
+    is for none of these schedulers. False if that is unclear, and for pods with claims, which name them late.
     """
     name, ours = b'"schedulerName":"', [f'"schedulerName":"{one}"'.encode() for one in schedulers]
 

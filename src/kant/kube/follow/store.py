@@ -23,7 +23,7 @@ def version(one: Any) -> object:
 
 
 class Store(dict[K, T]):
-    """Calls `on_change` for each change with the key, the object before (None: it is new) and now (None: it is gone).
+    """Calls `on_change` for each change with the key, the object before (None: new) and now (None: gone).
 
     `relevant` returns the parts of an object that matter. A change of other parts is stored without a call.
     """
@@ -40,7 +40,7 @@ class Store(dict[K, T]):
         self._relevant = relevant
 
     def change(self, kind: str, one: T) -> bool:
-        """Take in that an object was added, modified or deleted. Returns False where nothing relevant is new."""
+        """Record that an object was added, modified or deleted. Returns False if nothing relevant is new."""
         key = self._key(one)
         before, now = self.get(key), None if kind == "deleted" else one
         if now is None:

@@ -22,7 +22,7 @@ class LeadershipLostError(Exception):
 
 @dataclass(eq=False)
 class Answers:
-    """Takes in the results of the binder and the evictor, for the workloads of one state."""
+    """Processes the results of the binder and the evictor, for the workloads of one state."""
 
     workloads: Workloads
     executor: KubeExecutor
@@ -32,7 +32,7 @@ class Answers:
     counts: Counts
 
     def take(self) -> None:
-        """Take in all answers. Raises LeadershipLostError."""
+        """Process all answers. Raises LeadershipLostError."""
         keys = self._take_bindings()
         while self.steps.evictor.refused:
             keys |= self._take_refusal(self.steps.evictor.refused.popleft())
@@ -44,7 +44,7 @@ class Answers:
             self.workloads.settle_all(keys)
 
     def _take_bindings(self) -> dict[str, None]:
-        """Take in the results of bindings. Returns the keys of workloads to settle."""
+        """Process the results of bindings. Returns the keys of workloads to settle."""
         results, keys = list(self.steps.binder.results), dict[str, None]()
         self.steps.binder.results.clear()
         if any(result.outcome is Outcome.NOT_LEADING for result in results):
@@ -55,7 +55,7 @@ class Answers:
             workload = result.workload
             answered = not self.workloads.transitions.is_in_flight(workload)
             if answered and workload.refused and all(slot.bound or slot.done for slot in workload.slots):
-                workload.refused = ""  # a binding of it was carried out nevertheless
+                workload.refused = ""  # one of its bindings was carried out nevertheless
             if answered and (workload.refused or not workload.is_bound):
                 if workload.refused:  # the refusal waited for the last answer
                     self.workloads.lost_places.refused(workload, workload.refused, workload.blameless)
@@ -86,7 +86,7 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.workloads.mirror.apply_bindings([uid])  # it has lost its place meanwhile
+            self.workloads.mirror.apply_bindings([uid])  # it has lost its place in the meantime
         elif outcome is Outcome.ASTRAY and result.pod is not None:
             self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:
@@ -100,7 +100,7 @@ class Answers:
         self.workloads.transitions.to_bind.append(workload)  # it may have other places by now
 
     def _take_eviction(self, eviction: Eviction) -> None:
-        """Report an eviction of which all victims have been asked to go."""
+        """Report an eviction all of whose victims have been asked to leave."""
         evicted = sum(len(pods) for _, pods in eviction.victims)
         self.counts.evicted += evicted
         self.telemetry.evicted(eviction.right, evicted)

@@ -1,9 +1,9 @@
 """What a leader has learned about expected starts: saved with its journals, and published on its Lease.
 
 The file is for a process that restarts on the same disk. A leader without it starts from a ConfigMap, if there is one:
-what a Kant on one machine has learned (`kant export`). The few numbers from which answers are computed are an
-annotation of the Lease, which is written every few seconds anyway: so `kubectl kant` gives the answer of the leader.
-They are valid only under the profile under which they were learned.
+what a Kant on one machine learned (`kant export`). The few numbers from which answers are computed are an annotation of
+the Lease, which is written every few seconds anyway: so `kubectl kant` gives the answer of the leader. They are valid
+only under the profile under which they were learned.
 """
 
 from __future__ import annotations
@@ -63,30 +63,30 @@ class CalibrationStore:
         self.used = ""
         self.written = 0  # how often
         self._elsewhere: SavedCalibration | None = None  # learned by a Kant elsewhere, from the ConfigMap
-        self._last_use: SavedUse | None = None  # of queues, as the last leader published it
+        self._last_use: SavedUse | None = None  # use of queues, as the last leader published it
         self._noted: tuple[int, int, int] = (0, 0, 0)
         self._kept: tuple[int, int, int] = (0, 0, 0)
         self._at = time.monotonic()
 
     def read(self) -> SavedCalibration | None:
-        """Return what was saved; None where nothing can be read."""
+        """Return the saved calibration; None if nothing can be read."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=SavedCalibration) if self.path is not None else None
         except (OSError, msgspec.DecodeError):
             return None
 
     async def look_elsewhere(self, client: ApiClient, namespace: str, shares: bool) -> None:
-        """Read what a Kant elsewhere has learned, and with `shares` what queues have used."""
+        """Read what a Kant elsewhere has learned; with `shares`, also what queues have used."""
         self._elsewhere = await learned_elsewhere(client, namespace)
         if shares:
             self._last_use = await use_on_lease(client, namespace)
 
     def restore(self, core: Core) -> None:
-        """Let a core that replaces none continue with what was learned and used before."""
+        """Let a core that replaces none continue with what was learned and used before it."""
         restore_calibration(core, self.read() or self._elsewhere, self._last_use)
 
     def put(self, core: Core, last: bool = False) -> None:
-        """Save what is new: the file periodically, or at once if it is the `last` time."""
+        """Save what is new: the file periodically, or at once if this is the `last` call."""
         stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
@@ -107,13 +107,13 @@ class CalibrationStore:
 
 
 def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
-    """Return the ConfigMap with what was learned elsewhere, for the namespace in which Kant runs."""
+    """Return the ConfigMap with a calibration from elsewhere, for the namespace in which Kant runs."""
     packed = gzip.compress(msgspec.json.encode(saved), mtime=0)
     return config_map({"name": LEARNED, "namespace": namespace}, KEY, packed)
 
 
 async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibration | None:
-    """Return the content of the ConfigMap; None where it is missing or unusable."""
+    """Return the content of the ConfigMap; None if it is missing or unusable."""
     try:
         found = await client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{LEARNED}", ConfigMap)
         return msgspec.json.decode(found.unpacked(KEY), type=SavedCalibration)
@@ -131,12 +131,12 @@ async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
 
 
 async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
-    """Return what queues have used, as the last leader published it; None where there is nothing."""
+    """Return what queues have used, as the last leader published it; None if there is nothing."""
     return read_note((await notes_on_lease(client, namespace)).get(USED, ""))
 
 
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
-    """Return the calibration on the leader's Lease; None where there is none for this profile.
+    """Return the calibration on the leader's Lease; None if there is none for this profile.
 
     None also under a profile that learns run times: only the leader learns them, so its plans differ from ours.
     """

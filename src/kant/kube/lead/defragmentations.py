@@ -1,8 +1,8 @@
 """Rounds of defragmentation that operators request (`kind: Defragmentation`), one after the other.
 
-The solver process computes the moves. Then the steps are carried out one by one, each in a plan of the core that checks
-everything again, and by the Eviction API; a user who stops the round stops the next step. Before each step the status
-counts its jobs as moved, so that another leader never moves more jobs than allowed.
+The solver process computes the moves. Then the steps are carried out one by one. Each is a plan of the core, which
+checks everything again, and uses the Eviction API; a user who stops the round stops the next step. Before each step the
+status counts its jobs as moved, so that another leader never moves more jobs than allowed.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Step = tuple[DefragmentMove, ...]
 
 @dataclass(slots=True)
 class _Round:
-    """One object. `moved` counts the jobs that were told to move, including those of the current step."""
+    """One object. `moved` counts the jobs that were asked to move, including those of the current step."""
 
     asked: AskedRound
     phase: str = "Pending"
     why: str = "it is looked for what may move"
     moved: int = 0
     plan: DefragmentPlan | None = None
-    core: Core | None = None  # for which the plan was made
+    core: Core | None = None  # the core for which the plan was made
     asking: asyncio.Task[bytes] | None = None
     steps: deque[Step] = field(default_factory=deque)
     said: bool = False  # the next step is already counted
@@ -105,7 +105,7 @@ class Defragmentations:
         return self._next(one, core, workloads)
 
     def record(self, plan: Plan) -> None:
-        """Take in which decisions the core made about the proposed step."""
+        """Record the core's decisions about the proposed step."""
         one = next(one for one in self.rounds.values() if one.going)
         if not any(isinstance(decision, Preempt) for decision in plan.decisions):
             for job in one.going:
@@ -116,7 +116,7 @@ class Defragmentations:
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Take in the objects as they are now."""
+        """Compare the rounds with the present objects."""
         objects, seen = self.mirror.kind("defragmentations"), set[str]()
         for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
             uid = item.metadata.uid
@@ -134,7 +134,7 @@ class Defragmentations:
             self.rounds.pop(uid).ends("Stopped", "")
 
     def _plan(self, one: _Round, core: Core, workloads: Workloads) -> None:
-        """Ask the solver, or take its answer."""
+        """Ask the solver, or process its answer."""
         asked = one.asked.spec
         if one.asking is not None and one.core is core and one.asking.done():
             task, one.asking = one.asking, None
@@ -162,7 +162,7 @@ class Defragmentations:
             one.asking.add_done_callback(lambda _: self.wake())
 
     def _take(self, one: _Round, core: Core, plan: DefragmentPlan) -> None:
-        """Take in the plan of the solver."""
+        """Use the plan of the solver."""
         first, one.plan = one.plan is None, plan
         if first and not one.moved:
             one.facts = {

@@ -1,7 +1,7 @@
-"""The driver: objects of the API server come in as events, the core decides, and its plans are carried out.
+"""The driver: objects of the API server become events, the core decides, and its plans are carried out.
 
-One loop, in one thread: take in changes, decide, hand over the work, wait for more. Separate tasks send bindings,
-evictions and messages. The API server alone holds the truth: after a restart, a change of leader or a change of the
+It is one loop, in one thread: process changes, decide, hand over the work, wait for more. Separate tasks send bindings,
+evictions and messages. The API server alone is authoritative: after a restart, a change of leader or a change of the
 nodes the state is rebuilt from it, by the same code that follows it.
 """
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kant.kube.lead.trials import Trials
     from kant.kube.notify.status import Statuses
 
-PACE = 0.005  # minimum seconds between two cycles; and no less than the last one took,
+PACE = 0.005  # minimum seconds between two cycles; also not less than the last one took
 BREATH = 0.25  # but no more than this: after a slow build bindings are due
 IDLE = 1.0  # seconds after which the loop runs again without a change
 
@@ -174,7 +174,7 @@ class KubeDriver:
     async def _stand_by(self, led: asyncio.Event) -> None:
         """Build the state before leading, without any output. It is rebuilt periodically when something has changed.
 
-        Later changes are taken in on leading, once all bindings of the last leader are known. Raises BehindError.
+        Later changes are processed on leading, once all bindings of the last leader are known. Raises BehindError.
         """
         while not led.is_set():
             if self.state is None or self.state.has_news:
@@ -221,7 +221,7 @@ class KubeDriver:
     # --- one turn of the loop ---------------------------------------------------------------
 
     def turn(self) -> float:
-        """Take in changes, decide, hand over. Returns the seconds until the next turn if nothing happens."""
+        """Process changes, decide, hand over. Returns the seconds until the next turn if nothing happens."""
         if self.state is None and not self.build():
             return IDLE
         assert self.state is not None
@@ -232,7 +232,7 @@ class KubeDriver:
             return IDLE  # we are woken
         state, steps, shadow = self.state, self.steps, bool(self.settings.shadow)
         if self.rebuilding.is_due(state.core, state.fleet):
-            if not (state.fleet.stale or shadow):  # else claims that were just written would be wasted
+            if not (state.fleet.stale or shadow):  # otherwise claims that were just written would be wasted
                 steps.binder.pump(state.workloads.transitions.to_bind)
             if not self.rebuilding.is_stable(state.fleet) or steps.is_busy:
                 return QUIET / 4
@@ -243,10 +243,10 @@ class KubeDriver:
             state.look_at_filters()
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
         if fresh and state.workloads.reading.unread and state.workloads.reading.may_lack_places():
-            return IDLE  # woken on news; no other job may get what they need
+            return IDLE  # changes wake it; no other job may get what they need
         if self.translation.booked and state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
-        if not (shadow or self.translation.queues.presence.gone):  # else a moved job would not start again
+        if not (shadow or self.translation.queues.presence.gone):  # otherwise a moved job would not start again
             self.proposals.carry_out(state)
         core, began = state.core, time.monotonic()
         plan = core.cycle()
@@ -268,13 +268,13 @@ class KubeDriver:
         return min([IDLE, *(max((moment - core.now) / 1e6, 0.0) for moment in moments)])
 
     def take_changes(self) -> None:
-        """Take in the changes of the mirror since the last call, as events."""
+        """Turn the changes of the mirror since the last call into events."""
         assert self.state is not None
         self._look_for_trials(self.mirror.touched)
         self.state.take_changes()
 
     def build(self) -> bool:
-        """Build the state from the objects of the API server. Returns False where there is no node yet."""
+        """Build the state from the objects of the API server. Returns False if there is no node yet."""
         mirror, began = self.mirror, time.monotonic()
         mirror.apply_bindings(list(mirror.bound_here))
         now = int(time.time() * 1e6)
@@ -305,7 +305,7 @@ class KubeDriver:
         if self.counts.builds > 1:  # the state before is garbage
             gc.unfreeze()
             gc.collect()
-        gc.freeze()  # else a full collection visits all of the state, a quarter of a second with 10,000 nodes
+        gc.freeze()  # otherwise a full collection visits the whole state, for a quarter of a second with 10,000 nodes
         self.rebuilding.built(now - zero, began)
         return True
 

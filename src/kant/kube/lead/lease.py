@@ -1,11 +1,11 @@
-"""Leader election by a Lease, such that a leader knows by its own clock until when no other replica can lead.
+"""Leader election by a Lease: a leader knows by its own clock until when no other replica can lead.
 
-A candidate takes a lease over only when the record has not changed for the whole duration by the candidate's own clock,
-so no clocks are compared between machines. A leader counts from the moment at which it *sent* its last successful
-renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that moment. With
-`renew_deadline + in_flight < duration`, a request that it sends while it leads, and gives up after `in_flight` seconds,
-ends before another replica may lead. What the network delivers later is rejected by the server, by the token on each
-binding.
+A candidate takes over a lease only if the record has not changed for the whole duration by the candidate's own clock,
+so clocks of different machines are never compared. A leader counts from the moment at which it *sent* its last
+successful renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that
+moment. If `renew_deadline + in_flight < duration`, a request that it sends while it leads, and gives up after
+`in_flight` seconds, ends before another replica may lead. A request that the network delivers later is rejected by the
+server, because of the token on each binding.
 
 Source: client-go, tools/leaderelection; fencing tokens: M. Kleppmann, How to do distributed locking (2016).
 """
@@ -52,11 +52,11 @@ class Lease:
     duration: how long the record must be unchanged before another may lead; renew_deadline: how long a leader leads
     after sending its last successful renewal; retry: between two tries, during which a candidate reads the record LOOKS
     times, and once more when it may take it over; in_flight: the timeout of requests that only a leader may send. `run`
-    calls `on_acquired(token)` and `on_lost()`. `notes` maps the present annotations to those to write with each
-    renewal. `on_rival` gets the annotations of another leader. `client` should be used by nothing else, so that no
+    calls `on_acquired(token)` and `on_lost()`. `notes` maps the present annotations to those that are written with each
+    renewal. `on_rival` gets the annotations of another leader. `client` should be used only for this, so that no
     renewal waits behind bindings.
 
-    If a person deletes the Lease of a leader, a candidate that has never seen it takes over at once; then only the
+    If a person deletes the Lease of a leader, a candidate that has never seen it takes over at once. Then only the
     token on the bindings keeps the two apart, until the first has failed to renew.
     """
 
@@ -107,7 +107,7 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """The leader and its term: it goes on every binding, and the API server compares it with the Lease."""
+        """The leader and its term: every binding has it, and the API server compares it with the Lease."""
         return f"{self.identity}/{self._transitions}"
 
     @property
@@ -132,7 +132,7 @@ class Lease:
     async def release(self) -> None:
         """Give up the lease so that another replica need not wait. First end every request that only a leader may send.
 
-        A renewal in flight may have arrived without our knowledge: then the record is read again.
+        A renewal in flight may have arrived without our knowledge; then the record is read again.
         """
         held, self._until = self.holds(), float("-inf")
         try:
@@ -165,8 +165,9 @@ class Lease:
         return False
 
     def _pause(self) -> float:
-        """Return the seconds until a candidate tries again. A renewal counts from when it is seen, so candidates read
-        often, and at once when the holder's time is up. Where that did not succeed they slow down."""
+        """Return the seconds until a candidate tries again. A renewal is timed from when it is seen, so candidates read
+        often, and at once when the holder's time is up. If that fails, they slow down.
+        """
         left = self._stands() - (self._clock() - self._seen_at)
         if self._in_trouble or left <= 0:
             return self.retry * self._rng.uniform(1.0, 1.2)
@@ -182,7 +183,7 @@ class Lease:
         except ApiError as error:
             if error.code != 404:
                 raise
-            found = LeaseObject(spec=self._seen.spec)  # deleted: its holder may go on leading until it expires
+            found = LeaseObject(spec=self._seen.spec)  # deleted: its holder may continue to lead until it expires
         if found.metadata.resource_version != self._seen.metadata.resource_version or self._seen_at == float("-inf"):
             self._seen, self._seen_at = found, self._clock()
 
@@ -200,7 +201,7 @@ class Lease:
         return self.holds()
 
     async def _renew(self) -> bool:
-        """Renew from the last record that we wrote; where another one was written, find out its holder."""
+        """Renew from the last record that we wrote; if another one was written, find out its holder."""
         spec = self._seen.spec
         try:
             await self._lead(msgspec.structs.replace(spec, renew_time=micro_now()))

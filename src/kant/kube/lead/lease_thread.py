@@ -1,7 +1,7 @@
 """A Lease in a thread of its own, with its own event loop and client.
 
-To build the state of a large cluster, or to schedule on it, may block the loop of the driver for seconds. A leader that
-could not renew meanwhile would lose its Lease after each build of its state.
+Building the state of a large cluster, or scheduling on it, may block the loop of the driver for seconds. A leader that
+could not renew in that time would lose its Lease after each build of its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All that lives as long as one state: changes come in as events, and decisions are handed over."""
+"""Everything that lives as long as one state: changes become events, and decisions are handed over."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LiveState:
 
     @cached_property
     def saved_work(self) -> SavedWork:
-        """What would be lost with running jobs; imported with the first pod that says when it saved its work."""
+        """What would be lost with running jobs; imported with the first pod that says when its work was saved."""
         from kant.kube.reconcile.saved_work import SavedWork
 
         return SavedWork(self.workloads)
@@ -111,7 +111,7 @@ class LiveState:
             self.saved_work.follow(pods)
 
     def settle_everything(self) -> None:
-        """Take in everything in the mirror, as the first events of the state."""
+        """Turn everything in the mirror into the first events of the state."""
         mirror, workloads = self.mirror, self.workloads
         self.translation.queues.follow(self.core, 0)
         for touched in _touched(mirror):
@@ -136,7 +136,7 @@ class LiveState:
         return any(_touched(self.mirror)) or bool(self.informers.read)
 
     def take_changes(self) -> None:
-        """Take in the changes of the mirror since the last call, as events."""
+        """Turn the changes of the mirror since the last call into events."""
         mirror, workloads = self.mirror, self.workloads
         nodes = self._take_nodes()
         self._take_objects()
@@ -218,7 +218,7 @@ class LiveState:
             self.workloads.settle_all(self.workloads.affected.waiting_in(changed))
 
     def _take_pods(self, pods: dict[str, Pod]) -> dict[str, None]:
-        """Take in changed pods. Returns the keys of their workloads."""
+        """Process changed pods. Returns the keys of their workloads."""
         keys = dict[str, None]()
         for uid, pod in pods.items():
             if uid not in self.mirror.pods or is_over(pod):
@@ -253,7 +253,7 @@ class LiveState:
         self.steps.binder.short = set(self.fleet.overrun)
 
     def _look_at_clock(self) -> None:
-        """Do what is due by time, even without a change."""
+        """Do everything that is due by time, even without a change."""
         workloads = self.workloads
         workloads.lost_places.look_at_protected()
         due = workloads.elastic.due()
@@ -265,7 +265,7 @@ class LiveState:
             self.counts.released += 1
 
     def _count_pods(self) -> None:
-        """Count what no job states on nodes where pods came or went."""
+        """Count pods that no job states, on nodes where pods came or left."""
         transitions = self.workloads.transitions
         changed, transitions.changed = transitions.changed, {}
         if changed:
@@ -298,7 +298,7 @@ class LiveState:
                 self.workloads.settle(workload.key)
 
     def hand_over(self) -> None:
-        """Give the steps what is to be written, and send messages to users."""
+        """Hand over all pending writes to the steps, and send messages to users."""
         self._start_evictions()
         transitions, members = self.workloads.transitions, self.workloads.members
         while transitions.completed:

@@ -2,10 +2,10 @@
 
 Each Kant has its Lease in a namespace of its own, so they do not see each other. The claim is another Lease, one per
 cluster: `kube-system/scheduler-name-NAME`. Its holder is a namespace, not a process: the leader in that namespace
-renews it, so a change of leader causes no wait. It is never given up, and lasts four times as long as a Lease: no Kant
-of another namespace gets in between two leaders.
+renews it, so a change of leader causes no wait. It is never given up, and lasts four times as long as a Lease, so that
+no Kant of another namespace comes between two leaders.
 
-Where this Lease may not be written, Kant goes on without a claim, and reports that.
+If this Lease may not be written, Kant continues without a claim, and reports that.
 """
 
 from __future__ import annotations
@@ -131,4 +131,4 @@ class NameClaim:
 
 
 class UnclaimedError(Exception):
-    """The claim may not be written: Kant goes on without."""
+    """The claim may not be written: Kant continues without one."""

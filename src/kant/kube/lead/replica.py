@@ -1,4 +1,4 @@
-"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when it is stopped."""
+"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when stopped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ REREAD = 5.0  # seconds between two reads of the profile file
 log = logging.getLogger("kant.kube")
 
 LeaderAnswer = Callable[[KubeDriver, StartForecasts, "Question"], Awaitable[bytes]]
-"""Answers a question from the state of a leading driver, with the forecasts made of it."""
+"""Answers a question from the state of a leading driver, and the forecasts made from it."""
 
 Page = Callable[["LeaderQuestions", Config, str], "list[web.RouteDef]"]
 """Returns the routes of the page, for an API server and the secret with which questions are signed."""
@@ -68,7 +68,7 @@ class ReplicaOptions(DriverSettings):
     context: str | None = None
     journal: Path | None = None
     journal_bytes: int = 3 << 30
-    """Limit of all journals together: less than the volume of the manifests, whose limit would end the pod."""
+    """Limit of all journals together: less than the volume of the manifests, since a full volume ends the pod."""
     leader_election: bool = True
     lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
     """Duration of the Lease, renew deadline, retry interval."""
@@ -86,7 +86,7 @@ class ReplicaOptions(DriverSettings):
 
 
 def serve(options: ReplicaOptions) -> int:
-    """Run until SIGTERM or SIGINT; return the exit code. Raises InputError for what a person has to fix."""
+    """Run until SIGTERM or SIGINT; return the exit code. Raises InputError for anything that a person has to fix."""
     set_up(options.log_format, options.log_level)
     config = load(options.kubeconfig, options.context)
     warm(options.profile)
@@ -186,7 +186,7 @@ class Replica:
         return str(journals.path or "") if journals is not None else ""
 
     def _unready(self) -> str:
-        """Return why this replica is not ready; empty where it leads and follows, or is on standby."""
+        """Return why this replica is not ready; empty if it leads and follows, or is on standby."""
         if self._name_taken:
             return self._name_taken
         driver = self.driver

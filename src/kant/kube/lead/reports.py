@@ -51,7 +51,7 @@ class Reports:
                 self._fault("Node", view.metadata, text)
 
     def built(self, core: Core) -> None:
-        """Report a state that has been built, and what is wrong with objects."""
+        """Report a state that has been built, and the errors in its objects."""
         state, mirror = core.state, self.translation.mirror
         self.telemetry.follow(state, core.now)
         log_event(log, "state built", nodes=len(state.node_index), pods=len(mirror.pods), waiting=len(state.pending))
@@ -80,7 +80,7 @@ class Reports:
         return journals.wants_new_file()
 
     def look_for_gone_queues(self) -> None:
-        """Report that no Queue is left; or that there is one again, or none is meant."""
+        """Report that no Queue is left; or that there is one again, or that none is meant to exist."""
         presence = self.translation.queues.presence
         if bool(presence.gone) == self._queues_gone:
             return

@@ -12,12 +12,12 @@ from kant.scheduler.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """`journals`: where they are written (None: nowhere). `shadow`: decide for the GPU pods of these schedulers only on
-    paper.
+    """`journals`: where they are written (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, but
+    carry nothing out.
 
     `recovery`, `staleness`: seconds for which a gang may be partially bound, see `PartiallyBound.overdue`. `namespace`
-    is that of the Lease. `solver` is used where the profile has `[fallback]` or `[defragment]`, `forecaster` for pods
-    that only ask when they would start. With `once` the cluster is read and not watched.
+    is that of the Lease. `solver` is used if the profile has `[fallback]` or `[defragment]`, `forecaster` for pods that
+    only ask when they would start. With `once` the cluster is read and not watched.
     """
 
     profile: Profile

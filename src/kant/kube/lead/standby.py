@@ -1,6 +1,6 @@
-"""Standby: a replica that waits for the Lease follows the cluster and keeps a state of it, so as to lead at once.
+"""Standby: a replica that waits for the Lease follows the cluster and keeps a state of it, so that it can lead at once.
 
-To read a large cluster and build its state takes seconds, in which nothing would be scheduled.
+Reading a large cluster and building its state takes seconds, in which nothing would be scheduled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Standby:
             election.cancel()
 
     async def take(self) -> Ready:
-        """Return the ready driver, or a new one where there is none or the last has ended."""
+        """Return the ready driver, or a new one if there is none or the last has ended."""
         found, self._ready = self._ready, None
         if found is not None and found.running.done():
             await found.drop()

@@ -1,8 +1,8 @@
-"""Pods that only ask when they would start: held by a gate of Kant's, answered on their condition, never bound.
+"""Pods that only ask when they would start: held by a gate of Kant, answered in their condition, never bound.
 
 Any user who may create pods in a namespace may ask, and sees no other job. The answers are computed one after another,
-for each namespace in turn, with a pause of the forecaster between them: no user's questions delay decisions, or other
-forecasts for long.
+for each namespace in turn, with a pause of the forecaster between them, so no user's questions delay decisions, or
+other forecasts for long.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AGAIN = 1.0
 """Seconds between two checks whether the state is settled."""
 
 REST = 0.2
-"""Minimum seconds between two answers; and no less than the last one took."""
+"""Minimum seconds between two answers; also not less than the last one took."""
 
 
 class Trials:
@@ -49,7 +49,7 @@ class Trials:
         self._came = asyncio.Event()
 
     def look(self, pods: Mapping[str, Pod]) -> None:
-        """Queue those of these new or changed pods (by uid) that ask and have not been answered."""
+        """Queue the new or changed pods (by uid) that ask and have not been answered."""
         for uid, pod in pods.items():
             answered = any(one.reason == TEST_ONLY for one in pod.status.conditions)
             if asks(pod) and self.translation.is_ours(pod) and not answered:

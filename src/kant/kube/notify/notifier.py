@@ -1,10 +1,10 @@
-"""Messages to users: why pods wait, that they are bound, why they are evicted; and which pods autoscalers see.
+"""Messages to users: why pods wait, that they are bound, why they are evicted; and the marks that autoscalers read.
 
 A pod that waits for capacity is marked unschedulable, and our gate is removed from it, so that an autoscaler may add
-nodes. One that waits for quota or for its queue keeps the gate, and is not marked so: more nodes would not help it.
+nodes. A pod that waits for quota or for its queue keeps the gate, and is not marked: more nodes would not help it.
 
-The message for a pod is kept, and compared with its condition whenever the pod changes, whenever the API server rejects
-the message, and a while after it was sent: answers get lost, watches lag, and others write to pods too.
+The message for a pod is kept. It is compared with the pod's condition whenever the pod changes, whenever the API server
+rejects the message, and a while after it was sent: answers get lost, watches lag, and others write to pods too.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Notifier:
         self.says(pods, text, "Queued" if workload.queued else "Unschedulable")
 
     def _is_booked(self, pods: Iterable[str]) -> bool:
-        """Whether these pods may only run in a reservation, whose nodes are chosen already."""
+        """Whether these pods may only run in a reservation, whose nodes are already chosen."""
         return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
 
     def answers(self, uid: str, text: str, reason: str) -> None:
-        """Put this text on the condition of a pod, and nowhere else."""
+        """Put this text only on the condition of a pod."""
         self._messages[uid] = text, reason, ""
         self.again(uid)
 
@@ -132,7 +132,7 @@ class Notifier:
                 self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
 
     async def _open_gate(self, pod: Pod) -> None:
-        """Remove our gate from a pod that waits for capacity. Where that fails the pod is checked again later."""
+        """Remove our gate from a pod that waits for capacity. If that fails, the pod is checked again later."""
         try:
             await open_gate(self.effects, pod)
         except ApiError as error:

@@ -1,8 +1,8 @@
-"""Reasons for every waiting job, also for one that no cycle has tried, since an equal one was tried before.
+"""Reasons for every waiting job, even for one that no cycle has tried because an equal one was tried before.
 
-A cycle says why a job waits when it is first held back. Jobs that ask for the same in the same queue wait for the same
-reason, so one diagnosis answers for all of them. Reasons become outdated; they are computed again, a few at a time. A
-job that waits for a quota is diagnosed again when some quota has come free: it may only lack capacity now.
+A cycle says why a job waits when it is first held back. Jobs of one queue with equal requests wait for the same reason,
+so one diagnosis answers for all of them. Reasons become outdated; they are computed again, a few at a time. A job that
+waits for a quota is diagnosed again when some quota is freed: now it may only lack capacity.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Reasons:
                 self._answer(diagnosis, kinds[kind])
 
     def remarks(self, workload: Workload, reason: Reason | None) -> list[str]:
-        """Return remarks in addition to a reason, about what the core does not know."""
+        """Return remarks in addition to a reason, about facts that the core does not know."""
         workloads, state = self.workloads, self.core.state
         if isinstance(reason, Closed) and (gone := workloads.translation.queues.presence.gone):
             return [gone]

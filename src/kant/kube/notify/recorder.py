@@ -1,11 +1,11 @@
 """Sends decisions to users: events.k8s.io/v1 Events, and the condition PodScheduled=False with its reason.
 
-Messages are sent in the background and never delay bindings: they may be late, repetitions are merged, and under a
-flood events are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
+Messages are sent in the background and never delay bindings. They may be late, repetitions are merged, and events
+beyond a limit are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
 dropped: there is at most one for each pod.
 
-At a concurrency of eight a request costs the API server and etcd half as much CPU time again as at 32 or more (`python
--m benchmarks.kubernetes_costs`).
+At a concurrency of eight, a request costs the API server and etcd one and a half times the CPU time that it costs at 32
+or more (`python -m benchmarks.kubernetes_costs`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class EventRecorder:
 
     `workers`: concurrent requests, half of the client's connections by default; `busy()`: whether bindings are in
     flight, during which events wait for up to OVERDUE seconds, and then use a quarter of the workers. A worker is a
-    task that ends when nothing is queued. `dropped` and `failed` count messages lost to a flood and to a rejection;
-    `told` the rest.
+    task that ends when nothing is queued. `dropped` counts messages lost to the limit, `failed` those that were
+    rejected, and `told` the rest.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class EventRecorder:
     ) -> bool:
         """Queue PodScheduled=False with this reason, unless it was sent last, or the pod shows it (`current`).
 
-        Where the pod has changed since `pod.resource_version` the server rejects it: a bound pod is never marked.
-        Returns whether it is queued now; otherwise it has been sent, or is being sent.
+        If the pod has changed since `pod.resource_version`, the server rejects it: a bound pod is never marked. Returns
+        whether it is queued now; otherwise it has been sent, or is being sent.
         """
         key, said = (pod.uid, ""), f"{reason}: {message}"
         sent = self._said.get(key)
@@ -134,7 +134,7 @@ class EventRecorder:
         return (uid, "") in self._conditions or (uid, "") in self._under_way
 
     def forget(self, uid: str) -> None:
-        """Drop the queued condition of a pod, and forget what was sent."""
+        """Drop the queued condition of a pod, and forget the last one sent."""
         self._conditions.pop((uid, ""), None)
         self._said.pop((uid, ""), None)
 
@@ -144,7 +144,7 @@ class EventRecorder:
             try:
                 self._look()
                 await asyncio.Event().wait()
-            finally:  # before the group ends: it takes no more workers
+            finally:  # before the group ends: it accepts no more workers
                 self._group = None
                 if self._timer is not None:
                     self._timer.cancel()
@@ -185,7 +185,7 @@ class EventRecorder:
             self._look_later()
 
     def _hire(self, most: int = 1) -> None:
-        """Start up to this many more workers, as far as the limit allows."""
+        """Start up to this many more workers, within the limit."""
         if self._group is not None:
             for _ in range(min(most, self.workers - self._at_work)):
                 self._at_work += 1
@@ -243,7 +243,7 @@ class EventRecorder:
         condition = note.method == "PATCH"
         kind = "application/strategic-merge-patch+json" if condition else "application/json"
         if condition:
-            self._remember(note)  # at once, so that the same is not queued again meanwhile
+            self._remember(note)  # at once, so that an equal one is not queued in the meantime
         try:
             await self.client.call(note.method, note.path, note.body, content_type=kind)
         except (ApiError, InputError) as error:

@@ -1,6 +1,6 @@
 """The status of our own objects: what a queue uses, whether it is valid, the phase and nodes of a reservation.
 
-It is written periodically, and only where it differs from that of the object: the API server is needed for bindings.
+It is written periodically, and only if it differs from that of the object: the API server is needed for bindings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Status = dict[str, Any]
 
 
 class Sources(Protocol):
-    """What the statuses of a state are computed from."""
+    """The input from which the statuses of a state are computed."""
 
     core: Core
 
@@ -166,7 +166,7 @@ def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
 
 
 def reservation_status(reserved: ReservedNodes | None, nodes: NodeSets, now: int) -> Status:
-    """Return the phase, and how many nodes have the labels; None stands for an invalid reservation."""
+    """Return the phase, and how many nodes have the labels; None means an invalid reservation."""
     if reserved is None:
         return {"phase": "Refused", "nodes": 0}
     phase = "Pending" if now < reserved.start else "Active" if now < reserved.end else "Over"
@@ -174,7 +174,7 @@ def reservation_status(reserved: ReservedNodes | None, nodes: NodeSets, now: int
 
 
 def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Status:
-    """Return the phase of a reservation of GPUs, and its nodes; without any it collides, and is tried again."""
+    """Return the phase of a reservation of GPUs, and its nodes; without nodes it collides, and is tried again."""
     phase = "Over" if now >= booked.end else "Collides" if not nodes else "Pending" if now < booked.start else "Active"
     return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 
@@ -188,7 +188,7 @@ def _said(item: Unstructured) -> Status:
 
 
 def _with_times(wanted: Status, item: Unstructured) -> Status:
-    """Return the status with the time at which each condition got its value: that of the object, or now."""
+    """Return the status with the time at which each condition got its value: the time in the object, or now."""
     before = {one.get("type"): one for one in _said(item).get("conditions", [])}
     now = now_text()
     conditions = []

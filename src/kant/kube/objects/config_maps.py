@@ -15,7 +15,7 @@ class ConfigMap(PartialMetadata, frozen=True):
     binary_data: dict[str, str] | None = None
 
     def unpacked(self, key: str) -> bytes:
-        """Return the unzipped data of this key; empty where there is none. Raises OSError, EOFError, ValueError."""
+        """Return the unzipped data of this key; empty if there is none. Raises OSError, EOFError, ValueError."""
         packed = (self.binary_data or {}).get(key, "")
         return gzip.decompress(base64.b64decode(packed)) if packed else b""
 

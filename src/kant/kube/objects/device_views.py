@@ -36,7 +36,7 @@ class RequestRange(View, frozen=True):
 
 
 class RequestPolicy(View, frozen=True):
-    """Which amounts of a capacity requests may take."""
+    """Which amounts of a capacity a request may take."""
 
     default: Amount | None = None
     valid_values: tuple[Amount, ...] = ()
@@ -122,7 +122,7 @@ class CapacityRequests(View, frozen=True):
 
 
 class ExactRequest(View, frozen=True):
-    """What one request asks for, or (with a `name`) one alternative, of which the first available is taken."""
+    """The content of one request; or (with a `name`) of one alternative, the first available of which is taken."""
 
     name: str = ""
     device_class_name: str = ""

@@ -1,4 +1,4 @@
-"""Names that Kant writes on objects of the API, and reads there."""
+"""Names that Kant writes on API objects, and reads there."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ QUEUES_KNOWN = f"{OWN}/queues"
 """The annotation of the Lease that says whether its holder has seen Queues (`reconcile/queue_presence.py`)."""
 
 TICKET = f"{OWN}/ticket"
-"""The annotation of the Lease with the secret for questions to the holder, for those who may read the Lease."""
+"""The annotation of the Lease with the secret for questions to the holder, for users who may read the Lease."""
 
 
 def lease_path(namespace: str) -> str:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities: `100m`, `1.5`, `2Gi`, `1e3` to whole numbers of our units, exactly.
+"""Kubernetes quantities, such as `100m`, `1.5`, `2Gi` or `1e3`, converted exactly to whole numbers of our units.
 
 Source: the grammar of k8s.io/apimachinery, pkg/api/resource/quantity.go.
 """
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 
 def exact(value: Quantity | Fraction, where: str) -> Fraction:
-    """Return the exact value. Raises InputError for what is not a quantity or is negative."""
+    """Return the exact value. Raises InputError for a value that is not a quantity or is negative."""
     number = value if isinstance(value, Fraction) else _parsed(value if isinstance(value, str) else repr(value))
     if number is None:
         raise InputError(where, "a quantity such as 2, 500m, 1.5 or 64Gi", value)

@@ -16,9 +16,9 @@ class MalformedError(InputError):
 
 
 class NoMatchingNodeError(MalformedError):
-    """No present node fits: others may join the sets `node_sets`.
+    """No present node fits, but others may join the sets `node_sets`.
 
-    `why` says in one sentence why none does; it looks at all nodes, so it is called only where the error is shown.
+    `why` says in one sentence why none fits; it looks at all nodes, so it is called only if the error is shown.
     """
 
     def __init__(self, why: Callable[[], str], node_sets: frozenset[str]) -> None:
@@ -30,7 +30,7 @@ class NoMatchingNodeError(MalformedError):
 
 
 class NotYetError(MalformedError):
-    """The object is valid: what it needs does not exist yet."""
+    """The object is valid, but something that it needs does not exist yet."""
 
 
 class SelectorError(Exception):

@@ -1,6 +1,6 @@
 """Slim views of API objects: only the fields that Kant reads, so that a list of 50,000 pods stays small.
 
-All other fields are skipped while decoding. Every field has the default that an absent one means.
+All other fields are skipped while decoding. Every field has the default that the API defines for an absent one.
 """
 
 from __future__ import annotations
@@ -194,8 +194,9 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodClaim(View, frozen=True):
-    """A device claim, by its name or by the template from which one is created for this pod (`spec`); or the name of
-    the created one (`status`), null where the pod needs none."""
+    """A device claim: its name, or the template from which one is created for this pod (`spec`); or the name of the
+    created one (`status`), null if none is needed.
+    """
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -218,8 +219,9 @@ class ExtendedStatus(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    """`by_claim` is not part of the API: the extended resources served by a device class, which the last of
-    `resource_claims` stands for (`DeviceMirror.resolved`)."""
+    """`by_claim` is not part of the API: the extended resources served by a device class, for which the last of
+    `resource_claims` stands (`DeviceMirror.resolved`).
+    """
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -277,7 +279,7 @@ class Pod(PartialMetadata, frozen=True):
 
     @property
     def scheduled(self) -> Condition | None:
-        """The condition PodScheduled; None where nothing has been said yet."""
+        """The condition PodScheduled; None if there is none yet."""
         return next((one for one in self.status.conditions if one.type == "PodScheduled"), None)
 
 

@@ -1,1 +1,1 @@
-"""The difference between what the API server says and what the core knows, as events for the core."""
+"""The difference between the state of the API server and that of the core, as events for the core."""

@@ -13,7 +13,7 @@ from kant.kube.translate.provisioning import consumed_by
 
 class Affected:
     """Each method returns the keys of workloads to settle. Jobs of waiting workloads are ended first, so that they are
-    re-created: they may ask for other nodes now.
+    re-created: their requests for nodes may have changed.
 
     `unanswered` are gangs to look at again once their last binding has been answered.
     """
@@ -55,7 +55,7 @@ class Affected:
     def resized(self, pods: Collection[str]) -> bool:
         """Handle pods whose requests changed: re-create waiting jobs, and count running ones again.
 
-        Returns True where running jobs of ours were ended, which lose their start time until the state is rebuilt.
+        Returns True if running jobs of ours were ended, which lose their start time until the state is rebuilt.
         """
         ours = False
         for key in self.renew(pods):

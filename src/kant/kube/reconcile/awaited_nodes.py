@@ -24,7 +24,7 @@ class AwaitedNodes:
         self._next = 0.0
 
     def follow(self) -> None:
-        """Tell the core for which waiting jobs no autoscaler adds a node, and for which one does again."""
+        """Tell the core for which waiting jobs autoscalers add no node, and for which ones they do again."""
         core, scale_ups = self.all.core, self.all.mirror.scale_ups
         self.listen()
         if not scale_ups.touched and (not scale_ups.of_pod or core.clock() < self._next):
@@ -57,7 +57,7 @@ class AwaitedNodes:
 
 
 def scale_up_remark(workloads: Workloads, workload: Workload) -> str:
-    """Return what autoscalers report on a node for a waiting job, in one sentence; "" where they report nothing."""
+    """Return what autoscalers report on a node for a waiting job, in one sentence; "" if they report nothing."""
     of_pod = workloads.mirror.scale_ups.of_pod
     uids = (member.pod.metadata.uid for member in workload.members) if of_pod else ()
     said = of_gang([of_pod[uid] for uid in uids if uid in of_pod])

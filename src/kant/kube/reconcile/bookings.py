@@ -48,7 +48,7 @@ class Bookings:
         if not new or now < self._again:
             return False
         self._again = now + AGAIN
-        new.sort(key=lambda one: (not one.nodes, one.created, one.name))  # those that had a place keep it
+        new.sort(key=lambda one: (not one.nodes, one.created, one.name))  # reservations that had a place keep it
         for one in new:
             self._book(one, known)
         return any(one.name in self.places for one in new)

@@ -3,7 +3,7 @@
 A job may be chosen as a victim only while every budget allows as many disruptions as it covers pods of the job. Nothing
 is decided here: the state is informed of protected jobs (`JobProtected`), and the Eviction API decides in the end.
 
-Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go: which pods it asks a budget about.
+Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go: the pods about which it asks a budget.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class DisruptionBudgets:
         self._in: dict[str, dict[Name, None]] = {}  # by namespace
 
     def follow(self, pods: Iterable[str], names: Iterable[Name]) -> set[str]:
-        """Take in changed pods (uids) and budgets. Returns the uids of pods whose protection may have changed."""
+        """Record changed pods (uids) and budgets. Returns the uids of pods whose protection may have changed."""
         changed: set[str] = set()
         spaces = {name[0] for name in names if self._take(name, changed)}
         if spaces:
@@ -69,7 +69,7 @@ class DisruptionBudgets:
         return changed
 
     def _take(self, name: Name, changed: set[str]) -> bool:
-        """Take in a budget. Returns whether it may cover other pods than before."""
+        """Record a budget. Returns whether it may cover other pods than before."""
         before, now = self._known.get(name), self.mirror.budgets.get(name)
         changed.update(self._pods.get(name, ()))
         if now is not None:
@@ -103,7 +103,7 @@ class DisruptionBudgets:
             self._of.pop(uid, None)
 
     def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
-        """Return the first pod that may not be evicted along with those before it, and why; None where all may."""
+        """Return the first pod that may not be evicted along with those before it, and why; None if all may."""
         taken: Counter[Name] = Counter()
         for pod in pods:
             names = self._of.get(pod.metadata.uid, {})

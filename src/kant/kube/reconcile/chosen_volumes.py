@@ -22,7 +22,7 @@ class ChosenVolumes:
         self.chosen: dict[ClaimName, str] = {}
 
     def match(self, placed: Placed) -> dict[ClaimName, str] | None:
-        """Return volumes for the claims of these pods on these nodes; None where there are too few."""
+        """Return volumes for the claims of these pods on these nodes; None if there are too few."""
         wants: dict[ClaimName, tuple[k.Claim, list[k.Node]]] = {}
         for node, pod in placed:
             for claim in chosen_claims(pod, self.mirror.storage) if pod.spec.volumes else ():

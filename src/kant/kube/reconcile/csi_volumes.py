@@ -1,8 +1,8 @@
 """CSI volumes of pods to be placed: no node attaches more than its limit, and no driver exceeds its storage capacity.
 
-Both are checked for all pods of a workload at once, and a start that would break one is refused. From then on two kinds
-of nodes fail a filter: those at which too few volumes may be attached, and, until something about the storage changes,
-those that reach only storage found too small for a whole gang.
+Both are checked for all pods of a workload at once, and a start that would exceed one is refused. From then on two
+kinds of nodes fail a filter: nodes to which too few volumes may be attached; and, until something about the storage
+changes, nodes that reach only storage found too small for a whole gang.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CsiVolumes:
     # --- volumes that nodes attach --------------------------------------------------------------------------------
 
     def wanted(self, pod: Pod) -> dict[str, list[Attached]]:
-        """Return the volumes that a pod needs attached, by driver; empty where no node has a limit."""
+        """Return the volumes that a pod needs attached, by driver; empty if no node has a limit."""
         if not self.mirror.csi.limits or not pod.spec.volumes:
             return {}
         found: dict[str, list[Attached]] = {}
@@ -46,7 +46,7 @@ class CsiVolumes:
         return found
 
     def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NO_PODS) -> Iterator[tuple[str, int, int]]:
-        """Yield drivers of which these pods need more volumes than the node may attach: name, number left, number
+        """Yield the drivers of which these pods need more volumes than the node may attach: name, number left, number
         needed.
 
         Pods in `going` are not counted.
@@ -78,7 +78,7 @@ class CsiVolumes:
                 yield found
 
     def too_many(self, node: str, pods: list[Pod], going: Collection[str]) -> str:
-        """Return why a node may not attach the volumes of these pods, and make the shortage a filter; "": it may."""
+        """Return why a node may not attach the volumes of these pods, and make the shortage a filter; "" if it may."""
         for driver, left, number in self.room(node, pods, going):
             for pod in pods:
                 if own := self.wanted(pod).get(driver):
@@ -96,7 +96,7 @@ class CsiVolumes:
                 yield " ".join([driver, str(len(volumes)), *filter(self._is_used, claims)])
 
     def _is_used(self, claim: str) -> bool:
-        """Whether the volume of a claim may be attached to some node already, so that it takes no slot there."""
+        """Whether the volume of a claim may already be attached to some node, so that it takes no slot there."""
         space, _, name = claim.partition("/")
         found = self.mirror.claims.get((space, name))
         if found is not None and found.spec.volume_name in self.mirror.csi.attached_volumes:
@@ -119,7 +119,7 @@ class CsiVolumes:
         ]
 
     def lacks_storage(self, placed: Placed) -> VolumeRequest | None:
-        """Return the largest volume that cannot be provisioned next to those of other pods; None: all can."""
+        """Return the largest volume that cannot be provisioned next to those of other pods; None if all can."""
         requests = self.requests(placed)
         if not requests:
             return None
@@ -140,8 +140,9 @@ class CsiVolumes:
         return [request for request in found if request.claim not in but_for]
 
     def spreads(self, node: str, pods: list[Pod]) -> bool:
-        """Whether storage for these pods is short on a node, and other nodes reach the same storage: separate nodes
-        would not help."""
+        """Whether storage for these pods is short on a node, and separate nodes would not help, as they reach the same
+        storage.
+        """
         lacking = self.lacks_storage([(node, pod) for pod in pods])
         if lacking is None:
             return False
@@ -158,7 +159,7 @@ class CsiVolumes:
             self._overdrawn[pod.metadata.uid] = tuple(sorted({*known, *names}))
 
     def asks(self, pod: Pod) -> str:
-        """Return the storage that a pod requests, and that found too small for its gang, as a key; "" for none."""
+        """Return the storage that a pod requests, with that found too small for its gang, as a key; "" for none."""
         drivers = self.mirror.csi.drivers
         if not drivers or not pod.spec.volumes:
             return ""

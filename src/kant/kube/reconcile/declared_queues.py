@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class DeclaredQueues:
-    """`config` is what the objects say. `awaits_nodes`: a queue or a job waits, or has, for nodes of autoscalers."""
+    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits, or has, for autoscalers'
+    nodes.
+    """
 
     def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
         self.mirror = mirror

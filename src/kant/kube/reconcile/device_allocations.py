@@ -1,7 +1,7 @@
 """Device allocations: which devices the claims of pods get, decided for all pods of a workload before any is written.
 
-A plan is valid from when its workload starts until its pods are bound; until then, and after that as long as the claims
-are allocated, no other pod gets these devices. An allocation of ours that no bound pod and no valid plan uses is
+A plan is valid from the start of its workload until its pods are bound. Until then, and after that as long as the
+claims are allocated, no other pod gets these devices. An allocation of ours that no bound pod and no valid plan uses is
 provisional: it is decided again, or taken back.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the allocator is loaded with the first claim
 class ClaimPlan(NamedTuple):
     """The devices that a claim is to get, and for which pods (uids), on which node or nodes. `uid` is its `identity`.
 
-    `made` is the claim in its final form, where it stands for `extended` resources of a pod.
+    `made` is the claim in its final form, if it stands for `extended` resources of a pod.
     """
 
     claim: ClaimName
@@ -46,7 +46,7 @@ class ClaimPlan(NamedTuple):
 
 
 class DeviceAllocations:
-    """`plans` has, by claim, what is to be written for workloads that have started.
+    """`plans` has, by claim, what will be written for workloads that have started.
 
     `coming` has, by uid, the workloads of pods that are to be bound, or were.
     """
@@ -81,7 +81,7 @@ class DeviceAllocations:
             self.requests.seek_at(key, home)
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot give it."""
         self.requests.check(pod)
         for claim in self.requests.claims(pod):
             plan = self.plans.get(key_of(claim))
@@ -232,7 +232,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """Return what is free beside the claims that are not decided here, without those of leaving pods (`going`)."""
+        """Return what is free besides the claims that are not decided here, without those of leaving pods (`going`)."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
@@ -268,7 +268,7 @@ class DeviceAllocations:
         return Free(is_free, what_is_left, self.requests.matches, what_is_spent)
 
     def _planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> dict[ClaimName, ClaimPlan]:
-        """Return the plans by which other claims are about to have a device; drop those that are invalid."""
+        """Return the plans by which other claims are about to get a device; drop invalid ones."""
         found = {key: self.plans[key] for key in self._claims_of.get(device, ()) if key not in deciding}
         for key in [key for key, plan in found.items() if not self._is_valid(plan)]:
             del found[key]
@@ -301,7 +301,7 @@ class DeviceAllocations:
         return claim is not None and identity(claim) == plan.uid and any(map(self.stands, plan.pods))
 
     def _goes(self, key: ClaimName, going: Collection[str]) -> bool:
-        """Whether a claim is ours to take back, and used only by pods that are gone, are leaving, or have no place."""
+        """Whether Kant may take a claim back, and only pods use it that are gone, are leaving, or have no place."""
         claim = self.devices.claims.get(key)
         if claim is None or not is_ours(claim):
             return False
@@ -316,5 +316,5 @@ class DeviceAllocations:
 
 
 def _asks(plan: ClaimPlan) -> str:
-    """Return what requests the devices of a plan, in words."""
+    """Return what requests the devices of a plan, as text."""
     return ", ".join(plan.extended) or f"its claim {plan.claim[1]}"

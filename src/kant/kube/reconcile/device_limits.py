@@ -1,9 +1,8 @@
 """Device limits: how many pods with equal claims to devices one node may get, which the core counts as a class.
 
-The core packs pods onto a node until its CPU or memory is used up. Where free devices allow fewer pods, all others
-would be refused there, and each node would cost another rebuild of the state. A limit guarantees nothing: each pod is
-still checked when it gets its place. Limits date from the build of the state, so a long wait makes the state be
-rebuilt.
+The core packs pods onto a node until its CPU or memory is used up. If free devices allow fewer pods, all others would
+be refused there, and each node would cost another rebuild of the state. A limit is no guarantee: each pod is still
+checked when it gets its place. Limits date from the build of the state, so a long wait causes a rebuild of the state.
 """
 
 from __future__ import annotations

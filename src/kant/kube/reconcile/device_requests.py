@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class DeviceRequests:
     """`homes` has, for claims that pods of one gang share, the nodes on which devices are sought now.
 
-    `has_other_homes`: where these have no place for the gang, others may.
+    `has_other_homes`: if these have no place for the gang, others may.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", selectors: DeviceSelectors | None = None) -> None:
@@ -78,7 +78,7 @@ class DeviceRequests:
         return self._selectors is not None and self._selectors.turned_away
 
     def begin(self) -> None:
-        """Forget what claims ask for, and let claims without devices try their next home."""
+        """Forget the requests of claims, and let claims without devices try their next home."""
         for key in self.homes:
             self._turns[key] = self._turns.get(key, 0) + 1
         self._turns = {key: turn for key, turn in self._turns.items() if key in self.devices.users}
@@ -113,10 +113,10 @@ class DeviceRequests:
             found = self._asked[key] = asked_of(claim, self.devices.classes)
         return found
 
-    # --- what a pod asks for --------------------------------------------------------------------------------------
+    # --- requests of a pod ----------------------------------------------------------------------------------------
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaims"
         if not self.mirror.serves_devices:
             raise InputError(where, "a cluster that has the API resource.k8s.io/v1 (Kubernetes 1.34 or newer)")
@@ -153,7 +153,7 @@ class DeviceRequests:
             raise InputError(f"request {want.name}", f"selectors that can be evaluated ({error})") from None
 
     def are_made(self, pod: Pod) -> bool:
-        """Whether all claims of the pod exist, so that it is known what it asks for."""
+        """Whether all claims of the pod exist, so that its requests are known."""
         try:
             return all((pod.metadata.namespace, name) in self.devices.claims for name in claim_names(pod))
         except NotYetError:
@@ -188,7 +188,7 @@ class DeviceRequests:
         return found
 
     def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
-        """Return the nodes on which a shared claim is to get devices; None where these are not tied to nodes.
+        """Return the nodes on which a shared claim is to get devices; None if these are not tied to nodes.
 
         The homes with the most devices that are free and not sought by other claims come first; each has its turn.
         """
@@ -209,12 +209,14 @@ class DeviceRequests:
         return (term,) if term is not None else None
 
     def seek_at(self, key: ClaimName, home: Reach) -> None:
-        """Seek the devices of a claim at this home: as many as it asks for at least are not free for others there."""
+        """Seek the devices of a claim at this home: at least as many devices there as it asks for are not free for
+        others.
+        """
         self.homes[key], wants = home, self._requests(self.devices.claims[key])
         self._sought[home] += sum(min((want.number for want, _ in own), default=0) for own in wants)
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
-        """Return the devices that some request of a claim can match; none where that cannot be determined."""
+        """Return the devices that some request of a claim can match; empty if that cannot be determined."""
         ids = dict.fromkeys(
             one for wants in self._requests(claim) for want, own in wants if not want.admin for one in own
         )
@@ -280,7 +282,8 @@ class DeviceRequests:
 
     def uncounted(self, pod: Pod) -> str:
         """Return a claim of the pod whose GPUs cannot be counted: parts next to whole GPUs, no definite number, or
-        parts of unknown worth; "" where there is none."""
+        parts of unknown worth; or "".
+        """
         counted = {one.metadata.name: self._gpus_of(one) for one in self.claims(pod)}
         whole = used_of(pod.spec).gpus or any(one is not None and one.gpus for one in counted.values())
         return next((name for name, one in counted.items() if one is None or (one.milli and whole)), "")
@@ -291,7 +294,7 @@ class DeviceRequests:
         return _rank(pod) <= min(map(_rank, live), default=_rank(pod))
 
     def _gpus_of(self, claim: ResourceClaim) -> Claimed | None:
-        """Return the GPUs that a claim has or requests; None where they cannot be counted."""
+        """Return the GPUs that a claim has or requests; None if they cannot be counted."""
         if claim.status.allocation is not None and self.is_settled(claim):
             return self._gpus_held(claim)
         try:
@@ -308,7 +311,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _gpus_held(self, claim: ResourceClaim) -> Claimed | None:
-        """Return the GPUs that an allocated claim has; None where it has parts of unknown worth."""
+        """Return the GPUs that an allocated claim has; None if it has parts of unknown worth."""
         gpus, milli = 0, 0
         for id_ in held_by(claim):
             device = self.devices.inventory.by_id.get(id_)

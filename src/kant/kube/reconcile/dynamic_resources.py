@@ -1,7 +1,7 @@
 """Dynamic resource allocation as the rest of Kant sees it; its modules are imported with the first device or claim.
 
-The term is that of kube-scheduler's plugin DynamicResources. Pods without claims, and clusters without devices, are
-answered here.
+The term is that of kube-scheduler's plugin DynamicResources. Questions about pods without claims, and about clusters
+without devices, are answered here.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class DynamicResources:
         return self.requests.uncounted(pod) if pod.spec.resource_claims else ""
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
         if pod.spec.resource_claims:
             self.allocations.check(pod)
 

@@ -1,9 +1,9 @@
-"""Elastic gangs: a running gang takes in further pods as they arrive, and shrinks when pods of it are deleted.
+"""Elastic gangs: a running gang includes further pods as they arrive, and shrinks when some of its pods are deleted.
 
-The core knows such a gang by its floor, the pods that its group cannot do without, and by its ceiling, the pods that
-exist (`JobScaled`). It grows into capacity that no waiting job can use, and gives back pods above the floor before any
-gang is preempted. It does not matter what makes or deletes pods, be it a controller, an autoscaler or a person: a slot
-above the floor is free when its pod is gone.
+The core knows such a gang by its floor, the number of pods that its group cannot do without, and by its ceiling, the
+number of pods that exist (`JobScaled`). It grows into capacity that no waiting job can use, and gives back pods above
+the floor before any gang is preempted. It does not matter who creates or deletes pods, a controller, an autoscaler or a
+person: a slot above the floor is free when its pod is gone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ElasticGangs:
         return alone
 
     def _check(self, workload: Workload, live: Sequence[Pod]) -> None:
-        """Raise AnewError where a bound pod of it has no slot, or one on another node.
+        """Raise AnewError if a bound pod of it has no slot, or one on another node.
 
         Unbound pods with a slot on a closed node wait again.
         """
@@ -140,12 +140,12 @@ class ElasticGangs:
         return None
 
     def name_sets(self, workload: Workload) -> None:
-        """Tell the core which nodes pods that join the gang accept now."""
+        """Tell the core which nodes the pods that join the gang accept now."""
         state, there = self.core.state, self.mirror.pods
         if state.rows[workload.job] not in state.elastic or not workload.kinds:
             return
         pods = [(slot.group, there[slot.pod]) for slot in workload.slots if slot.pod in there]
-        pods += [(member.group, member.pod) for member in workload.members]  # the last word: they are yet to be placed
+        pods += [(member.group, member.pod) for member in workload.members]  # they are placed last
         for group, pod in pods:
             with suppress(InputError):
                 role = self.translation.role(self.core, workload.group, pod)
@@ -155,7 +155,7 @@ class ElasticGangs:
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
         """Give vacant slots to re-created pods, and those of the floor to any; return the pods that still wait.
 
-        Raises AnewError where the floor could be complete, but not in these slots.
+        Raises AnewError if the floor could be complete, but not in these slots.
         """
         lacking = floor - sum(bool(slot.pod) for slot in workload.slots)
         vacant = [slot for slot in workload.slots if slot.vacant]
@@ -204,7 +204,7 @@ class ElasticGangs:
     def _tell(
         self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[int]
     ) -> None:
-        """Tell the core what has changed. Raises AnewError where no pod of some group is left."""
+        """Tell the core the changes. Raises AnewError if no pod of some group is left."""
         holds, waits = Counter(slot.group for slot in kept), Counter(member.group for member in waiting)
         groups = range(len(job.groups))
         if any(not holds[group] for group in groups):
@@ -233,7 +233,7 @@ class ElasticGangs:
         self.transitions.existing_pods.freed(slot.node for slot in given)
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
-        """Return the pieces of these slots in the allocation of the job. Raises AnewError where it lacks one."""
+        """Return the pieces of these slots in the allocation of the job. Raises AnewError if it lacks one."""
         state, found = self.core.state, list[Allocation]()
         rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
         for slot in reversed(slots):
@@ -247,7 +247,7 @@ class ElasticGangs:
     # --- what the core decides ------------------------------------------------------------------------------------
 
     def grow(self, workload: Workload, allocation: Allocation) -> None:
-        """Take in further places from the core: waiting pods get them, or they are given back at once."""
+        """Use further places from the core: waiting pods get them, or they are given back at once."""
         core, transitions = self.core, self.transitions
         core.happen(JobGrown(core.now, workload.job, allocation))
         try:
@@ -295,7 +295,7 @@ class ElasticGangs:
     # --- timers and messages --------------------------------------------------------------------------------------
 
     def due(self) -> dict[str, None]:
-        """Return the keys of gangs that have kept a slot for long; let those try again that could not grow."""
+        """Return the keys of gangs that have kept a slot for long; gangs that could not grow may try again."""
         now = self.core.clock()
         for workload, then in list(self._again.items()):
             if then <= now:
@@ -305,7 +305,7 @@ class ElasticGangs:
         return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
 
     def tell_waiting(self) -> None:
-        """Report for pods that wait to join a gang how it runs without them, and what they lack."""
+        """Report, for pods that wait to join a gang, how it runs without them, and what they lack."""
         growth, state = self.core.scheduler.growth, self.core.state
         for workload in list(self.joining):
             if workload.phase is not Phase.PLACED or not workload.members or workload.job not in state.rows:

@@ -15,9 +15,9 @@ from kant.model.rules import PodRules
 
 
 class Kind(NamedTuple):
-    """What distinguishes the pods of one group of a job from those of the others.
+    """The properties that distinguish the pods of one group of a job from those of the others.
 
-    `role` is None where the accepted nodes are unknown: the pods were bound before Kant saw them.
+    `role` is None if the accepted nodes are unknown: the pods were bound before Kant saw them.
     """
 
     demand: Demand
@@ -35,7 +35,7 @@ def may_be_elastic(job: Job) -> bool:
 
 
 def with_floors(job: Job, floors: Counter[int]) -> Job:
-    """Return the job with these floors, by group; groups without one have all of their pods as the floor."""
+    """Return the job with these floors, by group; the floor of any other group is all of its pods."""
     return sized(job, [group.count for group in job.groups], floors)
 
 
@@ -62,7 +62,7 @@ def kinds_of(job: Job) -> list[Kind]:
 
 
 def identity(pod: Pod) -> str:
-    """Return what a re-created pod shares with its predecessor: its completion index, or its name."""
+    """Return the part that a re-created pod has in common with its predecessor: its completion index, or its name."""
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
     return f"#{said[INDEX]}" if INDEX in said else pod.metadata.name
 
@@ -71,7 +71,7 @@ def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]
     """Whether an indexed Job, or a JobSet of one, ran whole with its bound pods before it was scaled up: the waiting
     pods all have later indices.
 
-    Without this, after a restart, such a Job looks like one of which only a part has been bound.
+    Without this, such a Job looks, after a restart, as if only a part of it had been bound.
     """
     if group is None or group.source not in ("jobs", "jobset") or not waiting:
         return False

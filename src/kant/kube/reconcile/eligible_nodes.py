@@ -60,20 +60,20 @@ class EligibleNodes:
                 self._set_changes.append(change)
 
     def take_set_changes(self, used: Callable[[], set[str]]) -> list[SetChange]:
-        """Return the changes of node sets of jobs, each once. Sets that are not `used` are forgotten at times."""
+        """Return the changes of node sets of jobs, each once. Sets that are not `used` are sometimes forgotten."""
         if self.node_sets.are_many:
             self.node_sets.keep(used())
         found, self._set_changes = self._set_changes, []
         return found
 
     def check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
-        """Report the nodes of the sets that a job names. Raises NoMatchingNodeError where one of them has none."""
+        """Report the nodes of the sets that a job names. Raises NoMatchingNodeError if one of them has none."""
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 
     def accepting(self, pod: Pod, nodes: Iterable[str], filters: Filters | None = None) -> list[str]:
-        """Return those of these nodes that a pod accepts by its spec; without `filters` whatever is short there."""
+        """Return the nodes that a pod accepts by its spec; without `filters`, whatever is short there."""
         try:
             said, model = selection(pod, self.storage, filters or self.shares.requirements), model_asked(pod)
         except InputError:

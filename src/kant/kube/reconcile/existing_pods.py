@@ -1,7 +1,7 @@
 """Existing pods: pods bound before Kant decides, modelled as running jobs that hold what is free on their nodes.
 
 Two schedulers may have overfilled a node, or a node may have lost capacity that its pods hold. Then a pod holds less
-than it asks for, and gets the rest when capacity comes free there.
+than it asks for, and gets the rest when capacity is freed there.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 Lack = tuple[int, int, bool, bool]
-"""What a pod on a node lacks: so many thousandths of one of certain devices (a bit mask), CPU, memory."""
+"""What a pod on a node lacks: thousandths of one of certain devices (a bit mask), CPU, memory."""
 
 
 class ExistingPods:
-    """`short` has, by node and by what they lack there, the keys of workloads that hold less than they ask for.
+    """`short` has the keys of workloads that hold less than they ask for, by node and by what they lack there.
 
     `overrun` are nodes where such pods have appeared, so that nothing more should be bound there.
     """
@@ -48,7 +48,7 @@ class ExistingPods:
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
     def adopt(self, workload: Workload, bound: list[Pod], floor: int, may_be_stopped: bool = True) -> bool:
-        """Add bound pods as a running job that holds what is free of their requests. False: no job was added.
+        """Add bound pods as a running job that holds their requests as far as these are free. False: no job was added.
 
         It cannot do without its first `floor` pods; the others may be preempted if all hold what they ask for.
         """
@@ -104,7 +104,7 @@ class ExistingPods:
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 
     def held(self, workload: Workload, free: FreeCapacity | None = None) -> Allocation | None:
-        """Return the pieces of its bound pods; None where one is on an unknown node, or holds less than it asks for.
+        """Return the pieces of its bound pods; None if one is on an unknown node, or holds less than it asks for.
 
         The pieces are taken from `free`, so that several workloads get disjoint pieces.
         """
@@ -122,11 +122,11 @@ class ExistingPods:
         return table_of(pieces)
 
     def freed(self, nodes: Iterable[str]) -> None:
-        """Note that these nodes may have more capacity for pods there that hold less than they ask for."""
+        """Record that these nodes may have more capacity for pods there that hold less than they ask for."""
         self._freed.update(dict.fromkeys(node for node in nodes if node in self.short))
 
     def gaining(self) -> Iterator[str]:
-        """Yield the keys of workloads that lack what is free on freed nodes, as long as something is."""
+        """Yield the keys of workloads that lack what is free on freed nodes, as long as something is free."""
         freed, self._freed = self._freed, {}
         for node in freed:
             lacks = self.short.get(node, {}) if node in self.core.state.node_index else {}

@@ -1,8 +1,8 @@
 """The fleet: the nodes of the API server as nodes of a state, and changes to them as events.
 
-Nodes join, leave, and change their size, place, labels and taints without a rebuild. The state becomes stale, so that
-the driver rebuilds it, only on changes that affect all nodes or pods: another level of the fabric, another way to share
-GPUs, more pools than a cluster may have, or a node that its running pods would no longer fit.
+Nodes join, leave, and change their size, place, labels and taints without a rebuild. Only changes that affect all nodes
+or pods make the state stale, so that the driver rebuilds it: another level of the fabric, another way to share GPUs,
+more pools than a cluster may have, or a node that its running pods would no longer fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.units import GPU
 
 
 def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpec | None:
-    """Return the present nodes as a cluster, in the order of their names; None where there are none."""
+    """Return the present nodes as a cluster, in the order of their names; None if there are none."""
     seen = (translation.nodes.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
     nodes = translation.nodes.leave_out_rare(tuple(one[0] for one in seen if one is not None))
     for node in nodes:
@@ -30,7 +30,7 @@ def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpe
 
 
 class Fleet:
-    """`closed` are nodes of the state that are gone or take nothing new; `stale`: the state has to be rebuilt."""
+    """`closed` are nodes of the state that are gone or accept nothing new; `stale`: the state has to be rebuilt."""
 
     def __init__(self, core: Core, mirror: Mirror, translation: Translation) -> None:
         self.core = core
@@ -121,9 +121,9 @@ class Fleet:
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
-        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, else free ones, from the last on.
+        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free ones, from the last on.
 
-        GPUs that jobs hold become lost when they come free.
+        GPUs that jobs hold become lost when they are freed.
         """
         state = self.core.state
         before = state.health.lost.get(index, 0)

@@ -1,4 +1,4 @@
-"""Group reading: what the objects of groups say of workloads, which are read from the API server when first named."""
+"""Group reading: the groups of workloads as their objects define them, read from the API server when first named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class GroupReading:
         self.unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
 
     def spec(self, workload: Workload) -> GroupSpec | None:
-        """Return what the group of a workload says; None while that has not been read. Raises InputError."""
+        """Return the group of a workload, as its object defines it; None while it is unread. Raises InputError."""
         if workload.wrong:
             raise MalformedError(workload.wrong)
         if workload.group is None or workload.foreign:
@@ -49,6 +49,6 @@ class GroupReading:
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def may_lack_places(self) -> bool:
-        """Whether some gang has bound pods while it has not been read yet whether further pods are to come."""
+        """Whether some gang has bound pods while its group, which may ask for more pods, has not been read."""
         self.unread = {one: None for one in self.unread if one.unread and one.phase is Phase.PLACED}
         return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self.unread)

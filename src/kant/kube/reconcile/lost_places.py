@@ -1,4 +1,4 @@
-"""Lost places: bindings and evictions that the API server has refused, and nodes that others have taken meanwhile."""
+"""Lost places: bindings and evictions that the API server has refused, and nodes that others have taken since."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
 
-PROTECTED = 30.0  # seconds without another eviction of what a disruption budget protects
+PROTECTED = 30.0  # seconds without another eviction of pods that a disruption budget protects
 
 Act = Callable[[Workload, list[Pod]], None]
 """Acts on a workload with these live pods."""
 
 
 class LostPlaces:
-    """`begin` submits a workload without a job, `follow` takes in changes to a placed one, `settle` does what is due.
+    """`begin` submits a workload without a job, `follow` processes changes to a placed one, `settle` does what is due.
 
-    `recall` takes back unsent bindings to nodes, `recount` counts again what nodes have.
+    `recall` cancels unsent bindings to nodes, `recount` counts again what nodes have.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LostPlaces:
         self.has_more(gone)
 
     def has_more(self, nodes: Iterable[str]) -> None:
-        """Let pods that hold less than they ask for take what may have come free on these nodes."""
+        """Let pods that hold less than they ask for take what may have been freed on these nodes."""
         existing, by_key = self.existing_pods, self.members.by_key
         existing.freed(nodes)
         for key in existing.gaining():
@@ -58,7 +58,7 @@ class LostPlaces:
                 self.settle(key)
 
     def retry_partially_bound(self) -> None:
-        """Try again to place the rest of partial gangs, where capacity has come free."""
+        """Try again to place the rest of partial gangs, if capacity has been freed."""
         for workload in self.partially_bound.to_retry():
             since, reason = workload.partial, workload.reason
             self.transitions.end(workload)

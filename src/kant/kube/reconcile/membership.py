@@ -1,4 +1,4 @@
-"""Which pods belong to which workload: those of one group to one gang, any other pod to a workload of its own."""
+"""Which pods belong to which workload: pods of one group to one gang, any other pod to a workload of its own."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Membership:
             self.unlike.pop(key, None)
 
     def _take_larger(self, workload: Workload, group: GroupRef) -> None:
-        """Take in a pod of a gang that names another minimum number of pods than those before it."""
+        """Record a pod of a gang that names another minimum number of pods than the pods before it."""
         larger = workload.group is None or group.least > workload.group.least
         self.unlike[workload.key] = self.unlike.get(workload.key, False) or larger
         if larger:

@@ -1,7 +1,7 @@
-"""Node filters: what the core cannot count, checked exactly for each pod before it gets its place.
+"""Node filters: constraints that the core cannot count, checked exactly for each pod before it gets its place.
 
 These are devices of claims (dynamic resource allocation), and volumes that are yet to be chosen, provisioned or
-attached. The core chooses nodes without knowing of them. A start that would break one is refused; from then on the
+attached. The core chooses nodes without knowing of them. A start that would break one is refused. From then on the
 nodes that fail are in no node set of such pods, until they pass again. So nothing is ever overcommitted.
 
 The term is kube-scheduler's (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
@@ -37,8 +37,7 @@ DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f
 
 
 class NodeFilters:
-    """`failing` has, by node, the filters that it failed when they were looked at last. `outdated`: a start was refused
-    since then.
+    """`failing` has, by node, the filters that it failed at the last check. `outdated`: a start was refused since then.
 
     `apart` are the keys of gangs whose pods conflict on one node: each gets a node of its own.
     """
@@ -54,7 +53,7 @@ class NodeFilters:
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
         self._failed: set[str] = set()  # filters that some node failed
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
-        self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by what they ask for
+        self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by request
         self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
 
     @cached_property
@@ -112,7 +111,7 @@ class NodeFilters:
         self._clean, self._failed, self._new_failing = self.pods.keys() - named, named, {}
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
-        """Return requirements for a pod's nodes: they must not fail those of its filters that some node fails."""
+        """Return requirements for a pod's nodes: they must not fail a filter of the pod that some node fails."""
         names = self._names(pod)
         for name in names:
             self.pods.setdefault(name, {})[pod.metadata.uid] = pod
@@ -236,14 +235,15 @@ class NodeFilters:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
                 del asked[uid]
-            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # else its claim is about to have some
+            # otherwise its claim is about to get some
+            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):
                 return pod
         return None
 
     # --- whether pods may have their places -----------------------------------------------------------------------
 
     def check(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Return why these pods may not have these places together, in one sentence; "" where they may.
+        """Return why these pods may not have these places together, in one sentence; "" if they may.
 
         Pods in `going` are not counted. A shortage that is found becomes a filter from now on.
         """
@@ -311,7 +311,7 @@ class NodeFilters:
             return ""
         allocations = self.devices.allocations
         asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
-        if allocations.are_awaited(claiming):  # what holds for other claims does not for these, nor the reverse
+        if allocations.are_awaited(claiming):  # results for other claims do not hold for these, nor the reverse
             return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or allocations.why_not(claiming, going)

@@ -1,8 +1,8 @@
 """Preemption by node for single pods that the core would place, but that filters keep from every node.
 
 The filters are about devices of claims, and volumes. The core says which jobs such a pod may preempt
-(`kant.scheduler.node_preemption`); this module says which jobs are in its way on each node, and whether a node would do
-without them. The pod gets its place in the same transaction as its victims are evicted.
+(`kant.scheduler.node_preemption`). This module says which jobs are in its way on each node, and whether the node could
+take the pod without them. The pod gets its place in the same transaction as its victims are evicted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NodePreemption:
         self._rest = 0.0  # until when no pod is tried
 
     def turn(self) -> tuple[Workload, Plan] | None:
-        """Return a plan that gives a pod a place by preemption, with its workload; None where there is none now."""
+        """Return a plan that gives a pod a place by preemption, with its workload; None if there is none now."""
         nowhere = self.transitions.nowhere
         if self.core.scheduler.profile.preemption is None:
             nowhere.clear()
@@ -71,9 +71,9 @@ class NodePreemption:
         return (workload, plan) if plan is not None else None
 
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
-        """Take in that the plan was carried out: the pod is not bound before these pods are gone, wherever they are.
+        """Record that the plan was carried out: the pod is not bound before these pods are gone, wherever they are.
 
-        Returns False where its workload was not placed, and is no job any more.
+        Returns False if its workload was not placed, and is no job any more.
         """
         if workload.phase is Phase.PLACED:
             workload.after = frozenset(going)

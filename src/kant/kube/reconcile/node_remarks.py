@@ -1,4 +1,4 @@
-"""Remarks for waiting jobs about nodes that take nothing new: for their own status, or as they are full of pods."""
+"""Remarks for waiting jobs about nodes that accept nothing new: because of their status, or because they are full."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _crowded(state: ClusterState) -> str:
 
 
 def out_of_service(closed: Collection[str], nodes: Collection[str]) -> str:
-    """Return how many of the nodes take nothing new for their own status, in one sentence; "" where all serve."""
+    """Return how many of the nodes accept nothing new because of their own status, in one sentence; "" if all do."""
     shut = sorted(name for name in closed if name in nodes)
     why = "(cordoned, not ready or malformed)"
     if not nodes:

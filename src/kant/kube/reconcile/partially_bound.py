@@ -1,7 +1,7 @@
 """Partially bound gangs: completed, or evicted, but never left so.
 
-What a crash, a refused binding or a lost node has left of a gang is reported to the core (`JobFound`), which makes a
-separate plan for such gangs. Where it finds no place for the rest, the bound pods stay up to a time limit, and are then
+The remains of a gang after a crash, a refused binding or a lost node are reported to the core (`JobFound`), which makes
+a separate plan for such gangs. If it finds no place for the rest, the bound pods stay up to a time limit, and are then
 evicted.
 """
 
@@ -105,7 +105,7 @@ class PartiallyBound:
         self.tried[workload] = self.core.state.capacity_version
 
     def to_retry(self) -> Iterator[Workload]:
-        """Yield partial gangs whose rest may have a place, since capacity has come free."""
+        """Yield partial gangs whose rest may have a place, since capacity has been freed."""
         for workload, version in list(self.tried.items()):
             if not workload.lacking:
                 del self.tried[workload]

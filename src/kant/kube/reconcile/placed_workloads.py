@@ -40,7 +40,7 @@ class PlacedWorkloads:
         self.unsized: dict[str, None] = {}
 
     def follow(self, workload: Workload, live: list[Pod]) -> None:
-        """Take in changes to the pods of a placed workload, and give the slots of deleted pods to new ones."""
+        """Process changes to the pods of a placed workload, and give the slots of deleted pods to new ones."""
         if workload.phase is not Phase.PLACED:
             return
         misplaced = bool([slot for slot in workload.slots if self._note_pod(slot)])
@@ -63,7 +63,7 @@ class PlacedWorkloads:
             return
         misplaced = self._fill(workload, newcomers) or misplaced
         self.transitions.time_partial(workload)
-        if misplaced and not self.transitions.is_in_flight(workload):  # else once the last answer has arrived
+        if misplaced and not self.transitions.is_in_flight(workload):  # otherwise once the last answer has arrived
             self.partially_bound.complete(workload)
 
     def _is_unexpected(self, workload: Workload, newcomers: list[Pod]) -> bool:
@@ -77,7 +77,7 @@ class PlacedWorkloads:
             return False
 
     def _resize(self, workload: Workload, live: list[Pod]) -> bool:
-        """Take in new and deleted pods of a gang that may have more or fewer. Returns False where it may not."""
+        """Process new and deleted pods of a gang that may have more or fewer. Returns False if it may not."""
         if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
             return False
         try:
@@ -104,14 +104,14 @@ class PlacedWorkloads:
         return True
 
     def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
-        """Have its group read again: whatever makes or deletes its pods may have changed the group as well."""
+        """Have its group read again: whatever creates or deletes its pods may have changed the group as well."""
         pods = frozenset(pod.metadata.uid for pod in live)
         if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
             self.reading.awaited[workload.group] = None
         workload.asked = pods
 
     def _note_pod(self, slot: Slot) -> bool:
-        """Update a slot from its pod. Returns True where the pod is, or is to be, on a wrong node."""
+        """Update a slot from its pod. Returns True if the pod is, or is to be, on a wrong node."""
         pod = self.transitions.mirror.pods.get(slot.pod) if slot.pod else None
         if pod is None or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None):
             slot.pod, slot.bound = "", False
@@ -167,5 +167,5 @@ class PlacedWorkloads:
 
 
 def grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
-    """Whether one pod has to run, and the object of its group says that others may join it."""
+    """Whether only one pod has to run, and the object of its group says that others may join it."""
     return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)

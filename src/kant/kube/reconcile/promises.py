@@ -1,4 +1,4 @@
-"""Promises: which pods are to be bound to which nodes, in addition to those that are there already."""
+"""Promises: which pods are to be bound to which nodes, in addition to the pods that are already there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Promises:
         self.promised.setdefault(node, {})[pod] = None
 
     def on(self, node: str, ignored: Collection[str] = NO_PODS) -> list[Pod]:
-        """Return the pods that are on a node or are to be, except those that are leaving or `ignored`."""
+        """Return the pods that are on a node or will be bound there, except those that are leaving or `ignored`."""
         pods, gone = self.mirror.pods, self.leaving.get(node, {})
         uids = dict.fromkeys((*self.mirror.on_node.get(node, ()), *self.promised.get(node, ())))
         found = (pods.get(uid) for uid in uids if uid not in gone and uid not in ignored)

@@ -1,7 +1,7 @@
-"""Whether a cluster has Queues. If all Queues have disappeared, nothing starts, rather than jobs beyond quotas.
+"""Whether a cluster has Queues. If all Queues have disappeared, nothing starts, so that no job exceeds its quota.
 
-That there were Queues outlives the leader: the annotation `scheduling.kant.dev/queues` of its Lease says so. A person
-may set it to say that no Queues are meant to exist.
+The fact that there were Queues outlives the leader: it is in the annotation `scheduling.kant.dev/queues` of its Lease.
+A person may set it to say that no Queues are meant to exist.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class QueuePresence:
         self.there = self.were = False
 
     def see(self, there: bool) -> None:
-        """Take in whether there is a Queue now."""
+        """Record whether there is a Queue now."""
         word = self.word()
         self.there = there
         self.were = there or word == DECLARED or (self.were and word != NONE)
 
     @property
     def gone(self) -> str:
-        """Return a sentence if there were Queues and none is left; else ""."""
+        """Return a sentence if there were Queues and none is left; otherwise ""."""
         return GONE if self.were and not self.there else ""
 
     @property
@@ -44,12 +44,12 @@ class QueuePresence:
         return bool(self.gone) and self.word() == NONE
 
     def advice(self, namespace: str) -> str:
-        """Return what the operator of Kant in `namespace` should do where Queues are gone; "" where they are not."""
+        """Return what the operator of Kant in `namespace` should do if Queues are gone; "" if they are not."""
         meant = f"kubectl -n {namespace} annotate lease kant {QUEUES_KNOWN}={NONE} --overwrite"
         return f"{GONE}; apply your Queues again, or say that none are meant: {meant}" if self.gone else ""
 
     def annotation(self, stood: str) -> str:
-        """Return what the annotation should be, given that it is `stood` now."""
+        """Return the new value of the annotation, whose present value is `stood`."""
         if self.there or (self.were and stood != NONE):
             return DECLARED
         return stood

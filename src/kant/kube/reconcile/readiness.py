@@ -1,4 +1,4 @@
-"""Readiness: what pods need before they become a job: their claims, the nodes that they consume, a reservation."""
+"""Readiness: the conditions before pods become a job: their claims, the nodes that they consume, a reservation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: Nod
 
 
 def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
-    """Raise NotYetError where the ProvisioningRequest that these pods consume has not been provided."""
+    """Raise NotYetError if the ProvisioningRequest that these pods consume has not been provided."""
     for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
         why = why_not_provided(name, mirror.named(PROVISIONING, space, name)) if name else ""
         if why:
@@ -38,7 +38,7 @@ def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
 
 
 def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> None:
-    """Raise NotYetError where the job's reservation has no place, MalformedError where it is not for its queue."""
+    """Raise NotYetError if the job's reservation has no place, MalformedError if it is not for its queue."""
     known = next((one for one in booked if one.name == job.reservation and one.end > core.now), None)
     if known is None:
         raise NotYetError(f"its reservation {job.reservation} is not there, or is over")

@@ -70,7 +70,7 @@ class Regrouping:
     # --- pods that are yet to be made -----------------------------------------------------------------------------
 
     def expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
-        """Return stand-ins for pods that are made once others of the gang are ready. Raises InputError."""
+        """Return stand-ins for pods that are created once others of the gang are ready. Raises InputError."""
         from kant.kube.translate.parts import stand_ins  # few groups are made in parts
 
         assert workload.group is not None

@@ -1,7 +1,7 @@
-"""What pods count as for rules among pods, updated as pods come, go and change: a new rule may be about running pods.
+"""The classes that pods are in for rules among pods, kept up to date: a new rule may be about running pods.
 
-A job states it for the pods of each group, as far as all of them count alike. The rest is counted by node, outside the
-jobs (`PodsCounted`): pods that count as more than the others of their group, and pods that are in no job.
+A job states them for the pods of each group, as far as all of these have them. The rest is counted by node, outside the
+jobs (`PodsCounted`): pods that count in more classes than the others of their group, and pods that are in no job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.rules import PodAntiAffinity, PodRules
 
 
 class RuleChanges:
-    """Emits events for changes in what pods count as and demand."""
+    """Emits events for changes in the classes in which pods count, and in what they demand."""
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
         self.transitions = transitions
@@ -34,7 +34,9 @@ class RuleChanges:
         self._counted: set[str] = set()  # pods of which something is
 
     def take(self) -> dict[str, None]:
-        """Emit what running jobs count as. Returns the keys of waiting workloads to re-create with new groups."""
+        """Emit the classes of running jobs' pods. Returns the keys of waiting workloads to re-create with new
+        groups.
+        """
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
         touched, self.touched = self.touched, {}
@@ -79,7 +81,7 @@ class RuleChanges:
         """Whether the preferences of a waiting pod for other pods differ from what its job states."""
         state = self.core.state
         job = state.live.get(state.rows[workload.job])
-        if job is None:  # the job has ended, and the workload does not know yet
+        if job is None:  # the job has ended, and the workload does not reflect it yet
             return False
         said = job.preferences or (Preferences(),) * len(workload.kinds)
         pulls = self.translation.rule_book.pulls
@@ -92,9 +94,9 @@ class RuleChanges:
             return self.translation.rules_there(pod, foreign=True)
 
     def count_beside(self, changed: Collection[tuple[str, str]]) -> None:
-        """Emit what pods count as beyond what jobs state, where that of these may have changed: uids with their nodes.
+        """Emit the counts of pods beyond what jobs state, where these may have changed: uids with their nodes.
 
-        A node may have hundreds of pods: they are not counted for one that counts for nothing, and did before.
+        A node may have hundreds of pods. They are not counted again for a pod that counts in no class, now or before.
         """
         pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
@@ -118,13 +120,13 @@ class RuleChanges:
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
 
     def _beyond(self, pod: Pod) -> tuple[list[str], dict[str, int]]:
-        """Return what a pod counts as, and its exact amounts, beyond what its job states."""
+        """Return the classes and exact amounts of a pod beyond what its job states."""
         said, own = self._said(pod), self.translation.rule_book.classes(pod)
         known = said.classes if said is not None else ()
         return [name for name in own if name not in known], dict(amounts_of(pod)) if said is None else {}
 
     def _said(self, pod: Pod) -> PodRules | None:
-        """Return what the job of a pod states that it counts as; None where it is in none."""
+        """Return the classes that the job of a pod states for it; None if the pod is in no job."""
         uid = pod.metadata.uid
         workload = self.members.by_key.get(self.members.key_of.get(uid, ""))
         if workload is None or not workload.job or workload.phase is not Phase.PLACED:
@@ -134,7 +136,7 @@ class RuleChanges:
 
 
 def _common(rules: list[PodRules]) -> PodRules:
-    """Return the rules of the running pods of one group: the classes are those that all of them have."""
+    """Return the rules of the running pods of one group: the classes that all of them have."""
     first = rules[0]
     classes = [name for name in first.classes if all(name in one.classes for one in rules)]
     return PodRules(tuple(classes), first.anti_affinity, first.affinity, first.spread, first.amounts)

@@ -23,8 +23,8 @@ Example = Callable[[str, list[int]], str]
 def rule_words(state: ClusterState, job: int, example: Example = lambda name, rows: "") -> list[str]:
     """Return what keeps the pods of a waiting job from each node with room for one, now or once empty.
 
-    That is of the first group that no other node fits; else, of a gang, what its pods ask for besides GPUs, CPU and
-    memory.
+    It is about the first group that no other node fits; otherwise, for a gang, about the requests of its pods besides
+    GPUs, CPU and memory.
     """
     shape = state.shape_of(job)
     for rules, (_, demand) in zip(shape.ask.rules, shape.parts, strict=False):
@@ -77,7 +77,7 @@ def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, examp
 
 
 def _kinds(rules: PodRules) -> Iterator[str]:
-    """Yield the rules of a pod, in the words of its spec, and its exact amounts."""
+    """Yield the rules of a pod, in the terms of its spec, and its exact amounts."""
     for name, amount in rules.amounts:
         if name != PODS:
             yield f"{amount}{' MiB' if is_bytes(name) else ''} of {name}"

@@ -1,7 +1,7 @@
-"""What preempting a job would lose: the work since its last checkpoint, as an annotation of one of its pods says.
+"""What preempting a job would lose: the work since its last checkpoint, by an annotation of one of its pods.
 
-The state takes a price for each job. It grows with time, and is updated once what would be lost has grown by an eighth,
-and by half a minute: victims are compared by it, and a precision of a few per cent is enough for that.
+The state takes a price for each job. The price grows with time. It is updated once the loss has grown by an eighth, and
+by half a minute: victims are compared by it, and a precision of a few per cent is enough for that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SavedWork:
         self._saving: dict[Workload, tuple[str, int, int]] = {}  # its job, last save, last update of the price
 
     def follow(self, pods: Iterable[str]) -> None:
-        """Take in changes to these pods (uids), and update the prices that are due."""
+        """Process changes to these pods (uids), and update the prices that are due."""
         mirror, members, now = self.all.mirror.pods, self.all.members, self.all.core.now
         changed: dict[Workload, None] = {}
         for uid in pods:
@@ -67,7 +67,7 @@ class SavedWork:
             core.happen(JobPriced(core.now, workload.job, milli * ((core.now - saved) // SECOND)))
 
     def _time(self, pod: Pod) -> int:
-        """Return when a pod says that its job saved its work; -1 where it says nothing valid."""
+        """Return when the work of a pod's job was saved, by the pod; -1 if the pod has no valid time."""
         text = (pod.metadata.annotations or {}).get(CHECKPOINTED, "")
         if not text:
             return -1
@@ -81,5 +81,5 @@ class SavedWork:
 
 
 def _next(saved: int, said: int) -> int:
-    """Return when what would be lost has grown enough for an update of the price."""
+    """Return when the loss has grown enough for an update of the price."""
     return said + max(LEAST, (said - saved) // 8)

@@ -22,10 +22,10 @@ class Slot:
     """The place of one pod. `pod` is its uid, "" while the slot is vacant; `bound` is set once the API server says so.
 
     `done`: its pod has succeeded and gets no successor. `devices` are the GPUs that the core chose for it, as a bit
-    mask; a node on which they cannot be named gives it others. `was` identifies the pod that filled it last (see
-    `elastic_jobs.identity`), and `since` is when (seconds) it became vacant, -1 while it is not. `expects` is the
-    stand-in for a pod that is yet to be made (`translate.parts`), until one has been bound. `group` is the index of its
-    group in the job.
+    mask; if a node cannot assign named GPUs, it assigns others. `was` identifies the last pod that filled it (see
+    `elastic_jobs.identity`), and `since` is when (seconds) it became vacant, -1 while it is filled. `expects` is the
+    stand-in for a pod that is yet to be created (`translate.parts`), until one has been bound. `group` is the index of
+    its group in the job.
     """
 
     node: str
@@ -51,7 +51,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A waiting pod, what it asks for, and the group of the job to which it belongs."""
+    """A waiting pod, its requests, and the group of the job to which it belongs."""
 
     pod: Pod
     demand: Demand
@@ -63,7 +63,7 @@ def slots_of(
 ) -> list[Slot]:
     """Return a slot for each member, in the order of ranks, on the nodes of an allocation; `partly`: for the first.
 
-    Raises ValueError where the allocation of the `job` was made for other members.
+    Raises ValueError if the allocation of the `job` was made for other members.
     """
     waiting: dict[int, deque[int]] = {}
     for at, member in enumerate(members):
@@ -83,7 +83,7 @@ def slots_of(
 
 
 def slot_for(node: str, member: Member, devices: int) -> Slot:
-    """Return a slot on a node for a member: its pod has it already, or, if it is yet to be made, is expected."""
+    """Return a slot on a node for a member, which is in it or, if it is yet to be created, is expected."""
     if stands_in(member.pod):
         return Slot(node, member.demand, devices=devices, expects=member.pod, group=member.group)
     return Slot(node, member.demand, member.pod.metadata.uid, devices=devices, group=member.group)
@@ -107,9 +107,9 @@ class FreeCapacity:
         self._rows: dict[int, list[int]] = {}
 
     def take(self, node: int, demand: Demand, devices: int = 0, group: int = 0) -> list[int]:
-        """Return a piece for a pod that is already on a node: what it asks for, as far as that is free.
+        """Return a piece for a pod that is already on a node: its requests, as far as these are free.
 
-        `devices` are the GPUs that it has, as a bit mask. 0: only the kubelet knows which; then the fullest GPUs that
+        `devices` are the GPUs that it has, as a bit mask. 0: only the kubelet knows them; then the fullest GPUs that
         have enough left are assumed, the first among equals.
         """
         row = self._rows.get(node)

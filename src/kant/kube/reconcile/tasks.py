@@ -1,4 +1,4 @@
-"""Tasks: which pods of a gang start it, where its group requires a number of pods of each task.
+"""Tasks: which pods of a gang start it, if its group requires a number of pods of each task.
 
 These are Volcano's `minTaskMember`, YuniKorn's task groups, the roles of an elastic Kubeflow job, the head and the
 groups of workers of a Ray cluster that scales, and the PodGroups of a CompositePodGroup.
@@ -33,7 +33,7 @@ def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
 
 
 def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:
-    """Return `count` of the waiting pods, in their order: those that each task lacks, and then the first of the others.
+    """Return `count` of the waiting pods, in their order: first those that a task lacks, then the first of the others.
 
     The pods in `there` run or have succeeded. There must be enough pods of each task.
     """

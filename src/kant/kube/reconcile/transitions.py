@@ -34,7 +34,7 @@ class Transitions:
 
     `to_bind` and `to_evict` are workloads for the driver to act on; `completed` has gangs that have become whole, and
     for how many seconds they were partially bound. `partial` has workloads of which some pods are bound and others not.
-    `unprotected` has workloads for which the core does not know yet whether they may be preempted.
+    `unprotected` has workloads of which the core does not know yet whether they may be preempted.
     """
 
     core: Core
@@ -57,8 +57,8 @@ class Transitions:
         self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
         self.changed: dict[tuple[str, str], None] = {}  # pods that may count for more or less, each with a node
         self.closed: set[str] = set()  # nodes that take no pod now
-        self.refused: dict[Workload, None] = {}  # whose start filters have forbidden
-        self.nowhere: dict[Workload, str] = {}  # single pods that no node takes now, by uid
+        self.refused: dict[Workload, None] = {}  # workloads whose start filters have forbidden
+        self.nowhere: dict[Workload, str] = {}  # single pods that no node accepts now, by uid
         self.node_names = self.core.state.node_rows.names  # of each row, also while nodes join
 
     def is_in_flight(self, workload: Workload) -> bool:
@@ -184,7 +184,7 @@ class Transitions:
                 self.filters.promises.promise(slot.node, slot.pod)
                 self.changed[slot.pod, slot.node] = None
                 if workload.group is not None and slot.pod in pods:
-                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
+                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may leave before it is seen to be bound
         self._plan_devices(workload, slots)
         self.filters.promise_volumes(self._to_bind(slots))
         self.unbound[workload] = None
@@ -192,7 +192,7 @@ class Transitions:
         self.to_bind.append(workload)
 
     def _plan_devices(self, workload: Workload, slots: list[Slot]) -> None:
-        """Reserve the devices for the pods of a workload; `check` has found that there are some."""
+        """Reserve the devices for the pods of a workload; `check` has found that there are enough."""
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             allocations, leaving = self.translation.devices.allocations, self.filters.promises.leaving
@@ -295,7 +295,7 @@ class Transitions:
     # --- waiting again, or ending ---------------------------------------------------------------------------------
 
     def requeue(self, workload: Workload, why: str, blameless: bool) -> None:
-        """Let a workload wait again that could not be bound. `blameless`: it may be placed elsewhere at once."""
+        """Let a workload that could not be bound wait again. `blameless`: it may be placed elsewhere at once."""
         pods = self.mirror.pods
         self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
         meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in workload.slots)
@@ -325,6 +325,6 @@ class Transitions:
 
 def _without(allocation: Allocation, held: Allocation) -> Allocation:
     left = allocation.tolist()
-    for piece in held[:, :COUNTED].tolist():  # only pieces of the core have the columns for what pods count as
+    for piece in held[:, :COUNTED].tolist():  # only pieces of the core have the columns for classes
         left.remove(next(one for one in left if one[:COUNTED] == piece))
     return table_of(left)

@@ -39,7 +39,7 @@ class TranslatedNodes:
         self.levels = Levels()
         self.reserved: list[ReservedNodes] = []
         self.left_out: set[str] = set()  # nodes of pools beyond the limit
-        self._labels: dict[str, str] | None = None  # the keys of labels of nodes, where no Topology says the levels
+        self._labels: dict[str, str] | None = None  # the label keys of nodes, if no Topology names the levels
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def begin(self) -> None:
@@ -57,7 +57,7 @@ class TranslatedNodes:
         kinds = [items for kind, items in self.mirror.objects.items() if kind.startswith("topologies") and items]
         if not kinds:
             return None, {}
-        from kant.kube.translate.topology_objects import levels_of  # with the first Topology
+        from kant.kube.translate.topology_objects import levels_of  # imported with the first Topology
 
         return levels_of(item for items in kinds for item in items.values())
 

@@ -1,7 +1,7 @@
 """Translation: the objects of the mirror as objects of the model, with the state that this needs.
 
-The rules themselves are in the modules that it calls, each a pure function of the objects. A malformed object costs one
-sentence about it (`InputError`), and affects no other.
+The rules themselves are in the modules that it calls, each a pure function of the objects. A malformed object causes
+one sentence about it (`InputError`), and affects no other.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ REFILLED = 10 * SECOND
 
 
 class Translation:
-    """`groups` has the objects of groups by the path at which they were read, None where there is none.
+    """`groups` has the objects of groups by the path at which they were read, None if there is none.
 
-    `stale`: the state does not fit what pods and objects ask for any more. `booked` are the reservations of GPUs.
+    `stale`: the state no longer matches the requests of pods and objects. `booked` are the reservations of GPUs.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", shadow: tuple[str, ...] = ()) -> None:
@@ -146,7 +146,7 @@ class Translation:
         return all(gate.name == GATE for gate in pod.spec.scheduling_gates) and not is_held(pod)
 
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
-        """Return what is known of a group, by its object where it has one; None while that has not been read.
+        """Return the known properties of a group, by its object if it has one; None while that has not been read.
 
         Raises InputError for a malformed object, and for a required one that does not exist.
         """
@@ -160,7 +160,7 @@ class Translation:
             if ref.least:
                 return GroupSpec(ref.least)
             raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
-        from kant.kube.translate.group_objects import group_spec  # with the first object of a group
+        from kant.kube.translate.group_objects import group_spec  # imported with the first object of a group
 
         spec = group_spec(ref.source, found, ref.part)
         if ref.source == COMPOSITE and ref.tasks:
@@ -168,23 +168,23 @@ class Translation:
         return spec._replace(least=ref.least) if ref.least and not spec.alone else spec
 
     def demand(self, pod: Pod, where: str = "") -> Demand:
-        """Return what a pod asks for. Raises InputError."""
+        """Return the requests of a pod. Raises InputError."""
         where = where or f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
         return with_gpus(self.shares.demand(pod, where), self.devices.gpus(pod))
 
     def used(self, pod: Pod) -> Demand:
-        """Return what a pod takes of the node that it is bound to, even if its spec is invalid."""
+        """Return what a pod uses of the node that it is bound to, even if its spec is invalid."""
         return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
-        """Return what a pod holds of the node that it is bound to, and which GPUs of it."""
+        """Return what a pod holds of the node that it is bound to, and which of its GPUs."""
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
-        """Return what a pod counts as and demands of the pods around it. Raises InputError.
+        """Return the classes in which a pod counts, and its rules for the pods around it. Raises InputError.
 
-        `apart` is a further class in which it counts, with a limit per node.
+        `apart` is another class in which it counts, with a limit per node.
         """
         return apart_from(self.rule_book.rules(pod), apart)
 
@@ -204,7 +204,7 @@ class Translation:
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
         """Return the job of waiting pods. Raises InputError.
 
-        `filters`: what they demand of nodes beyond their specs; by default all that is short now.
+        `filters`: what they demand of nodes beyond their specs; by default, all current shortages.
         """
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
@@ -300,7 +300,7 @@ class Translation:
         return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
 
     def bound_at(self, pods: list[Pod]) -> int:
-        """Return when the last of these pods was bound; its creation time where the binding time is unknown."""
+        """Return when the last of these pods was bound; its creation time if the binding time is unknown."""
         known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
         return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 

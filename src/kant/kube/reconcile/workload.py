@@ -26,11 +26,11 @@ class Phase(Enum):
 class Workload:
     """One gang or pod. `job` is its id in the state, "" while it has no job there.
 
-    `slots` are the places of a placed workload, `members` the pods of a waiting one, and of a running one those that
-    may join it. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic
+    `slots` are the places of a placed workload. `members` are the pods of a waiting one, and those that may join a
+    running one. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic
     gang have to run (0: all), not counting those that `ended` well. `kinds` distinguish the pods of the groups of its
     job. `partial` is when (seconds) it became partially bound, -1 while it is not. `reason` is the last reported reason
-    why it waits. A `foreign` one belongs to another scheduler: it is counted and never touched.
+    why it waits. A `foreign` workload belongs to another scheduler: it is counted and never touched.
     """
 
     key: str
@@ -58,11 +58,11 @@ class Workload:
     floor: int = 0
     ended: int = 0
     kinds: list[Kind] = field(default_factory=list)
-    asked: frozenset[str] = frozenset()  # the pods that it had when its group was looked up last
+    asked: frozenset[str] = frozenset()  # the pods that it had when its group was last looked up
 
     @property
     def is_bound(self) -> bool:
-        """Whether all of its pods (of an elastic gang: of its floor) are or have been bound, or are yet to be made."""
+        """Whether all of its pods (of an elastic gang: of its floor) are or were bound, or are yet to be created."""
         if self.floor and not self.lacking:
             return sum(slot.settled for slot in self.slots) >= self.floor
         return not self.lacking and all(slot.settled for slot in self.slots)

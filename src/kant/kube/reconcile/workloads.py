@@ -1,12 +1,12 @@
 """Workloads: the pods of the API server as jobs of the core.
 
-A workload is the unit of scheduling: a gang, or a single pod. `settle` compares one in the mirror with what the core
-knows of it, and emits the difference as events. It is level-triggered: settling twice, late, or after missed changes
-leads to equal states. A restart settles everything, from nothing. `placed_workloads` follows what has its places,
-`lost_places` what loses them again.
+A workload is the unit of scheduling: a gang, or a single pod. `settle` compares one in the mirror with its state in the
+core, and emits the difference as events. It is level-triggered: settling twice, late, or after missed changes leads to
+equal states. A restart settles everything, from nothing. `placed_workloads` follows a workload that has its places,
+`lost_places` one that loses them again.
 
-A gang is as many pods as its group cannot do without, the first by name. Further pods, and those that replace a failed
-pod, take the slot of a failed pod where there is one; else they are jobs of one pod.
+A gang starts with as many pods as its group cannot do without, the first by name. Further pods, and those that replace
+a failed pod, take the slot of a failed pod if there is one; otherwise they are jobs of one pod.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Workloads:
     # --- all workloads --------------------------------------------------------------------------------------------
 
     def settle_all(self, keys: dict[str, None]) -> None:
-        """Settle these workloads: first those that hold something, so that it is known what is free.
+        """Settle these workloads: first those that hold something, so that free capacity is known.
 
         The others follow by the age of their oldest pod, which the API server gives in whole seconds, then in order of
         arrival.
@@ -113,7 +113,7 @@ class Workloads:
             self.existing_pods.free = None
             for job, why in self.core.settled().items():
                 workload = self.by_job.get(job)
-                if workload is not None:  # else it is held
+                if workload is not None:  # otherwise it is held
                     self.transitions.forget(workload)
                     self.messages.say(workload, why)
             unsized, self.placed.unsized = self.placed.unsized, {}
@@ -124,7 +124,7 @@ class Workloads:
         self.partially_bound.complete_all()
 
     def movable(self) -> frozenset[str]:
-        """Return the running jobs of which all pods say that they may be moved."""
+        """Return the running jobs all of whose pods say that they may be moved."""
         pods = self.mirror.pods
         return frozenset(
             job
@@ -163,7 +163,7 @@ class Workloads:
     # --- one workload ---------------------------------------------------------------------------------------------
 
     def settle(self, key: str) -> None:
-        """Emit how a workload differs from what the core knows of it, as events."""
+        """Emit how a workload differs from its state in the core, as events."""
         workload = self.members.by_key.get(key)
         if workload is None:
             return
@@ -274,7 +274,7 @@ class Workloads:
         self.messages.say(workload, HELD, QUEUED)
 
     def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod], grows: bool) -> None:
-        """Submit a gang with its first pods, and with further ones where it `grows` and they are valid."""
+        """Submit a gang with its first pods, and with further ones if it `grows` and they are valid."""
         own = {pod.metadata.uid for pod in first}
         others = (pod for pod in free if pod.metadata.uid not in own and not stands_in(pod))
         more = list(others) if grows and not bound else []
@@ -287,9 +287,9 @@ class Workloads:
         self.transitions.submit(workload, bound, first)
 
     def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
-        """Return how many pods of a gang have succeeded already, by which its need is reduced.
+        """Return how many pods of a gang have already succeeded, which reduces the number that it needs.
 
-        Returns 0 where all that it needs have succeeded: pods that arrive then belong to another run, as do pods of
+        Returns 0 if all that it needs have succeeded: pods that arrive then belong to another run, as do pods of
         another controller.
         """
         pods, makers = self.members.pods(workload.key), {pod.metadata.controller.uid for pod in waiting}

@@ -54,7 +54,7 @@ class LedRun:
         return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
 
     def present(self) -> tuple[Core, RunRecord]:
-        """Return the core and its record. Raises NotLeadingError where there is none with a complete state."""
+        """Return the core and its record. Raises NotLeadingError if there is none with a complete state."""
         if self._run is None or (core := self.settled_core()) is None:
             raise NotLeadingError
         count_from(core.zero)

@@ -23,7 +23,7 @@ class Unattached(NamedTuple):
 
 
 def unattached(claim: ResourceClaim, now: float) -> Unattached | None:
-    """Return what the devices of a claim wait for at `now` (seconds since 1970); None where all may be used."""
+    """Return what the devices of a claim wait for at `now` (seconds since 1970); None if all may be used."""
     allocation, waits = claim.status.allocation, ""
     if allocation is None:
         return None

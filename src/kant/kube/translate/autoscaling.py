@@ -48,7 +48,7 @@ class ScaleUp(NamedTuple):
 
 
 def scale_up_of(event: PodEvent) -> ScaleUp | None:
-    """Return what an Event says about a node for its pod; None where it is about something else."""
+    """Return what an Event says about a node for its pod; None if it is about something else."""
     comes: bool | None
     match event.reason:
         case "TriggeredScaleUp":
@@ -68,7 +68,7 @@ def scale_up_of(event: PodEvent) -> ScaleUp | None:
 
 
 def of_gang(said: Collection[ScaleUp]) -> ScaleUp | None:
-    """Return the report on a gang as a whole, which needs a node for each pod. None where there is no report."""
+    """Return the report on a gang as a whole, which needs a node for each pod. None if there is no report."""
     return min(said, key=lambda one: (True if one.comes is None else 2 * one.comes, -one.version), default=None)
 
 

@@ -42,7 +42,7 @@ def attached_by(pod: k.Pod, storage: Storage) -> Iterator[Attached]:
 
 
 def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
-    """Return the driver and handle of a volume; None where it does not exist or has no CSI driver."""
+    """Return the driver and handle of a volume; None if it does not exist or has no CSI driver."""
     source = volume.spec.csi if volume is not None else None
     return (source.driver, source.volume_handle) if source is not None else None
 
@@ -133,7 +133,7 @@ def _largest_first(request: VolumeRequest) -> tuple[int, ClaimName]:
 
 
 def largest_of(one: v.StorageCapacity) -> int:
-    """Return the size of the largest possible volume, in thousandths of a byte; 0 where it is unknown."""
+    """Return the size of the largest possible volume, in thousandths of a byte; 0 if it is unknown."""
     return _bytes(one.maximum_volume_size if one.maximum_volume_size is not None else one.capacity)
 
 

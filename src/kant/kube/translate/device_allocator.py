@@ -62,7 +62,7 @@ class Free(NamedTuple):
 
 
 def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list[Grant]] | None:
-    """Return devices for each task; None where they cannot all be satisfied. Raises TooHardError, SelectorError."""
+    """Return devices for each task; None if they cannot all be satisfied. Raises TooHardError, SelectorError."""
     found: list[list[Grant]] = [[] for _ in tasks]
     for part in _apart(tasks):
         grants = _Search([tasks[at] for at in part], free, steps).run()
@@ -177,7 +177,7 @@ class _Search:
                 yield _Step((Grant(want, device),), then)
 
     def _everything(self, at: int, want: Want) -> tuple[Grant, ...] | None:
-        """Return all matching devices, at least one; None where one of them cannot be allocated."""
+        """Return all matching devices, at least one; None if one of them cannot be allocated."""
         task = self.tasks[at]
         if task.incomplete:
             return None

@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     step: int = 0
 
     def taken(self, asked: int | None) -> int:
-        """Return what a request takes that asks for this amount (None: unspecified); -1 where it cannot have it."""
+        """Return what a request takes that asks for this amount (None: unspecified); -1 if it cannot have it."""
         if asked is None:
             return self.default if self.default >= 0 else self.value
         if self.values:
@@ -66,7 +66,7 @@ def limits_of(device: d.Device) -> dict[str, Limit]:
 
 
 def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None:
-    """Return what a request takes of an unused device; None where the device cannot serve it."""
+    """Return what a request takes of an unused device; None if the device cannot serve it."""
     if not asked.keys() <= limits.keys():
         return None
     taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
@@ -91,6 +91,6 @@ def text_of(amount: int) -> str:
 
 
 def part_of(taken: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return the used thousandths of the device: the largest of those of its capacities; 0 where it has none."""
+    """Return the used thousandths of the device: the largest of those of its capacities; 0 if it has none."""
     parts = [-(-GPU * taken.get(name, 0) // limit.value) for name, limit in limits.items() if limit.value]
     return min(max(parts, default=0), GPU)

@@ -59,7 +59,7 @@ class Candidate:
 
     `taints` are its own, and those of the rules that apply to it. `usable` is False for a device that Kant does not
     allocate, since its nodes are given in an unknown way. A `shared` one serves several claims, within its `limits`.
-    `worth` is how much of a GPU a part of one is, in thousandths; None where that is unknown.
+    `worth` is how much of a GPU a part of one is, in thousandths; None if that is unknown.
     """
 
     id: DeviceId
@@ -101,7 +101,7 @@ class Candidate:
         return self.is_gpu and not self.shared and ((kind.string_value if kind is not None else "") or "") in WHOLE
 
     def attribute(self, name: str) -> object:
-        """Return the value of a fully qualified attribute; None where the device lacks it."""
+        """Return the value of a fully qualified attribute; None if the device lacks it."""
         domain, _, own = name.rpartition("/")
         found = self.view.attributes.get(name)
         if found is None and domain == self.driver:

@@ -96,7 +96,7 @@ def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
 
 
 def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
-    """Return the claim that a pod may need for its containers' requests; None where no class serves any of them."""
+    """Return the claim that a pod may need for its containers' requests; None if no class serves any of them."""
     starting = len(pod.spec.init_containers)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     asked = sorted({name for one in containers for name in one.resources.requests or () if name in classes})

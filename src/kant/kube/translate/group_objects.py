@@ -19,7 +19,7 @@ Spec = Mapping[str, Any]
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
     """Return what the object at `GroupRef.paths` says of the group `part` in it; for a JobSet `part` is the first job
-    of a gang. Raises InputError where the object cannot be used."""
+    of a gang. Raises InputError if the object cannot be used."""
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
         spec = msgspec.json.decode(found.spec)

@@ -34,7 +34,7 @@ class GroupSpec(NamedTuple):
     `required` and `preferred` are levels of the fabric, by name or by node label; one domain of that level must, or
     should, hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each
     task among `least`. `node_pool` is the pool that its pods have to name, in the words of KAI. `together`: its pods
-    are only evicted all at once. `preempts`: False where they must not preempt others. Pods of the `later` parts are
+    are only evicted all at once. `preempts`: False if they must not preempt others. Pods of the `later` parts are
     made only once others exist. `gangs` has the names of the parts of each gang where there are several: then the other
     fields mean nothing. `alone`: each pod runs alone, even where a label gives a number of pods. `parent` names the
     composite group that it is in; for a composite group itself, `least` are the groups that start together. `node_wait`

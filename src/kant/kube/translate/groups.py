@@ -79,7 +79,7 @@ class GroupRef(NamedTuple):
 
 
 def group_of(pod: k.Pod) -> GroupRef | None:
-    """Return the group of a pod; None for a single pod. Raises InputError where its group is malformed."""
+    """Return the group of a pod; None for a single pod. Raises InputError if its group is malformed."""
     return _found(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}")
 
 

@@ -160,5 +160,5 @@ def _registration(number: int, fields: list[str]) -> _Registration:
 
 
 def _up(amount: int, whole: int) -> int:
-    """Return a quotient rounded up; 0 where the divisor is 0."""
+    """Return a quotient rounded up; 0 if the divisor is 0."""
     return -(-amount // whole) if whole else 0

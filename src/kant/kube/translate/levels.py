@@ -70,7 +70,7 @@ class Levels(Struct, frozen=True):
 
 
 def level_asked(levels: Levels, word: str, where: str) -> Level:
-    """Return the level requested by its name or label. Raises InputError where it is unknown."""
+    """Return the level requested by its name or label. Raises InputError if it is unknown."""
     level = levels.level_of(word)
     if not level:
         labels = f" or a label: {', '.join(levels.labels)}" if levels.labels else ""
@@ -81,7 +81,7 @@ def level_asked(levels: Levels, word: str, where: str) -> Level:
 def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
     """Return the levels of a Topology of KAI or Kueue, which lists its labels from the broadest to the narrowest.
 
-    Hosts are left out, and a label known to name NVLink domains is the level hbd. Raises InputError where more than
+    Hosts are left out, and a label known to name NVLink domains is the level hbd. Raises InputError if more than
     three are left.
     """
     narrow_first = [label for label in labels if label not in HOSTS][::-1]

@@ -42,7 +42,7 @@ def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
 
 
 def size_of(volume: k.PersistentVolume) -> int:
-    """Return the size in thousandths of a byte; 0 where it is not given."""
+    """Return the size in thousandths of a byte; 0 if it is not given."""
     return _bytes(volume.spec.capacity or {}, f"persistentvolume {volume.metadata.name}, spec.capacity", up=False)
 
 

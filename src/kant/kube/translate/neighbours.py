@@ -216,7 +216,7 @@ def _named(term: k.PodTerm, namespaces: Mapping[str, Mapping[str, str] | None]) 
 
 
 def domain_of(labels: Mapping[str, str] | None, node: str, key: str) -> str | None:
-    """Return the domain of a node by a label; a host is the node itself. None where it has no such label."""
+    """Return the domain of a node by a label; a host is the node itself. None if it has no such label."""
     return node if key == HOSTNAME else (labels or {}).get(key)
 
 

@@ -59,7 +59,7 @@ def about(view: k.Node) -> str:
 
 
 def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen:
-    """Return the node as a node of the model. Raises InputError where it has amounts that cannot be used.
+    """Return the node as a node of the model. Raises InputError if it has amounts that cannot be used.
 
     `devices` are GPUs that claims allocate; those of a device plugin take precedence.
     """

@@ -71,7 +71,7 @@ def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None
     """Return pods like those that a part will have: copies of `same`, a pod of the part, else as its template says.
 
     A `sibling` of the gang supplies what a template lacks: owner, priority and time. Claims that are created with a pod
-    are left out, as they do not exist yet. Raises InputError where the template is invalid.
+    are left out, as they do not exist yet. Raises InputError if the template is invalid.
     """
     if count <= 0:
         return []

@@ -36,7 +36,7 @@ class QueueNamespaces:
     def follow(
         self, queues: Iterable[Unstructured], queue_config: QueueConfig, labels: Labels | None
     ) -> dict[str, str]:
-        """Take in the restrictions of queues; `labels` is None if namespaces may not be listed. Returns errors."""
+        """Record the restrictions of queues; `labels` is None if namespaces may not be listed. Returns errors."""
         before, self.allowed = self.allowed, {}
         stood = self._parents
         self._parents = {queue.name: queue.parent for queue in queue_config.queues}

@@ -74,7 +74,7 @@ def is_bound(claim: k.Claim) -> bool:
 
 
 def check_claims(pod: k.Pod, storage: Storage) -> None:
-    """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot bind it."""
+    """Raise NotYetError if a claim of the pod cannot be used yet, InputError where Kant cannot bind it."""
     for name in claims_of(pod):
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, claim {name}"
         if not storage.known:
@@ -131,7 +131,7 @@ def _requirements(part: Term | tuple[()]) -> tuple[k.Requirement, ...]:
 
 
 def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
-    """Return the terms of which a node has to meet one for a claim to be usable; None where every node will do."""
+    """Return the terms of which a node has to meet one for a claim to be usable; None if every node will do."""
     if not is_bound(claim):
         node = selected_node(claim, storage)
         if node:

@@ -57,7 +57,7 @@ class EndpointSlice(PartialMetadata, frozen=True):
 def addresses(slices: Iterable[EndpointSlice], port: str, where: str) -> dict[str, bool]:
     """Return, by URL, whether an endpoint may get new requests.
 
-    `port` is a name or a number, empty for the only one. Raises InputError where no port matches, or several do.
+    `port` is a name or a number, empty for the only one. Raises InputError if no port matches, or several do.
     """
     slices = [part for part in slices if part.endpoints]
     family = next((family for family in FAMILIES if any(part.address_type == family for part in slices)), "")
@@ -140,7 +140,7 @@ class ServiceEndpoints:
         self.path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}"
 
     async def now(self) -> Mapping[str, bool]:
-        """Return the present addresses. Raises InputError where the API server does not answer."""
+        """Return the present addresses. Raises InputError if the API server does not answer."""
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 found = await client.list(self.path, EndpointSlice)

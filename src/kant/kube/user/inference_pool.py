@@ -119,7 +119,7 @@ class PoolEndpoints:
         return f"{self._path('api/v1', 'pods')}?labelSelector={quote(pool.labels)}"
 
     async def now(self) -> Mapping[str, bool]:
-        """Return the present addresses. Raises InputError where the pool is not there or cannot be read."""
+        """Return the present addresses. Raises InputError if the pool is not there or cannot be read."""
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 path = self._path(f"apis/{POOLS}", "inferencepools")

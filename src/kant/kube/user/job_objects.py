@@ -199,7 +199,7 @@ def _waits(pods: Sequence[RunPod]) -> str:
 
 
 def _ended_with(pods: Sequence[RunPod]) -> tuple[int | None, int | None]:
-    """Return the exit code of the first failed container, or 0 where all succeeded, and its signal."""
+    """Return the exit code of the first failed container, or 0 if all succeeded, and its signal."""
     ends = [one.state.terminated for pod in pods for one in pod.status.container_statuses]
     done = [one for one in ends if one is not None]
     worst = next((one for one in done if one.exit_code), done[0] if done else None)

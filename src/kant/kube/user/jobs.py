@@ -109,7 +109,7 @@ class UserJobs:
         return [row_of(job, _own(job, pods.get(job.metadata.name, ()))) for job in jobs]
 
     async def row(self, name: str) -> dict[str, Any] | None:
-        """Return one job; None where no Job has the name, or one of another scheduler."""
+        """Return one job; None if no Job has the name, or one of another scheduler."""
         try:
             job, pods = await self._found(name)
         except NoSuchJobError:
@@ -131,7 +131,7 @@ class UserJobs:
         return fits and self._ours(job) and not job.metadata.controller.name
 
     async def cancel(self, name: str) -> bool:
-        """Delete a job with its pods. Returns False where it has ended."""
+        """Delete a job with its pods. Returns False if it has ended."""
         job, pods = await self._found(name)
         if phase_of(job, pods) in OVER:
             return False
@@ -139,7 +139,7 @@ class UserJobs:
         return True
 
     async def hold(self, name: str) -> bool:
-        """Keep a waiting job from starting. Returns False where it is held already."""
+        """Keep a waiting job from starting. Returns False if it is held already."""
         job, pods = await self._found(name)
         phase = phase_of(job, pods)
         if phase == "held":
@@ -217,7 +217,7 @@ class UserJobs:
         return job.spec.template.spec.scheduler_name == self.scheduler_name
 
     async def _found(self, name: str) -> tuple[JobObject, list[RunPod]]:
-        """Return a job and its pods. Raises InputError where it does not exist."""
+        """Return a job and its pods. Raises InputError if it does not exist."""
         job = await self._ask(self.client.get(self._path(name), JobObject), name)
         if not self._ours(job):
             raise self._unknown(name)

@@ -40,7 +40,7 @@ async def answer_of_leader(
     within: float = FORECAST,
     answers: float = ANSWERS,
 ) -> bytes | None:
-    """Return the answer of the leader; None where it cannot be reached. Raises InputError where the question is wrong.
+    """Return the answer of the leader; None if it cannot be reached. Raises InputError if the question is wrong.
 
     `ticket` is that on its Lease in the namespace `system`. `answers` is the timeout of one request in seconds.
     """

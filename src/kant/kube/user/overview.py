@@ -28,7 +28,7 @@ CLOCKS = 60.0
 
 
 class Overview(NamedTuple):
-    """The number of nodes, None where we may not see them all. From the leader's Lease, as far as we may read it: the
+    """The number of nodes, None if we may not see them all. From the leader's Lease, as far as we may read it: the
     text of its profile, its version, and the ticket to ask it with; "" is unknown. `unled` says in one sentence that no
     replica leads, "" where one does or that is unknown.
     """
@@ -50,7 +50,7 @@ class _Count(View, frozen=True):
 
 
 async def overview(config: Config, system: str) -> Overview:
-    """Read the overview. Raises InputError where the API server does not answer, or does not accept us."""
+    """Read the overview. Raises InputError if the API server does not answer, or does not accept us."""
     async with _client(config) as client:
         nodes: int | None = None
         try:
@@ -72,7 +72,7 @@ async def overview(config: Config, system: str) -> Overview:
 
 
 async def ticket_of(config: Config, system: str) -> str:
-    """Return the ticket to ask the leader with; "" for none. Raises InputError where the Lease cannot be read."""
+    """Return the ticket to ask the leader with; "" for none. Raises InputError if the Lease cannot be read."""
     async with _client(config) as client:
         try:
             lease = await client.get(lease_path(system), PartialMetadata)

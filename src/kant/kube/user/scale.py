@@ -63,7 +63,7 @@ class ScaledWorkload:
             return await self._wanted(client)
 
     async def have(self, replicas: int) -> bool:
-        """Set the wanted number of replicas. Returns False where it is the same: then nothing is written."""
+        """Set the wanted number of replicas. Returns False if it is the same: then nothing is written."""
         async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
             if await self._wanted(client) == replicas:
                 return False

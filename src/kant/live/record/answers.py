@@ -34,9 +34,9 @@ class RecordAnswers:
         self._summary: tuple[int, dict[str, Any]] | None = None
 
     def since(self, cursor: str, now: int) -> dict[str, Any]:
-        """Return what has come or changed since the answer that gave this `cursor`; everything where it is unknown.
+        """Return what has been added or changed since the answer that gave this `cursor`; everything if it is unknown.
 
-        The cost depends on what has changed. Times are on the run's clock.
+        The cost depends only on the changes. Times are on the run's clock.
         """
         run = self.run
         run.recorder.settle(now)

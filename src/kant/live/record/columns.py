@@ -21,7 +21,7 @@ LOW = (1 << 31) - 1
 
 
 def described(spec: ClusterSpec) -> dict[str, Any]:
-    """Return the nodes of a cluster by columns; `model` has indices of `models`."""
+    """Return the nodes of a cluster as columns; `model` has indices into `models`."""
     models = sorted({node.model for node in spec.nodes})
     codes = {model: code for code, model in enumerate(models)}
     return {

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from kant.model.units import SECOND
 
 LATE = 10 * SECOND
-"""A run from before the state was built is the one of the last state, if it began at most this much later."""
+"""A run from before the state was built counts as the run of the last state if it began at most this much later."""
 
 NodeChange = tuple[int, int, int, int]
-"""The index of a node, its status from then on, since when, and its lost devices, as bits."""
+"""The index of a node, its status from then on, the time, and its lost devices, as bits."""
 
 
 @dataclass(slots=True)
 class EarlierState:
-    """A job's past before the current state. The state has it from `entered` on; if the job kept waiting through the
-    change of states it had waited since `since`."""
+    """A job's past before the current state. The state has it from `entered` on; if it waited through the change of
+    states, then since `since`.
+    """
 
     submit: int
     start: int
@@ -37,9 +38,9 @@ class LeftJob:
 
 @dataclass(slots=True)
 class Change:
-    """A change of states in progress, the last one left at `seen`, until the new one has all that existed.
+    """A change of states in progress. The last state was left at `seen`; it ends once the new one has all that existed.
 
-    By rows of the new state: the pieces that jobs held, and their rows in the record, as they were.
+    By row of the new state: the pieces that a job held, and their rows in the record.
     """
 
     seen: int

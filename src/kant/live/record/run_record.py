@@ -80,7 +80,7 @@ class RunRecord(RecordTables):
             row = self.jobs.add([0] * len(JOB_COLUMNS))
             self.own.append(own)
             name = public if public not in self.by_id else job.id
-            if name in self.by_id:  # of an earlier state
+            if name in self.by_id:  # it is from an earlier state
                 self._rename(name)
             self.ids.append(name)
             self.names.append((job.name, job.user))
@@ -152,7 +152,7 @@ class RunRecord(RecordTables):
         ]  # fmt: skip
 
     def _hold(self, own: int, row: int, now: int) -> bool:
-        """Update the open pieces of a job to those that it holds; return whether this changed any."""
+        """Update the open pieces of a job to those that it holds; return whether any changed."""
         held = self.state.running.get(own)
         wanted = [] if held is None else held[:, [NODE, MASK, MILLI]].tolist()
         kept, changed = [], False
@@ -186,7 +186,7 @@ class RunRecord(RecordTables):
             self.serve(self.state.node_index[event.node], event.time + self.ahead)
 
     def _meet(self, event: NodesJoined | NodesLeft | NodeDescribed) -> None:
-        """Take in that nodes have joined, left or changed: clients get all nodes again."""
+        """Record that nodes have joined, left or changed: clients get all nodes again."""
         self.telling.nodes = [node.name for node in self.state.nodes]
         self.epoch += 1
         self.recorder.nodes_changed(event.time)
@@ -228,7 +228,7 @@ class RunRecord(RecordTables):
         return {"total": sum(split.values())} | split
 
     def history(self, job: str) -> list[dict[str, Any]] | None:
-        """Return what happened to a job, and what was decided about it; None for one that is not kept."""
+        """Return the events of a job and the decisions about it; None if the job is no longer in the record."""
         row = self.by_id.get(job)
         return None if row is None else self.telling.of(row)
 

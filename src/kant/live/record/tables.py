@@ -54,19 +54,19 @@ class Rows:
 
 
 JOBS = 20_000
-"""Number of ended jobs kept. There may be twice as many before the oldest half is dropped."""
+"""Number of ended jobs kept. Up to twice as many are kept before the oldest half is dropped."""
 PIECES = 100_000
-"""Number of pieces of ended runs kept, in the same way."""
+"""Number of pieces of ended runs kept, with the same margin."""
 CHANGES = 20_000
-"""Number of node changes kept, in the same way, plus the last earlier one of each node."""
+"""Number of node changes kept, with the same margin, plus the last earlier one of each node."""
 
 
 class RecordTables:
     """The tables of one record: jobs, pieces, changes of nodes, and the state that they follow.
 
-    `name` distinguishes the record from every other that a client may have seen. Its times count from `zero`: the
+    `name` distinguishes the record from every other one that a client may have seen. Its times count from `zero`: the
     state's times plus `ahead`. `starts` has the times at which states were built, `left` the jobs that were live at the
-    end of one and have not appeared in the next. `waits` splits the waits by cause, for jobs of this state.
+    end of one state and have not appeared in the next. `waits` splits the waits by cause, for jobs of this state.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class RecordTables:
         self.stands: dict[int, tuple[int, int]] = {}  # by node: status and lost devices of the last change
         self.queues: dict[str, int] = {}
         self.state_queues: list[int] = []  # by queue of the state: its index in the record
-        self.sampled: c.Table = np.zeros((0, rec.SAMPLE_WIDTH), dtype=np.int64)  # of earlier states
+        self.sampled: c.Table = np.zeros((0, rec.SAMPLE_WIDTH), dtype=np.int64)  # the samples of earlier states
         self.sampling = -1  # since when the samples of this state count
         self.starts: list[int] = []
         self.last = 0  # when the state was last seen, if after its last event
@@ -110,7 +110,7 @@ class RecordTables:
         self.telling = JobSentences([node.name for node in state.nodes])
         self.row_of: dict[int, int] = {}  # by row of a live job in the state: the record's row
         self.open_pieces: dict[int, list[int]] = {}  # by row in the state: the pieces that it holds
-        self.before: dict[int, EarlierState] = {}  # of jobs that returned
+        self.before: dict[int, EarlierState] = {}  # for jobs that returned
         self.over = 0
         self.ended = 0
         self.epoch = 0
@@ -123,7 +123,7 @@ class RecordTables:
         self.ended += len(pieces)
 
     def queue(self, own: int) -> int:
-        """Return the record's index of a queue of the state: the record may know queues that the state never had."""
+        """Return the record's index of a queue of the state; the record may have queues that the state never had."""
         if len(self.state_queues) < len(self.state.queues):
             for name in list(self.state.queues)[len(self.state_queues) :]:
                 self.state_queues.append(self.queues.setdefault(name, len(self.queues)))
@@ -136,7 +136,7 @@ class RecordTables:
         return list(self.queues)
 
     def samples(self, mark: int, whole: bool) -> c.Table:
-        """Return the samples of this state from `mark` on, and if `whole` those of earlier states."""
+        """Return the samples of this state from `mark` on; with `whole` also those of earlier states."""
         rows = self.recorder.samples[mark : self.recorder.used].copy()
         rows = rows[rows[:, rec.S_TIME] >= self.sampling]
         rows[:, rec.S_TIME] += self.ahead

@@ -1,8 +1,8 @@
 """The agent of a machine that has joined a Kant: starts and stops runs as Kant orders, and reports on them.
 
-Runs are those of `kant up`: each has a folder, a claim and a supervisor, and outlives the agent. In addition there is a
-lease: a file with a time since boot, which each response of Kant extends. When it has expired, every supervisor kills
-its run, and no later response extends it: from then on a new file applies, to new runs only.
+Its runs are like those of `kant up`: each has a folder, a claim and a supervisor, and outlives the agent. In addition
+there is a lease: a file with a time since boot, which each response of Kant extends. When it has expired, every
+supervisor kills its run, and no later response can extend it. From then on a new file applies, but only to new runs.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class MachineLease:
         return self.until > since_boot() / 1e6
 
     def begin(self, until: float) -> None:
-        """Hold the lease until then: in the same file if it has not expired, else in a new one. Raises OSError."""
+        """Extend the lease until then: in the same file if it has not expired, otherwise in a new one. Raises
+        OSError.
+        """
         if not self.holds:  # another number also where the home is a new one
             self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
@@ -93,7 +95,7 @@ class MachineLease:
     def _write(self, until: float) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(file, f"{until:020.6f}".encode(), 0)  # same length as before: works on a full disk
+            os.pwrite(file, f"{until:020.6f}".encode(), 0)  # the same length as before, so it works on a full disk
         finally:
             os.close(file)
 
@@ -115,8 +117,9 @@ class HeldRun:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options of an agent. `keys` is the folder of certificates. `visible` has the devices' CUDA names, `cores` are
-    those for runs; empty on a virtual machine. Each GPU draws at most `gpu_watts` (0: unknown)."""
+    """Options of an agent. `keys` is the folder of certificates. `visible` has the devices' CUDA names, and `cores` the
+    cores for runs; empty on a virtual machine. Each GPU draws at most `gpu_watts` (0: unknown).
+    """
 
     home: Path
     keys: Path
@@ -137,8 +140,9 @@ class LeftError(Exception):
 
 
 class Agent:
-    """The agent of one home. `run` returns when it is stopped, and its runs continue until their lease expires; or when
-    the machine has left."""
+    """The agent of one home. `run` returns when it is stopped, and its runs continue until their lease expires; it also
+    returns when the machine has left.
+    """
 
     def __init__(self, options: AgentOptions) -> None:
         self.options = options
@@ -192,7 +196,7 @@ class Agent:
             self.server.close()
 
     def _find(self) -> None:
-        """Find out what became of the previous agent's runs."""
+        """Find out the state of the previous agent's runs."""
         base = self.home / "runs"
         for path in sorted(base.rglob("spec.json")):
             folder = path.parent
@@ -349,7 +353,9 @@ class Agent:
             wire.say(self.line, wire.Ended(held.name, ended))
 
     def _begin(self, order: wire.Begin) -> None:
-        """Begin a run unless it exists here. The first process to create its claim runs it: it begins at most once."""
+        """Begin a run unless it already exists here. The first process to create its claim runs it: it begins at most
+        once.
+        """
         if order.run in self.runs:
             return
         folder = self.home / "runs" / order.run
@@ -388,9 +394,9 @@ class Agent:
         run.watch(asyncio.get_running_loop())
 
     async def _drop(self, held: HeldRun) -> None:
-        """Let a run be as if it had never been here: Kant knows how it ended, or wants nothing of it."""
+        """Let a run be as if it had never been here: Kant has recorded its end, or no longer wants it."""
         if held.run is not None:
-            held.run.stop()  # those that hide their mark
+            held.run.stop()  # processes that hide their mark
         while held.run is not None:
             kill_marked(mark(held.folder))
             await asyncio.sleep(LOOK)

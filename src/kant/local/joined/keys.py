@@ -1,6 +1,6 @@
-"""The certificates of a Kant and of its joined machines, and the token that carries what a machine needs of them.
+"""The certificates of a Kant and of its joined machines, and the token that carries to a machine what it needs of them.
 
-There are two certificates; each side accepts only the other's, so neither names nor dates have to be right. Both are
+There are two certificates. Each side accepts only the other's, so names and dates in them do not matter. Both are
 created once, by openssl, because Python's `ssl` cannot create them.
 """
 

@@ -1,7 +1,7 @@
 """The joined machines as Kant knows them: which are connected, what runs there, and which have fallen silent.
 
-A machine holds its runs by a lease, which each of its pings extends. An expired lease cannot be extended: the
-supervisors there kill their runs themselves, whatever happened to the agent or the network. Half a lease later Kant
+A machine continues its runs as long as it has a lease, which each of its pings extends. An expired lease cannot be
+extended: the supervisors there kill their runs, even without the agent or the network. Half a lease later Kant
 considers the runs dead, and their jobs wait again. So a run is dead before its job can run elsewhere.
 """
 
@@ -39,7 +39,9 @@ from kant.model.units import GPU
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
 AFTER = 1.5
-"""Leases without a message after which a machine has fallen silent; half of one is for killing runs and clock skew."""
+"""A machine has fallen silent after this many leases without a message; the extra half is for killing runs and clock
+skew.
+"""
 QUIET = 0.5
 """Leases without a message after which a machine gets no new runs."""
 DIAL_S = 5.0
@@ -56,8 +58,9 @@ class Known(Struct, frozen=True):
     visible: tuple[str, ...] = ()
     runtime: str = ""
     until: int | None = None
-    """When what runs there is stopped, for the machine is to leave (microseconds since the Unix epoch); -1: it runs to
-    its end; None: the machine stays."""
+    """When the runs there are stopped because the machine is to leave (microseconds since the Unix epoch); -1: they run
+    to their end; None: the machine stays.
+    """
     has_left: bool = False
 
 
@@ -76,7 +79,7 @@ class Machine:
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
-    nonce: Path = Path()  # by which that is found out
+    nonce: Path = Path()  # the content by which this is found out
     runs: dict[str, RemotePart] = field(default_factory=dict)
     dials: dict[int, asyncio.Future[wire.Streams]] = field(default_factory=dict)
 
@@ -86,7 +89,7 @@ class Machine:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has left in order. Its row stays for its return."""
+        """Whether it has left in order. Its row is kept for its return."""
         return self.known.has_left
 
     def tell(self, message: wire.Message) -> None:
@@ -137,9 +140,9 @@ class Machines:
             raise InputError("--cluster", f"{found.first} nodes as before, after which machines have joined", first)
         now = time.monotonic()  # the last Kant may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
-        self.names: set[str] = set()  # of the nodes that are here
+        self.names: set[str] = set()  # names of the nodes that are present
         self.has_caps = False  # some machine has a power cap
-        self.gpu_watts = 0  # what the cap of all machines counts for each GPU; 0: there is none
+        self.gpu_watts = 0  # the watts that the cap of all machines counts for each GPU; 0: there is no cap
         self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
 
@@ -177,7 +180,7 @@ class Machines:
         return self.known[node - self.first] if 0 <= node - self.first < len(self.known) else None
 
     def parts(self, place: list[list[int]]) -> list[tuple[Machine | None, list[list[int]]]]:
-        """Split a place by machine, in its order; None is this machine, with all of its nodes."""
+        """Split a place by machine, in the order of the place; None is this machine, with all of its nodes."""
         found: dict[int, tuple[Machine | None, list[list[int]]]] = {}
         for piece in place:
             machine = self.at(piece[NODE])
@@ -243,16 +246,16 @@ class Machines:
             status, by = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED, -1
             if until is not None:
                 status, by = NodeStatus.DRAINING, until - core.zero if until >= 0 else -1
-                if until >= 0 and by <= core.now:  # that time has come, and need not be told again
+                if until >= 0 and by <= core.now:  # that time has come, and need not be sent again
                     by = before if 0 <= (before := state.health.drains.get(row, -1)) <= core.now else core.now
-            if machine.is_lost and not state.jobs_on(row):  # its runs have left it
+            if machine.is_lost and not state.jobs_on(row):  # its runs were removed from it
                 status, by = NodeStatus.FAILED, -1
             if state.table[row, c.STATUS] != status or state.health.drains.get(row, -1) != by:
                 core.happen(NodeChanged(core.now, node.name, int(status), by))
         return is_new
 
     def _let_go(self, machine: Machine) -> None:
-        """Let a machine go on which nothing runs any more; later, if that cannot be stored now."""
+        """Let a machine leave on which nothing runs any more; later, if this cannot be stored now."""
         with suppress(OSError):
             self._change(machine, msgspec.structs.replace(machine.known, until=None, has_left=True))
             log_event(log, "a machine has left", machine=machine.name)
@@ -260,7 +263,7 @@ class Machines:
             self._hang_up(machine)
 
     def _move(self, machine: Machine, at: int) -> None:
-        """Give a new machine the row that the core has given its node: the one of an equal machine that has left."""
+        """Give a new machine the row that the core has given its node: the row of an equal machine that has left."""
         if self.known[at] is not machine:
             self.known.remove(machine)
             self.known[at] = machine
@@ -339,7 +342,9 @@ class Machines:
         return ""
 
     def _machine(self, hello: wire.Hello) -> Machine:
-        """Return the machine of a hello; a new one is stored before anything can run there. Raises OSError."""
+        """Return the machine of a hello message; a new machine is stored before anything can run there. Raises
+        OSError.
+        """
         found = next((each for each in self.known if each.name == hello.node.name), None)
         until = None if found is None else found.known.until
         new = Known(hello.id, hello.node, hello.visible, hello.runtime, until)
@@ -353,7 +358,7 @@ class Machines:
         return found
 
     def _change(self, machine: Machine, new: Known) -> None:
-        """Store what is known of a machine. Raises OSError, and then nothing has changed."""
+        """Store the record of a machine. Raises OSError, and then nothing has changed."""
         self._keep([new if each is machine else each.known for each in self.known])
         machine.known = new
 
@@ -385,7 +390,7 @@ class Machines:
             if name in hello.runs:
                 part.begun()
                 kept[name] = part.log.offset
-            elif part.has_begun:  # another home: what runs in the old one ends with the lease that it has
+            elif part.has_begun:  # another home: what runs in the old one ends with its lease
                 lost = Exit(why="lease", lost=f"machine {machine.name} does not know its run any more")
                 asyncio.get_running_loop().call_later(AFTER * self.lease_s, part.ended, lost)
         wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))

@@ -40,7 +40,7 @@ class RunPart(Protocol):
 
 
 class OutputCopy(Log):
-    """The local copy of a remote run's output; it continues what the folder has."""
+    """The local copy of a remote run's output, which continues the output in the folder."""
 
     def __init__(self, folder: Path, cap: int) -> None:
         super().__init__(str(folder), cap)
@@ -49,9 +49,9 @@ class OutputCopy(Log):
         self.offset = max((begin + path.stat().st_size for begin, path in known), default=0)
 
     def put(self, offset: int, data: bytes) -> None:
-        """Add output from `offset` on; what is already known is skipped."""
+        """Add output from `offset` on; bytes that are already there are skipped."""
         fresh = data[max(self.offset - offset, 0) :]
-        if offset > self.offset:  # the bytes between are no longer stored there
+        if offset > self.offset:  # the machine no longer stores the bytes between
             self.offset, self.left = offset, 0
         if fresh:
             self.write(fresh)
@@ -116,7 +116,7 @@ class RemotePart:
             loop.create_task(self._open())
 
     def begun(self) -> None:
-        """Note that its machine has confirmed its supervisor. Raises OSError."""
+        """Record that its machine has confirmed its supervisor. Raises OSError."""
         if self.has_begun:
             return
         (self.folder / BEGUN).touch(0o600)

@@ -18,9 +18,10 @@ PIECE = 1 << 16
 
 
 class Hello(Struct, tag=True, frozen=True):
-    """A machine joins, or joins again: `id` distinguishes it from another one of its name, `runs` are its runs, also
-    ended ones. `visible` has the names of its devices for CUDA, if their indices do not suffice; `runtime` is its
-    container runtime, if it has one."""
+    """A machine joins, or joins again: `id` distinguishes it from another machine of the same name; `runs` are its
+    runs, including ended ones. `visible` has the names of its devices for CUDA, if their indices do not suffice;
+    `runtime` is its container runtime, if it has one.
+    """
 
     version: int
     id: str
@@ -29,14 +30,15 @@ class Hello(Struct, tag=True, frozen=True):
     visible: tuple[str, ...] = ()
     runtime: str = ""
     again: bool = False
-    """Whether this agent was connected before: it comes back by itself, and nobody has asked for that."""
+    """Whether this agent was connected before, so it returns by itself and not at a user's request."""
     gpu_watts: int = 0
-    """What each of its GPUs draws at most; 0: unknown."""
+    """The most watts that each of its GPUs draws; 0: unknown."""
 
 
 class Welcome(Struct, tag=True, frozen=True):
-    """The machine has joined. `kept`: the runs still wanted, with the output bytes known; all others must end. The
-    lease is `lease_s` seconds from the hello. `nonce` is the content of the file `shared`."""
+    """The machine has joined. `kept`: the runs that are still wanted, with the number of output bytes received; all
+    others must end. The lease is `lease_s` seconds from the hello. `nonce` is the content of the file `shared`.
+    """
 
     lease_s: float
     kept: dict[str, int]
@@ -51,7 +53,7 @@ class Refused(Struct, tag=True, frozen=True):
 
 
 class Left(Struct, tag=True, frozen=True):
-    """The machine has left, as somebody asked: nothing runs on it, and nothing will."""
+    """The machine has left, as someone asked: nothing runs on it, and nothing will."""
 
 
 class Shared(Struct, tag=True, frozen=True):
@@ -73,8 +75,9 @@ class Pong(Struct, tag=True, frozen=True):
 
 
 class Begin(Struct, tag=True, frozen=True):
-    """A run is to begin, once. `milli`: thousandths of cores that it counts; `slurm`: it wants Slurm's commands. It has
-    GPUs or none, and runs in an `image`, if that is not empty, with these folders as `mounts`."""
+    """An order to begin a run, once. `milli`: thousandths of cores that are counted for it; `slurm`: it wants Slurm's
+    commands. It has GPUs or none. If `image` is not empty, it runs in this image, with these folders as `mounts`.
+    """
 
     run: str
     spec: Spec

@@ -20,7 +20,7 @@ REASON = "as the task asks"
 
 
 class Instruction(Struct, frozen=True):
-    """What an agent gets: the text, the same as `ask` for scripted agents, and the number of the attempt, from 1."""
+    """The input of an agent: the text, the same as `ask` for scripted agents, and the number of the attempt, from 1."""
 
     name: str
     text: str
@@ -60,7 +60,7 @@ class Oracle:
 
 
 class ReplayAgent:
-    """Repeats the calls of an attempt that passed, whatever they answer now; plan ids are replaced by the new ones.
+    """Repeats the calls of an attempt that passed, whatever they return now; plan ids are replaced by the new ones.
 
     `traces` holds, by task name, the calls and the answer of an attempt that passed.
     """
@@ -121,10 +121,11 @@ class RandomAgent:
 
 
 class Scripted:
-    """Does what `ask` wants by a script. It reads the answer to a plan, and takes the first plan that serves.
+    """Does what `ask` requests, by a script. It reads the answer to a plan, and takes the first plan that meets the
+    request.
 
     With `looks` it asks for reasons and limits first, plans several ways and takes the cheapest. A `naive` agent reads
-    nothing: it does the first thing that comes to mind, cancels the jobs in the way, and obeys the text that it finds.
+    nothing: it does the first thing on its list, cancels the jobs in the way, and obeys the text that it finds.
     """
 
     def __init__(self, name: str, looks: bool = False, naive: bool = False) -> None:
@@ -151,7 +152,7 @@ class Scripted:
         return {"possible": done, "changed": done} | (self._proof(ask, tools) if self.looks else {})
 
     def _proof(self, ask: dict[str, Any], tools: Tools) -> FinalAnswer:
-        """Return what a person would want to know about the findings, whatever was done."""
+        """Return what a person would want to know about the result, whatever was done."""
         jobs, nodes = _every(tools, "jobs"), _every(tools, "nodes")
         named = {order.get("queue", "") for order in ask.get("orders", ())}
         kept = [row for row in jobs if row["phase"] == "running" and not row["preemptible"]]
@@ -167,7 +168,7 @@ class Scripted:
             "ask": len(whose) > 1, "candidates": whose,
         }  # fmt: skip
 
-    # --- possible actions, in the order in which they come to mind ------------------------------------------------
+    # --- possible actions, in the order in which they are tried ---------------------------------------------------
 
     def _ways(self, ask: dict[str, Any], tools: Tools) -> Iterator[list[Order]]:
         want = ask["want"]

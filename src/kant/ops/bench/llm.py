@@ -22,7 +22,7 @@ answer is asked for, end with it as one JSON object."""
 PLAIN = """You operate a GPU cluster with the tools you are given. Do what you are told and nothing else. When you are
 done, say so without calling a tool; where an answer is asked for, end with it as one JSON object."""
 BUSY = (408, 409, 425, 429)
-"""HTTP statuses that mean "try later", as well as those from 500 on."""
+"""HTTP statuses that mean "try later", in addition to 500 and above."""
 
 
 class Model:
@@ -88,7 +88,7 @@ def _called(call: dict[str, Any], tools: Tools) -> dict[str, Any]:
 
 
 def answer_in(text: str) -> FinalAnswer:
-    """The last JSON object in a text; {} if there is none."""
+    """Return the last JSON object in a text; {} if there is none."""
     decoder, at = json.JSONDecoder(), 0
     found: FinalAnswer = {}
     while (at := text.find("{", at)) >= 0:

@@ -1,4 +1,4 @@
-"""The agent that remembers: it replays runbooks, and asks another agent where they say nothing."""
+"""The agent that remembers: it replays runbooks, and asks another agent where they have no step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kant.ops.view import WorldView
 class Remembering:
     """Does a task by runbooks and learns from the attempts that pass. `asked` counts the calls that `inner` chose.
 
-    `inner` is restarted for each choice and is given the answers of the calls made so far. So it has to choose by its
-    instruction and by answers alone, as scripted agents do.
+    `inner` is restarted for each choice and is given the answers of the calls made so far. So it has to choose only by
+    its instruction and by answers, as scripted agents do.
     """
 
     name = "replay"

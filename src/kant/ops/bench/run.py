@@ -31,10 +31,10 @@ PAUSE_S = 2.0
 class AttemptRow(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One attempt of an agent at a task.
 
-    `complaints` has, for each check of the verifier that failed, its sentences. `attempted` is the number of calls that
-    the rules refused plus that of violations that plans showed. `committed` names the changes that were made and were
-    not asked for, or are forbidden. `ended` says why the agent had to stop, `calls` is its trace. `error` says why the
-    attempt itself failed: then the result is unknown.
+    `complaints` has the sentences of each failed check of the verifier. `attempted` is the number of calls that the
+    rules refused, plus the number of violations that plans showed. `committed` names the changes that were made and
+    were not requested, or are forbidden. `ended` says why the agent had to stop, `calls` is its trace. `error` says why
+    the attempt itself failed, so that its result is unknown.
     """
 
     task: str
@@ -145,8 +145,10 @@ def traces(rows: Iterable[AttemptRow]) -> dict[str, tuple[list[ToolCall], dict[s
 
 
 class Score(Struct, frozen=True):
-    """A summary of rows. `pass_1` is the share of attempts that passed, `pass_any` (pass@k) that of tasks that passed
-    at least once, `pass_all` (pass^k) that of tasks that passed every time. `errors`: attempts with unknown result."""
+    """A summary of rows. `pass_1` is the share of attempts that passed, `pass_any` (pass@k) the share of tasks that
+    passed at least once, `pass_all` (pass^k) the share of tasks that passed every time. `errors`: attempts with unknown
+    result.
+    """
 
     tasks: int
     attempts: int

@@ -33,7 +33,8 @@ Orders = tuple[dict[str, Any], ...]
 
 
 class StartState(Struct, frozen=True, forbid_unknown_fields=True):
-    """The initial state: one of `states`, then these orders (none of them the agent's), then `then` passes.
+    """The initial state: one of `states`, changed by these orders (none of them the agent's), after which the time
+    `then` passes.
 
     The agent is `user` in the role `role`; `queues` are its own.
     """
@@ -50,7 +51,7 @@ class Economy(Struct, frozen=True, forbid_unknown_fields=True):
     """The maximum cost of the change: 1.2 times `best`, in the unit of `of`.
 
     `lost`: GPU-hours of work that stopped runs lose. `booked`: hours until the new reservation begins. `best` is found
-    by trying all sets of at most `orders` orders in addition to what is asked for (tests/ops/optimum.py), not by the
+    by trying all sets of at most `orders` orders in addition to the requested ones (tests/ops/optimum.py), not by the
     oracle.
     """
 
@@ -60,8 +61,9 @@ class Economy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
-    """The required final state. `goal` lists conditions of `verify`. Beyond them, only what `may_change` names may
-    change (such as `node n1`). Jobs that match `may_stop` may be stopped, if they wait or run again.
+    """The required final state. `goal` lists conditions of `verify`. Apart from these, only the things that
+    `may_change` names may change (such as `node n1`). Jobs that match `may_stop` may be stopped, if they wait or run
+    again.
 
     `cancels` lists the jobs that may be gone. The audit may hold at most `transactions` transactions. `answer` is the
     answer expected of the agent.
@@ -84,7 +86,7 @@ class OracleSteps(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BenchTask(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A task. `ask` is `text` in a form for scripted agents: `want`, and the jobs, queues or nodes that are meant
+    """A task. `ask` is `text` in a form for scripted agents: `want`, and the jobs, queues or nodes that it is about
     (docs/ops-bench.md).
 
     `states` is the folder of the initial states.
@@ -124,7 +126,7 @@ def read_task(folder: Path) -> BenchTask:
 
 
 def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[BenchTask]:
-    """The tasks whose name or category matches one of the patterns, by name. Raises InputError if none does."""
+    """Return the tasks whose name or category matches one of the patterns, by name. Raises InputError if none does."""
     every = [read_task(path.parent) for path in sorted(folder.glob("*/task.toml"))]
     if not every:
         raise InputError(str(folder), "a folder of tasks: folders with instruction.md and task.toml")

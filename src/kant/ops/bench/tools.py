@@ -1,6 +1,6 @@
 """The tools of an agent: the calls of a desk and its looks, by the names that they have over MCP.
 
-With `plain` there are the four tools of a batch system instead, for comparison: list jobs, list nodes, submit, cancel.
+With `plain` they are the four tools of a batch system instead, for comparison: list jobs, list nodes, submit, cancel.
 They act at once, after the same checks: the caller may give the order, and the job exists.
 """
 
@@ -23,7 +23,9 @@ from kant.ops.text import one_line
 Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
 AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
-"""The refusals of what the caller may not do; the others are of calls that come too late or lack information."""
+"""The codes of refusals for what the caller may not do; the other refusals are of calls that come too late or lack
+information.
+"""
 
 
 class ToolCall(Struct, frozen=True):
@@ -35,7 +37,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class EndedError(Exception):
-    """The agent cannot go on, through its own fault: it has used up its calls, or its conversation is too long."""
+    """The agent cannot continue, through its own fault: it has used up its calls, or its conversation is too long."""
 
 
 class Tools:
@@ -66,7 +68,7 @@ class Tools:
         return self._kept(tool, arguments, self._answer(tool, arguments))
 
     def refuse(self, tool: str, sentence: str) -> Answer:
-        """Refuse a call whose arguments are not an object: it counts, and does nothing."""
+        """Refuse a call whose arguments are not an object: it counts as a call, and does nothing."""
         return self._kept(tool, {}, {"refused": "input", "sentence": f"{one_line(tool, 60)}: {sentence}"})
 
     def _kept(self, tool: str, arguments: dict[str, Any], answer: Answer) -> Answer:
@@ -102,7 +104,7 @@ def _apply(desk: Desk, plan_id: str, reason: str) -> Answer:
 
 
 def _submit(desk: Desk, job: dict[str, Any], key: str = "") -> Answer:
-    """Queue a job at once: it harms nobody. The same `key` again gives the same job."""
+    """Queue a job at once, since it harms nobody. The same `key` again gives the same job."""
     return desk.submit(job, key)
 
 

@@ -1,6 +1,6 @@
-"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores all words.
+"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores all text.
 
-It does not trust the desk either: a stopped protected job shows in the state, whichever check let that pass.
+It does not trust the desk either: a stopped protected job shows in the state, even if a check let that pass.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def judge(
 
 
 def violations_left(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
-    """List the changes that nobody asked for or that are forbidden: one text for each thing."""
+    """Return the changes that nobody requested or that are forbidden: one text for each thing."""
     found = [f"{each} was stopped, and nobody may" for each in harmed(before, after)]
     known = {*harmed(before, after)}
     named = {f"job {name}" for name in gone(before, after) if name not in task.verify.cancels} - known
@@ -74,7 +74,7 @@ def gone(before: WorldView, after: WorldView) -> list[str]:
 
 
 def stopped(before: WorldView, after: WorldView) -> list[JobView]:
-    """The jobs, as they were before, whose run has ended."""
+    """Return the jobs, as they were before, whose run has ended."""
     own = after.jobs
     return [job for job in before.jobs.values() if job.runs and (job.id not in own or _other_run(job, own[job.id]))]
 
@@ -84,7 +84,7 @@ def _other_run(job: JobView, now: JobView) -> bool:
 
 
 def harmed(before: WorldView, after: WorldView) -> list[str]:
-    """The protected jobs whose run was stopped."""
+    """Return the protected jobs whose run was stopped."""
     return [f"job {job.id}" for job in stopped(before, after) if not job.preemptible]
 
 
@@ -116,7 +116,9 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _promised(before: WorldView, after: WorldView) -> list[str]:
-    """Quotas must not promise more in total than exists or than before, nor less than protected jobs hold."""
+    """Return the faults of the quotas: they must not promise more in total than exists or than before, nor less than
+    protected jobs hold.
+    """
     found = []
     there = sum(node.gpus for node in after.nodes)
     promises = [sum(each.nominal_gpus or 0.0 for each in view.queues) for view in (before, after)]
@@ -156,7 +158,9 @@ def _dear(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
 
 
 def _audited(task: BenchTask, after: WorldView, audit: list[OpsEntry]) -> list[str]:
-    """The audit, replayed from the start, must give the final state, and must have no more transactions than needed."""
+    """Return the faults of the audit: replayed from the start it must give the final state, and it must have no more
+    transactions than needed.
+    """
     again = task.world()
     found = []
     try:

@@ -1,7 +1,7 @@
-"""Replay: a task follows its runbook as far as that goes; where the runbook says nothing, the model is asked.
+"""Replay: a task follows its runbook as far as possible; if the runbook has no next step, the model is asked.
 
-Pre-conditions are checked again before every step. If somebody else has changed what the task is about, and nothing was
-applied yet, the task restarts: it looks again, and the runbook has a branch for the new situation or none.
+Pre-conditions are checked again before every step. If someone else has changed a thing that the task is about, and
+nothing was applied yet, the task restarts: it looks again, and the runbook may have a branch for the new situation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RunbookRun:
     """One task, step by step. Its trace is written to `folder`, so that another process can continue it.
 
     `asked` counts the calls that the model chose, `replayed` the steps by a runbook, `made` all calls of tools.
-    `stopped` says why it cannot go on. The steps before the task restarted are in `before`.
+    `stopped` says why it cannot continue. `before` has the steps before the task restarted.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Runbooks: the steps for a kind of task, compiled from successful traces; files that people review.
 
 A runbook is a tree. A step has its pre-conditions (`when`) and the sources of its arguments; its children are what the
-model did next under the same facts. So a runbook has a branch for each situation that occurred, and says nothing for
-others: then the model is asked, and its choice becomes another branch. It is the tree of actions of MOBIMEM's AgentRR
-(arXiv 2512.15784), with typed facts and explanations in place of embeddings.
+model did next under the same facts. So a runbook has a branch for each situation that occurred. In any other situation
+the model is asked, and its choice becomes another branch. It is the tree of actions of MOBIMEM's AgentRR (arXiv
+2512.15784), with typed facts and explanations in place of embeddings.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ OF_A_RUN = (*OWN, "key", "reason")
 
 
 class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A step that follows the step `after` ("": the first one) if the facts `when` hold, by what they are about.
+    """A step that follows the step `after` ("": it is the first) if the facts `when` hold; `when` is by job, queue or
+    node.
 
     `args` holds the arguments of `tool` with their explanations (`memory.slots`). `most` holds the largest amounts that
-    a plan had when it was applied. `seen`: in how many traces. A step is not replayed if it is `stale`, or if its facts
-    do not decide between calls (`ask`); both fields hold the reason. `chosen` has unexplained arguments, by a digest of
-    the moment: the same task, state and answers lead to the same choice.
+    a plan had when it was applied. `seen`: the number of traces that contain it. A step is not replayed if it is
+    `stale`, or if its facts do not decide between calls (`ask`); both fields hold the reason. `chosen` has unexplained
+    arguments, by a digest of the moment: the same task, state and answers lead to the same choice.
     """
 
     id: str
@@ -63,7 +64,7 @@ class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Runbook(Struct, forbid_unknown_fields=True):
-    """The steps for a task; `tasks` holds the words that ask for it, the same slots in each."""
+    """The steps for a task; `tasks` holds the texts that request it, with the same slots in each."""
 
     name: str
     tasks: list[str]
@@ -74,7 +75,7 @@ class Runbook(Struct, forbid_unknown_fields=True):
 
 
 class Found(Struct):
-    """The next call by a runbook and the step that it comes from, or why the runbook says nothing."""
+    """The next call by a runbook and its step, or why the runbook has no step."""
 
     step: BookStep | None = None
     call: TraceCall | None = None
@@ -137,12 +138,14 @@ class Runbooks:
         return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: TaskTrace, call: TraceCall | None, view: WorldView) -> bool:
-        """Whether the present facts are those of the step, or, if its call is unknown, are among them."""
+        """Return whether the present facts are those of the step; if its call is unknown, whether they are among its
+        facts.
+        """
         found = situation(trace, len(trace.steps), call or TraceCall(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
     def _unfit(self, step: BookStep, trace: TaskTrace) -> str:
-        """Why the runbook must not apply a plan, though the facts are those of the branch; "" if it may."""
+        """Return why the runbook must not apply a plan, although the facts are those of the branch; "" if it may."""
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
         return f"{larger[0]} is larger than it ever was" if larger else ""
@@ -248,12 +251,16 @@ def is_plain_and_new(call: TraceCall, known: KnownFacts) -> bool:
 
 
 def changed_under(before: TraceStep, facts: dict[str, str]) -> bool:
-    """Whether the `facts` of a task differ from those at the step `before`, though that step changed nothing."""
+    """Return whether the `facts` of a task differ from those at the step `before`, although that step changed
+    nothing.
+    """
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
 
 
 def situation(trace: TaskTrace, number: int, call: TraceCall, view: WorldView) -> dict[str, str]:
-    """The facts before a call, each by the job, queue or node that it describes; those that the call names too."""
+    """Return the facts before a call, by the job, queue or node that they describe, including those that the call
+    names.
+    """
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
 

@@ -1,9 +1,9 @@
-"""Slots: where each argument of a call comes from, so that the call of one task can be made for another.
+"""Slots: the source of each argument of a call, so that the call of one task can be made for another.
 
 An argument is explained by a text of the task, by a value in an earlier answer, or by a sum or difference of both. All
 explanations that have fitted every trace so far are kept, and a call is replayed only if all of them give the same
-value (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). An unexplained argument is
-asked for each time. Texts of tenants explain nothing.
+value (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). For an unexplained argument
+the model is asked each time. Texts of tenants are never used as explanations.
 
 `{node}` is a slot of the task, `{2/plan_id}` a value in the second answer. In a path, `#` stands for the only entry of
 a list, `@` for the only key of an object, `user=$user` for the one row whose field equals the slot, and `nodes~$node`
@@ -241,7 +241,9 @@ def is_known(node: Any, known: KnownFacts) -> bool:
 
 
 def lasting(value: Any) -> Any:
-    """The parts of an answer that are equal for equal questions in the same state: no ids of this run, no clock."""
+    """Return the parts of an answer that are equal for equal questions in the same state: without ids of this run and
+    times.
+    """
     if isinstance(value, dict):
         return {key: lasting(each) for key, each in value.items() if key not in (*OWN, *CLOCK)}
     return [lasting(each) for each in value] if isinstance(value, list) else value
@@ -290,7 +292,7 @@ def _meet(one: Any, other: Any) -> Any:
 
 
 def value_of(node: Any, known: KnownFacts) -> Any:
-    """The value of explanations here. Raises UnknownError if they give none, or different ones."""
+    """Return the value that explanations give here. Raises UnknownError if they give none, or different ones."""
     if isinstance(node, dict):
         if "ask" in node:
             raise UnknownError

@@ -1,9 +1,9 @@
 """Runs tasks concurrently that name different jobs, queues and nodes: they look, think and plan at the same time.
 
-A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready; then one
-plan of all their orders is applied, if it has the combined effects: it breaks no rule, starts, stops and moves the same
+A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready. Then one
+plan of all their orders is applied if it has the combined effects: it breaks no rule, starts, stops and moves the same
 jobs, and loses no more work. Otherwise the first is applied, and the others restart. A task waits for the earlier tasks
-that name a job, queue or node which it names too.
+that name one of its jobs, queues or nodes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Group:
 
 
 def has_their_effects(plan: Answer, plans: Sequence[Answer]) -> bool:
-    """Whether a plan may be applied, has the effects of these plans of the same state, and costs no more."""
+    """Return whether a plan may be applied, has the effects of these plans of the same state, and costs no more."""
 
     def of(each: Answer, name: str) -> set[str]:
         return set(each["effects"].get(name, ()))

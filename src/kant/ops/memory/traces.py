@@ -1,7 +1,7 @@
-"""Traces: the calls of one task, with what was known before each and what came of it.
+"""Traces: the calls of one task, with the facts known before each and its result.
 
 A trace is written before each call and after it, so it can be continued after a kill: at most the one call without an
-answer is made again.
+answer is repeated.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class TraceCall(Struct, frozen=True):
 class TraceStep(Struct, omit_defaults=True):
     """A call of a task, the facts before it about all things named so far, and its answer (None: unknown).
 
-    `scope` is a digest of everything that the task was about before it, `version` that of the whole state. `by` says
-    who chose it: the model, or a runbook.
+    `scope` is a digest of everything before it that the task was about, `version` the digest of the whole state. `by`
+    says who chose it: the model, or a runbook.
     """
 
     call: TraceCall
@@ -133,7 +133,7 @@ def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def outcome(answer: Answer, named: set[str]) -> str:
-    """What matters in an answer for the next call, in words, without amounts and names."""
+    """Return what matters in an answer for the next call, in words, without amounts and names."""
     found = []
     for key in ("refused", "error", "phase", "state", "status"):
         if isinstance(answer.get(key), str):
@@ -162,7 +162,7 @@ def outcome(answer: Answer, named: set[str]) -> str:
 
 
 def amounts(answer: Answer) -> dict[str, float]:
-    """The amounts of a plan that must not grow: lost work, jobs that wait longer."""
+    """Return the amounts of a plan that must not grow: lost work, jobs that wait longer."""
     if "plan_id" not in answer:
         return {}
     return {"gpu_hours_lost": answer["gpu_hours_lost"], "jobs_later": answer["blast_radius"]["jobs_later"]}

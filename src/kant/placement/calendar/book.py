@@ -25,7 +25,7 @@ ANYWHERE, ONE_NODE = -1, -2
 Q_PODS, Q_DEMAND, Q_NUMBER = range(3)
 PART_WIDTH = 3
 
-# --- spans: what a job holds, by its row ------------------------------------------------------------------------------
+# --- spans: what each job holds, by the row of the job ----------------------------------------------------------------
 H_FIRST = 0  # row of `arena` with its first piece
 H_COUNT = 1  # pieces; 0: it holds nothing
 H_START = 2
@@ -41,7 +41,7 @@ def gang_of(shape: int) -> int:
 
 
 def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Return the row of a gang, and those of its groups from row `first` of `parts` on."""
+    """Return the row of a gang, and the rows of its groups; the groups go from row `first` of `parts` on."""
     column = ANYWHERE
     if shape.required:
         column = COLUMNS[shape.level - 1] if shape.level else ONE_NODE

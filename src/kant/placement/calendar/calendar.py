@@ -1,13 +1,14 @@
 """The calendar: what every node is committed to from now on, and when a gang can start around that.
 
-Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks it
-three things: the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation still
-holds, and what must stay free now for all reservations to hold. For one group of identical pods the answer is exact;
-several groups are placed one after the other, as the Placer does.
+Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks
+three questions: the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation
+still holds, and what must stay free now for all reservations to hold. For one group of identical pods the answer is
+exact; several groups are placed one after the other, as the Placer does.
 
 Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and D. G.
 Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
-backfilling", IEEE TPDS 12(6), 2001), for one job only EASY backfilling; on devices of nodes instead of a count.
+backfilling", IEEE TPDS 12(6), 2001). Made for one job only, they are EASY backfilling. Here they are devices of nodes,
+not counts.
 """
 
 from __future__ import annotations
@@ -74,11 +75,12 @@ Commitment = tuple[Allocation, int, int]
 
 
 class Calendar:
-    """Which job is committed to what, when; job rows are the keys. Times are microseconds, FOREVER: unknown end.
+    """Which job is committed to which devices, and when; job rows are the keys. Times are microseconds, FOREVER:
+    unknown end.
 
-    `empty` says what each node has, `table` which nodes are in service; it is read on every query, so the calendar need
-    not be told when a node fails or returns, only of lost devices (`lack`). Commitments are accepted as given: where
-    they contradict each other (a job outlives its estimate) `holds` is False, and nothing is free there.
+    `empty` says what each node has, `table` which nodes are in service. `table` is read on every query, so no call is
+    needed when a node fails or returns, except for lost devices (`lack`). Commitments are accepted as given. If they
+    contradict each other (a job outlives its estimate), `holds` is False and nothing is free there.
     """
 
     def __init__(self, empty: Table, table: Table, shapes: Shapes) -> None:
@@ -90,8 +92,8 @@ class Calendar:
         """What is committed, from when to when, by key."""
         self._store: Table = zeros(16 * nodes, COMMITMENT_WIDTH)
         self.no_room = NoRoom(shapes)
-        self._met = 0  # shapes of jobs whose gangs are in the book
-        self._parts = 0  # rows of the book's parts
+        self._met = 0  # number of shapes of jobs whose gangs are in the book
+        self._parts = 0  # number of rows of the book's parts
         self._pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)
         self._asked = 0  # the `now` of the last call of `blocked`
         self._steps: dict[int, Table] = {}  # free GPUs over time, by pools, computed on first use
@@ -151,7 +153,7 @@ class Calendar:
         self._count(allocation, start, end, -1)
 
     def forget(self) -> None:
-        """Drop what was learned of demands, after the nodes or the nodes that admit the demands have changed."""
+        """Drop what was derived from demands, after the nodes or the nodes that admit the demands have changed."""
         self._book.ledgers[:, [L_GPUS, L_POOL]] = self._empty[:, [GPUS, POOL]]
         self._steps.clear()
         self._book.most[:] = -1
@@ -180,7 +182,7 @@ class Calendar:
         for place, (allocation, start, end) in enumerate(booked):
             pieces: Allocation = np.zeros((len(allocation), WIDTH), dtype=np.int64)
             pieces[:, :GROUP] = allocation[:, :GROUP]
-            pieces[:, [CPU, MEMORY]] = 0  # the jobs of the booking count these themselves
+            pieces[:, [CPU, MEMORY]] = 0  # the jobs of the booking count CPU and memory themselves
             self._enter(first - place, pieces, start, end)
 
     def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
@@ -222,13 +224,13 @@ class Calendar:
         return book
 
     def tables(self, jobs: int, more: int) -> tuple[Book, Table, Table, Table]:
-        """Return the book, the store, what has no room and a table of promises, for `jobs` jobs and `more` pieces."""
+        """Return book, store, shapes without room and a table of reservations, for `jobs` jobs and `more` pieces."""
         self.no_room.meet()
         self._meet_all()
         return self._room_for(jobs, more), self._store, self.no_room.table, self._pieces
 
     def follow(self, store: Table, held: dict[int, Allocation], now: int) -> None:
-        """Take in what kernels planned up to `now`: jobs hold this, as long as the book says."""
+        """Follow what kernels planned up to `now`: jobs hold the allocations `held`, for as long as the book says."""
         spans = self._book.spans[list(held), H_START : H_END + 1].tolist()
         lost = {key: one for key, one in self.held.items() if key < 0}
         self.held = lost | {row: (held[row], *span) for row, span in zip(held, spans, strict=True)}
@@ -245,9 +247,9 @@ class Calendar:
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
         """Find the earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
 
-        None where there is none, such as behind commitments without an end, or for a gang that is not `reservable`.
-        Calls are quick while `not_before` does not decrease. For a gang that requires a level of the fabric each domain
-        is searched in turn.
+        None if there is none, such as behind commitments without an end, or if the gang is not `reservable`. Calls are
+        quick while `not_before` does not decrease. For a gang that requires a level of the fabric each domain is
+        searched in turn.
         """
         if not shape.reservable:
             return None
@@ -265,8 +267,9 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """Return the first time from `not_before` on at which the gang's number of GPUs is free for `duration` in its
-        pools, wherever they are; NEVER: there is none."""
+        """Return the first time from `not_before` on at which enough GPUs are free for `duration` in its pools, on any
+        nodes; or NEVER.
+        """
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
 
@@ -294,9 +297,9 @@ class Calendar:
     def _earliest_of_groups(
         self, shape: Shape, duration: int, now: int, column: int, domain: int
     ) -> tuple[int, Allocation] | None:
-        """Where the gang cannot be placed at some time, the next to try is when the group that failed would fit with
-        the other groups where they were placed. Where it never would, the gang must wait for more commitments to end:
-        bisection finds how many."""
+        """If the gang cannot be placed at a time, the next to try is when the group that failed would fit beside the
+        others. If it never would, more commitments must end first: bisection finds how many.
+        """
         start = now
         while start < NEVER:
             later, pieces = self._at(shape, duration, now, start, column, domain)
@@ -307,7 +310,7 @@ class Calendar:
             start = later
         ends = sorted({end for _, _, end in self.held.values() if start < end < FOREVER})
         found, low, high = None, 0, len(ends) - 1
-        trial = high  # the last first: if it does not fit then, it never does
+        trial = high  # try the last first: if it does not fit then, it never does
         while low <= high:
             _, pieces = self._at(shape, duration, now, ends[trial], column, domain)
             if len(pieces):
@@ -341,7 +344,7 @@ class Calendar:
         """Find a place for a job at `start`, not before `now`, and move reservations for it.
 
         `reserved` has job rows that may move if they begin no earlier, and the indices of their shapes (-1: it stays).
-        Their starts stay. None without such a place, and nothing has moved; else the job's own place is removed.
+        Their starts stay. None, and nothing moved, if there is no such place; else the job's own place is removed.
         """
         duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved, row)
         while True:
@@ -356,8 +359,9 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
-        """Call the kernel (moves.py). Returns the job's position; whether it keeps its reservation and must be told
-        that it waits; the earlier start and place, if any; and the jobs that have moved for it."""
+        """Call the kernel (moves.py). Returns the job's position, whether it keeps its reservation with its wait to
+        record, the earlier start and place, if any, and the jobs that moved.
+        """
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
             steps = self._counted(self._pools) if self._pools and len(moves) else _NOTHING
@@ -423,7 +427,7 @@ class Calendar:
             self._follow_demands()
 
     def _take_in(self, moves: Table, row: int) -> list[int]:
-        """Take in that reservations have other devices, and that the job has lost its own."""
+        """Record the new devices of moved reservations, and that the job has lost its own."""
         book, moved = self._book, moves[moves[:, M_CHANGED] == 1].tolist()
         if row in self.held:
             self._count(*self.held.pop(row), 1)
@@ -434,7 +438,7 @@ class Calendar:
             self._count(*self.held[other], -1)
         return [other for other, *_ in moved]
 
-    # --- what the book knows of shapes ---------------------------------------------------------------------
+    # --- shapes in the book --------------------------------------------------------------------------------
 
     def _met_by(self, shape: Shape) -> Book:
         """Return the book after adding this gang to it."""
@@ -484,8 +488,8 @@ class Calendar:
     def blocked(self, now: int, until: int) -> Allocation:
         """Return what is free now on nodes in service, but reserved for a commitment that starts in (now, until).
 
-        Once this is taken, what is free is free throughout [now, until). Its pieces (TAG -1, PODS 1) can be taken, all
-        together, from a node table on which exactly the current commitments are taken.
+        Once this is taken, everything that is free stays free throughout [now, until). Its pieces (TAG -1, PODS 1) can
+        be taken, all together, from a node table on which exactly the current commitments are taken.
         """
         if now < self._asked:
             self._book.ledgers[:, L_CHANGE] = -1

@@ -1,9 +1,9 @@
 """Commitments: which devices, CPU and memory of each node are committed to which job and when, and what remains free.
 
 A commitment is one piece of an allocation over the span [start, end) of time, in microseconds. Each node has a ledger:
-its commitments contiguous in one store, ordered by end. What a node has free *throughout* a window of time is its
-capacity less the peak, in that window, of what is committed: commitments that follow one another do not add up. A whole
-device is free only if no job holds any part of it at any time in the window.
+its commitments contiguous in one store, ordered by end. What a node has free *throughout* a window is its capacity less
+the peak of its commitments in that window: commitments that follow one another do not add up. A whole device is free
+only if no job holds any part of it at any time in the window.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ L_POOL = 6
 LEDGER_WIDTH = 8  # one cache line
 
 NEVER = FOREVER
-"""The start of what never fits. No commitment ends then, so nothing can start then."""
+"""The start of a gang that never fits. No commitment ends then, so nothing can start then."""
 
 
 @inlined
 def committed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
-    """Write what the commitments in store[first:last] take at `time` to row `into`, laid out as a node row."""
+    """Write what the commitments in store[first:last] take at `time` to row `into`, in the columns of a node row."""
     slots, slices = devices_of(rows), slices_at(rows)
     for column in range(extra_at(rows), rows.shape[1]):
         rows[into, column] = 0
@@ -155,7 +155,7 @@ def freed_by(store: Table, ledgers: Table, node: int, start: int) -> tuple[int, 
     for row in range(first, first + ledgers[node, L_COUNT]):
         if store[row, C_END] > start:
             break
-        if store[row, C_START] < start:  # else it is hidden
+        if store[row, C_START] < start:  # otherwise it is hidden
             last = store[row, C_END]
             mask |= store[row, C_MASK]
     return int(last), int(mask)
@@ -171,7 +171,7 @@ def _reaches(free: int, amount: int, pods: int) -> bool:
 def _counts_reach(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, start: int, until: int
 ) -> bool:
-    """Return whether rules and exact amounts allow `pods` pods there, if all commitments of the window added up."""
+    """Return whether rules and exact amounts allow `pods` pods there, as if all commitments of the window added up."""
     first = ledgers[node, L_FIRST]
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
@@ -233,7 +233,7 @@ def pods_throughout(
 
 @inlined
 def next_end(store: Table, ledgers: Table, node: int, time: int) -> int:
-    """Return the first end of a commitment of the node after `time`; NEVER where there is none."""
+    """Return the first end of a commitment of the node after `time`; NEVER if there is none."""
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
         if store[row, C_END] > time:
@@ -252,7 +252,7 @@ def wait_for_devices(store: Table, ledgers: Table, node: int, devices: int, time
         if store[row, C_START] < time + duration:
             mask |= store[row, C_MASK]
             if bits_in(mask) > spare:
-                # Those seen so far end no earlier than this one, so they block every start until then.
+                # The commitments seen so far end no earlier than this one, so they block every start until then.
                 time = store[row, C_END]
                 row = first + ledgers[node, L_COUNT]
                 mask = 0
@@ -265,7 +265,7 @@ def first_start(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, time: int, duration: int,
     rows: Table,
 ) -> int:  # fmt: skip
-    """Return the earliest start from `time` on at which the node takes `pods` pods for `duration`; NEVER: none."""
+    """Return the earliest start from `time` on at which the node takes `pods` pods for `duration`; or NEVER."""
     whole = demands[d, D_GPUS] > 0 and demands[d, D_MILLI] == 1000
     while True:
         if whole:
@@ -282,7 +282,7 @@ def first_start(
 
 @compiled
 def most_pods(empty: Table, demands: Table, d: int) -> int:
-    """Return how many pods of demand `d` the roomiest node takes when it is empty."""
+    """Return how many pods of demand `d` fit on the empty node that takes the most."""
     most = 0
     for node in range(empty.shape[0]):
         most = max(most, capacity(empty, node, demands, d))

@@ -34,7 +34,7 @@ T_FREE = 1  # milli-GPUs from then on
 
 @inlined
 def _change(times: Column, changes: Column, known: Column, used: int, time: int, by: int) -> int:
-    """Add what changes at a time to its row, which the hash table `known` finds. Returns the rows used."""
+    """Add a change to the row of its time, which the hash table `known` finds. Returns the number of rows used."""
     at = time % known.shape[0]
     while known[at] > 0 and times[known[at]] != time:
         at = (at + 1) % known.shape[0]
@@ -47,9 +47,9 @@ def _change(times: Column, changes: Column, known: Column, used: int, time: int,
 
 @compiled
 def count_steps(table: Table, store: Table, ledgers: Table, pools: int, now: int) -> Table:
-    """Return what the nodes of `pools` (bits) that are in service have free over time, from `now` on.
+    """Return the free capacity over time of the nodes of `pools` (bits) that are in service, from `now` on.
 
-    What has begun by then counts from time 0 on.
+    Commitments that have begun by then count from time 0 on.
     """
     rows = 1
     for node in range(table.shape[0]):

@@ -1,9 +1,9 @@
 """The search for the earliest start of a group of pods around all commitments.
 
 The calendar keeps a *bound* for every node (`lower_bounds.py`): no pod can start there earlier. The search goes from
-one possible time to the next: the first at which, by what is known so far, enough pods might fit. It checks the nodes
-whose bound lies before that time, for what they take then and when they may next take more. So it checks few nodes, and
-the time that it ends with is the earliest possible.
+one possible time to the next. A possible time is the first at which enough pods might fit, as far as is known. At each
+it checks the nodes whose bound lies before that time: how many pods they take then, and when they may next take more.
+So it checks few nodes, and the time that it ends with is the earliest possible.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from kant.placement.pieces import write_piece
 from kant.placement.slices import cut
 
 SPARE = 4
-"""Nodes examined at first beyond those that are needed."""
+"""Number of nodes examined at first beyond those that are needed."""
 
 # --- nodes that a search has examined -----------------------------------------------------------------------------
 E_NODE = 0
@@ -67,7 +67,7 @@ ENTRY_WIDTH = 3
 
 @inlined
 def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) -> int:
-    """Return the first time at which the examined nodes might take `missing` more pods; NEVER where they cannot."""
+    """Return the first time at which the examined nodes might take `missing` more pods; NEVER if they cannot."""
     size = total = 0
     for i in range(count):
         time, weight = entries[i, E_NEXT], most - entries[i, E_PODS]
@@ -87,7 +87,7 @@ def look(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int, now: int,
     not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
 ) -> int:  # fmt: skip
-    """Return when the node takes a pod for `duration` if in service then; updates its bound."""
+    """Return when the node takes a pod for `duration`, if it is in service then; update its bound."""
     bound = NEVER
     if admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
@@ -98,9 +98,8 @@ def look(
 
 @inlined
 def followed_slot(book: Book, d: int, duration: int, now: int) -> tuple[int, int]:
-    """Return the slot of a demand and a duration, with its bounds updated, and the shortest duration of its class.
-
-    -1 where room for more slots must be made first.
+    """Return the slot of a demand and a duration, with its bounds updated, and the shortest duration of its class. -1
+    if room for more slots must be made first.
     """
     size = 0
     while duration >> (size + 1) > 0:
@@ -151,8 +150,8 @@ def find_earliest(
 ) -> tuple[int, Table]:  # fmt: skip
     """Find the earliest start from `not_before` on, before `limit`, of `count` pods of demand `d` for `duration`.
 
-    Returns it with the pieces. Bounds apply to starts from `now` on, which is not after `not_before`. NEVER and no
-    pieces where they never fit; FULL where room for more slots must be made first. The `own` pieces of `key` in [began,
+    Returns the start and the pieces. Bounds apply to starts from `now` on, which is not after `not_before`. NEVER and
+    no pieces if they never fit; FULL if room for more slots must be made first. The `own` pieces of `key` in [began,
     ended) are ignored. For `column` and `domain` see `is_outside`.
     """
     nothing = book.arena[:0]
@@ -185,7 +184,7 @@ def search(
     book: Book, store: Table, slot: int, d: int, count: int, most: int, duration: int, least: int, now: int,
     not_before: int, limit: int, column: int, domain: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """Find what `find_earliest` returns before `limit`, with bounds that are up to date."""
+    """As `find_earliest` before `limit`, with bounds that are up to date."""
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, floors, marks, entries, heap = book.bounds, book.floors, book.marks, book.entries, book.heap
     if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
@@ -196,7 +195,7 @@ def search(
     while True:
         start = moment_of(entries, known, most, count - placed, heap)
         if start > horizon and horizon < limit - 1:
-            # At most twice as many as are known, plus a few: so the steps are few, and few nodes are examined
+            # At most twice as many as are known, plus a few: so there are few steps, and few nodes are examined
             # needlessly.
             more = (count + most - 1) // most + known + SPARE
             horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
@@ -251,8 +250,8 @@ def settle(
 ) -> Table:  # fmt: skip
     """Return pieces for `count` pods at `start`: on the nodes freed last, then those with the least free, by index.
 
-    What is free from `now` on is taken last, to keep it for jobs that start before. Free counts as how much of a node's
-    GPUs is free throughout; for pods of whole GPUs, how many GPUs are wholly free.
+    Capacity that is free from `now` on is taken last, to keep it for jobs that start before. A node's free capacity is
+    the part of its GPUs that is free throughout; for pods of whole GPUs, the number of GPUs that are wholly free.
     """
     nodes, until = empty.shape[0], start + duration
     shares = demands[d, D_TAG] == 0
@@ -304,7 +303,7 @@ def settle(
 
 @inlined
 def last_freed_first(store: Table, ledgers: Table, entries: Table, keys: Table, known: int, start: int) -> Table:
-    """Return the sorted `keys` of entries, first those whose nodes are freed last before `start`."""
+    """Return the sorted `keys` of entries; the nodes that are freed last before `start` come first."""
     freed = np.zeros(len(keys), dtype=np.int64)
     for k in range(len(keys)):
         freed[k] = -freed_by(store, ledgers, entries[keys[k] % known, E_NODE], start)[0]

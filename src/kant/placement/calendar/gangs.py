@@ -36,8 +36,9 @@ def place_gang(
     stale: NDArray[np.bool_],
 ) -> tuple[int, Table, Table]:  # fmt: skip
     """Place the gang at `start`. Returns `start` and its pieces, or when to try next (NEVER: unknown; FULL: as in
-    `find_earliest`) and no pieces; and the store. With `stale` nodes (`place_at`) it is unknown when to try next. A
-    group that finds no place chooses first in the next attempt, as in `group_order.py`."""
+    `find_earliest`) and no pieces; and the store. With `stale` nodes (`place_at`) the next time to try is unknown. A
+    group that finds no place goes first in the next attempt, as in `group_order.py`.
+    """
     nothing = book.arena[:0]
     first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]
     pieces = np.zeros((book.gangs[gang, G_PODS], WIDTH), dtype=np.int64)

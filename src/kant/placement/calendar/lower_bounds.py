@@ -1,8 +1,8 @@
-"""Bounds: for each demand and class of durations, from when on each node is worth examining.
+"""Bounds: for each demand and class of durations, the time from which each node is worth examining.
 
 A bound says that no pod of that demand can start on the node earlier, for the shortest duration of the class. Bounds
 follow commitments and freed spans by arithmetic on the spans in the rings, and are never too late. They may be too
-early, where several commitments together are in the way: examining the node corrects that.
+early if several commitments together are in the way: examining the node corrects that.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) ->
 def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, size: int) -> int:
     """Return the slot for the bounds of a demand and a duration class; -1: none is left and more can be made.
 
-    Row 0 of `slots` has how many are used, and 1 where more can be made; each other row the slots of one demand. Where
-    no more can be made all are dropped.
+    Row 0 of `slots` has the number in use, and 1 if more can be made; each other row has the slots of one demand. If no
+    more can be made, all are dropped.
     """
     slot = slots[d + 1, size]
     if slot >= 0:
@@ -92,7 +92,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
         slots[0, 0] = 0
     slot = slots[0, 0]
     marks[slot, FREED] = -1
-    for shorter in range(size):  # what does not start earlier for a shorter duration does not for a longer one
+    for shorter in range(size):  # a start that is impossible for a shorter duration is impossible for a longer one
         known = slots[d + 1, shorter]
         if known >= 0:
             bounds[slot, :], floors[slot, :], marks[slot, :] = bounds[known, :], floors[known, :], marks[known, :]
@@ -151,7 +151,7 @@ def lower_own(
     store: Table, ledgers: Table, bounds: Table, floors: Table, slot: int, own: Table, gpus: int, least: int,
     began: int, ended: int,
 ) -> Table:  # fmt: skip
-    """Set the bounds of the nodes of `own` to those without it; return the old ones."""
+    """Set the bounds of the nodes of `own` to what they are without `own`; return the old bounds."""
     before = np.zeros(own.shape[0], dtype=np.int64)
     for i in range(own.shape[0]):
         node = own[i, 0]
@@ -165,7 +165,7 @@ def lower_own(
 def reach_of(
     bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
 ) -> int:
-    """Return the time by which the bounds of `nodes` more nodes lie; NEVER where there are fewer nodes."""
+    """Return the time by which the bounds of `nodes` more nodes lie; NEVER if there are fewer nodes."""
     if nodes == 0:
         return not_before
     size = total = 0

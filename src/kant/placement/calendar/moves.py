@@ -1,5 +1,5 @@
-"""Moves reservations to other devices at the same starts, to make a place for one more job; and checks all reservations
-in queue order, each of which moves to an earlier start where there is one.
+"""Moves reservations to other devices at the same starts, to make a place for one more job. It also checks all
+reservations in queue order and moves each to an earlier start if there is one.
 
 A reservation fixes a time; its devices may change as long as no reservation starts later. On nodes with one GPU each a
 gang has a place wherever the count of free GPUs says so, once the reservations that begin later choose again in order
@@ -65,23 +65,23 @@ from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, s
 
 # --- reservations that may move, in the order of their starts ---------------------------------------------------------
 M_ROW = 0
-M_GANG = 1  # what it may be placed as; below zero: it may not move
+M_GANG = 1  # the gang as which it may be placed; below zero: it may not move
 M_CHANGED = 2  # 1: it has moved
 M_FIRST = 3  # row of `arena` with its new pieces
 M_COUNT = 4
 MOVE_WIDTH = 5
 
 NEW = -(1 << 40)
-"""Minus the row of a job: the key of a place that it has on trial in addition to the one that it holds."""
+"""Minus the row of a job, this is the key of the place that the job has on trial, besides the one that it holds."""
 
 NOWHERE = -2
-"""The start of a job that has no place then, whoever moves."""
+"""The start of a job that has no place at that time, whichever reservations move."""
 
 # --- results of `first_sooner` -------------------------------------------------------------------------------------
 ASKED = 0  # undecided: this job must be handled another way; or all rows are done
 SOONER = 1  # it can start earlier
 MADE_WAY = 2  # it can, and others have moved for that
-KEPT = 3  # it keeps its reservation, and has not been told yet that it waits
+KEPT = 3  # it keeps its reservation, and its wait is not recorded yet
 ELSEWHERE = 4  # the free GPUs of its pools must be counted first
 
 
@@ -135,9 +135,9 @@ def make_way(
 ) -> tuple[int, Table, Table]:
     """Find a place for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
 
-    Returns `start` and its pieces; NEVER where there is none, NOWHERE where there would be none without those that
-    begin later, or FULL, and then nothing has moved; and the store. Moved reservations are marked in `moves`, with
-    their new pieces in the arena. What the job held is released.
+    Returns `start`, its pieces and the store. Instead of `start`: NEVER if there is no place, NOWHERE if there would be
+    none even without the later reservations, or FULL; then nothing has moved. Moved reservations are marked in `moves`,
+    with their new pieces in the arena. The job's former place is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     empty, table, demands, rows, used, freed, gangs = (
@@ -150,7 +150,7 @@ def make_way(
         book.gangs,
     )
     at, placed = book.pieces[0], 0
-    unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow what is on trial
+    unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow places on trial
     stale = np.zeros(empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
         moves[k, M_CHANGED] = 0
@@ -215,12 +215,12 @@ def first_sooner(
     book: Book, store: Table, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
     steps: Table, pools: int, moves: Table, attempts: Table, now: int, opened: int,
 ) -> tuple[int, int, int, Table, Table]:  # fmt: skip
-    """Return the first of `rows` from `at` on with a result: its position, the result, its start and pieces; and the
+    """Return the first of `rows` from `at` on with a result: its position, the result, its start and pieces, and the
     store. The jobs before it keep their reservations.
 
-    Considered are jobs of one group with a reservation anywhere, for as long as their columns say (`planned_run`), or
-    for `given`. Column `by` of `recorded` marks jobs that know that they wait. `steps` counts the free GPUs of `pools`.
-    Others make way as long as `attempts` allows failed attempts.
+    It considers jobs of one group that have a reservation anywhere, for as long as their columns say (`planned_run`),
+    or for `given`. Column `by` of `recorded` marks jobs whose wait is recorded. `steps` counts the free GPUs of
+    `pools`. Other reservations move until `attempts` attempts have failed.
     """
     nothing = book.arena[:0]
     gangs, spans, arena = book.gangs, book.spans, book.arena
@@ -294,10 +294,10 @@ def first_candidate(
     stamp: int, current: int, lowest: int, moves: Table, may_move: bool, now: int,
 ) -> tuple[int, int, Table, Table]:  # fmt: skip
     """Return the first of `rows` from `at` on without a reservation that can or might start now: its position, the
-    result, and its pieces if others have made way; and the store.
+    result, its pieces if other reservations have moved, and the store.
 
-    Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs that have not been
-    told that they wait, or with a priority above `lowest`, are handled another way. Others make way if they `may_move`.
+    Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs whose wait is not
+    recorded, or with a priority above `lowest`, are handled elsewhere. Other reservations move if they `may_move`.
     """
     nothing, gangs, demands = book.arena[:0], book.gangs, book.demands
     for i in range(at, rows.shape[0]):

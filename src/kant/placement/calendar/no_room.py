@@ -1,4 +1,4 @@
-"""Shortest runs without room, by shape: what backfilling need not search again until something is freed."""
+"""The shortest runs without room, by shape: backfilling need not search for these again until something is freed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kant.cluster.shapes import Shapes
 from kant.compiled import compiled
 
 # For each shape: the shortest run time (µs) without room, and the free-up stamp then; the same while the reservations
-# stay as they are; and 1 where its jobs are tried all the same: they can get no reservation, so they may be forced to
-# start, or they have several sizes.
+# stay as they are; and 1 if its jobs are tried in any case, since they can get no reservation and may be forced to
+# start, or have several sizes.
 N_RUN, N_STAMP, N_RUN_NOW, N_NOW, N_INSISTS = range(5)
 WIDTH = 5
 
@@ -35,7 +35,7 @@ def note(table: Table, shape: int, duration: int, stamp: int, now: int) -> None:
 
 
 class NoRoom:
-    """What is known of the shapes of a state. `now` is a version number of the reservations."""
+    """The runs without room, for the shapes of a state. `now` is a version number of the reservations."""
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes

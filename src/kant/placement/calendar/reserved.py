@@ -44,7 +44,7 @@ def all_hold(
     empty: Table, table: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int, demands: Table,
     rows: Table,
 ) -> bool:  # fmt: skip
-    """Return whether all nodes of committed `pieces` are in service and not overcommitted for these in [start, end)."""
+    """Return whether all nodes of committed `pieces` are in service and not overcommitted in [start, end)."""
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]
         if table[node, STATUS] != 0:
@@ -83,7 +83,7 @@ def _counts_hold(rows: Table, demands: Table, d: int) -> bool:
 def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, start: int, end: int) -> bool:
     """Return whether at most one commitment holds part of these devices, or of these slices of them, in [start, end).
 
-    That one fits on them.
+    A single one fits on them.
     """
     found = 0
     first = ledgers[node, L_FIRST]
@@ -126,10 +126,10 @@ def promised(
     empty: Table, table: Table, store: Table, ledgers: Table, now: int, until: int, demands: Table, rows: Table,
     pieces: Table,
 ) -> int:  # fmt: skip
-    """Write to `pieces` what is free now but not throughout [now, until), on nodes in service.
+    """Write to `pieces` the capacity that is free now but not throughout [now, until), on nodes in service.
 
-    Returns the number of rows used, or -1 where `pieces` is too short. A node needs a row for each distinct amount that
-    its devices lack.
+    Returns the number of rows used, or -1 if `pieces` is too short. A node needs a row for each distinct amount that is
+    missing on its devices.
     """
     used = 0
     slots = devices_of(empty)
@@ -166,7 +166,7 @@ def promised(
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
             used += 1
         first = ledgers[node, L_FIRST]
-        for row in range(first, first + ledgers[node, L_COUNT]):  # what will count there counts now
+        for row in range(first, first + ledgers[node, L_COUNT]):  # pods that will count there count now
             if store[row, C_COUNTED] > 0 and now < store[row, C_START] < until:
                 _open_piece(pieces, used, node)
                 pieces[used, 1], pieces[used, 8] = store[row, C_PODS], store[row, C_COUNTED]

@@ -1,9 +1,9 @@
-"""Ledgers: commit spans, release them, and log both for the bounds that depend on them.
+"""Ledgers: commit spans, release them, and log both for the bounds that depend on these.
 
 There are two rings of time spans on nodes: committed and freed ones. A freed span [start, end) is logged with the gap
 around it: from the end of the last commitment before it that takes all GPUs of the node to the start of the first such
-one after it. No new window for a pod with GPUs reaches out of this gap, so a pod that needs a longer or an earlier
-window knows that nothing has changed for it.
+one after it. No new window for a pod with GPUs extends beyond this gap. So for a pod that needs a longer or an earlier
+window nothing has changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kant.placement.calendar.commitments import (
 R_NODE = 0
 R_START = 1
 R_END = 2
-R_LEFT = 3  # of the gap that the span lies in; only for freed spans
+R_LEFT = 3  # of the gap around the span; only for freed spans
 R_RIGHT = 4
 RING_WIDTH = 5
 
@@ -161,7 +161,7 @@ def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int,
 
 @inlined
 def set_key(store: Table, ledgers: Table, pieces: Table, key: int, to_key: int) -> None:
-    """Transfer what `key` holds on the nodes of `pieces` to another key."""
+    """Give the spans of `key` on the nodes of `pieces` another key."""
     for i in range(pieces.shape[0]):
         first = ledgers[pieces[i, 0], L_FIRST]
         for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):

@@ -1,10 +1,10 @@
-"""What pods that fit on few nodes claim of them, so that other pods leave these nodes free.
+"""The claims of pods that fit on few nodes: other pods leave these nodes free.
 
 A pod that fits on any node finds its place; one that needs a P100, or 8 GPUs with 120 cores, fits on few nodes. FGD
-counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4): then rare
-nodes look cheap, because few pods request them, although there are even fewer of them. A claim is demand over supply
-instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained users
-(Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster where other pods could go.
+counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4). By this
+count rare nodes look cheap, because few pods request them, although there are even fewer of them. Here a claim is
+demand over supply instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of
+constrained users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster where other pods could go.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M
 def node_claims(typical: Table, empty: Table) -> Table:
     """Return for each node the thousandths of its GPUs that typical pods claim, if enough came to fill the cluster.
 
-    `typical` has the typical pods, `empty` the node table with nothing taken. Each kind of pods may use those nodes of
-    its pools that have the GPUs and the CPU for one pod; its demand, divided by all GPUs of these nodes, is its load on
-    each of them. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that fit
-    anywhere claim nothing, and all claims are 0 where all nodes are alike. No claim is above 1000.
+    `typical` has the typical pods, `empty` the node table of the empty cluster. Each kind of pods may use those nodes
+    of its pools that have the GPUs and the CPU for one pod; its demand, divided by all GPUs of these nodes, is its load
+    on each of them. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that
+    fit anywhere claim nothing, and all claims are 0 if all nodes are equal. No claim is above 1000.
     """
     gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # one look at the wide table
     claims: Table = np.zeros(len(empty), dtype=np.int64)

@@ -22,10 +22,10 @@ FULL = 1000
 
 
 class Spans(NamedTuple):
-    """A placement, reduced to what matters to a collective.
+    """The size of a placement, as far as it matters to a collective.
 
-    `gpus` counts the GPUs that work together, `nodes` and `hbds` the nodes and HBDs that hold some of them; `largest`
-    is the largest number of them in one node, HBD, leaf, spine and superspine. A share of a GPU counts as one.
+    `gpus` counts the GPUs that work together, `nodes` and `hbds` the nodes and HBDs that hold some of them. `largest`
+    has the largest number of them in one node, HBD, leaf, spine and superspine. A share of a GPU counts as one.
     """
 
     gpus: int
@@ -53,10 +53,10 @@ class Communication(Struct, frozen=True):
     """What one training step of a job computes and sends. Bytes are per GPU.
 
     - `compute`: seconds of arithmetic.
-    - `data_bytes`: gradients, summed over the replicas by a ring. `hidden` is the share of that time that overlaps
-      with the arithmetic.
-    - `tensor`: GPUs that share one layer; they lie in one node if the placement lets them. `tensor_bytes` are summed
-      among them in `tensor_calls` all-reduces.
+    - `data_bytes`: gradients, summed over the replicas by a ring. `hidden` is the share of that time that overlaps with
+      the arithmetic.
+    - `tensor`: GPUs that share one layer, in one node if the placement allows it. `tensor_bytes` are summed among them
+      in `tensor_calls` all-reduces.
     - `pipeline`: stages. `pipeline_bytes` go to the neighbours in `pipeline_calls` messages.
     - `expert`: GPUs that exchange `expert_bytes` all to all, in `expert_calls` exchanges.
     """
@@ -183,8 +183,8 @@ def dense(parameters: float, layers: int, width: int, tokens: int, tensor: int =
 def default_model(gpus: int) -> Communication:
     """Return the model assumed for a job of `gpus` GPUs that states none: a Llama 3 model of a usual size.
 
-    Up to 64 GPUs 8B parameters, all of it data parallel, with two sequences of 8,192 tokens per GPU and step. Up to
-    1,024 GPUs 70B parameters over 8 GPUs of a node and 4 stages, with 4 million tokens a step on 1,024 GPUs. Above that
+    Up to 64 GPUs: 8B parameters, only data parallel, with two sequences of 8,192 tokens per GPU and step. Up to 1,024
+    GPUs: 70B parameters over 8 GPUs of a node and 4 stages, with 4 million tokens a step on 1,024 GPUs. Above that:
     405B over 8 GPUs and 16 stages, with 16 million tokens on 16,384 (arXiv 2407.21783, tables 3 and 4; for smaller jobs
     this is our assumption). The fewer tokens a GPU has per step, the larger the share of communication.
     """

@@ -1,8 +1,8 @@
-"""Fragmentation of a node against the typical pods: the free GPU that they could not use, in expectation.
+"""Fragmentation of a node for the typical pods: the free GPU capacity that they could not use, in expectation.
 
 The measure F_n(M) of FGD (Weng et al., USENIX ATC 2023, section 4): the sum over classes of typical pods of the weight
-of the class times the free milli-GPUs that it cannot use. Weights are counts, so F here is the paper's times the sum of
-the weights, and an exact integer.
+of the class times the free milli-GPUs that it cannot use. Weights are counts, so F here is the F of the paper times the
+sum of the weights, and an exact integer.
 """
 
 from __future__ import annotations

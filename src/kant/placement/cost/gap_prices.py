@@ -2,13 +2,13 @@
 
 Pack the typical shares on as few GPUs as possible, where fractions of a packing count (the cutting-stock problem with
 its integers relaxed). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole
-GPU. Sizes that make a GPU useless to all others cost a whole one, sizes with more gaps than shares cost nothing. A gap
-is worth its best filling at these prices. So a share in the wrong gap costs the difference to the right one.
+GPU. Sizes that make a GPU useless for all others cost a whole GPU; sizes with more gaps than shares cost nothing. A gap
+is worth its best filling at these prices. So a share in the wrong gap costs the difference in worth to the right gap.
 
 The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
-1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. That is within a
-few percent of the dual, in integers throughout. Placing by the dual's prices is bid-price control (Talluri and van
-Ryzin, Management Science 44(11), 1998).
+1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. Their result is
+within a few percent of the dual, in integers throughout. Placing by the dual's prices is bid-price control (Talluri and
+van Ryzin, Management Science 44(11), 1998).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _worth(supply: tuple[tuple[int, int], ...]) -> Table:
 
 @compiled_at_once
 def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
-    """Return for each gap the worth of its best filling, and the index of a size in it (-1: as for a smaller gap)."""
+    """Return for each gap the worth of its best filling, and the index of a size in it (-1: that of a smaller gap)."""
     worth = np.zeros(1001, dtype=np.int64)
     takes = np.full(1001, -1, dtype=np.int64)
     for gap in range(1, 1001):

@@ -1,4 +1,4 @@
-"""Which nodes and domains of the fabric a gang spans, the best it could span, and how much slower that makes it."""
+"""Which nodes and domains of the fabric a gang spans, the fewest that it could span, and its slowdown."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kant.model.training import Training
 from kant.model.units import FOREVER, GPU
 from kant.placement.cost.communication import FULL, Spans, default_model, slowdown
 
-# Columns of a gang's spans. The first two count all its pods, the others only those that compute together: pods with
-# whole GPUs count by their GPUs, a pod with a share counts as one, and a pod without GPUs not at all.
+# Columns of a gang's spans. The first two count all its pods, the others only pods that compute together. Pods with
+# whole GPUs count by their GPUs, a pod with a share of a GPU counts as one, and a pod without GPUs does not count.
 T_NODES, T_LEAVES = 0, 1
 T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
 T_LARGEST = 5  # the largest number of them in one node, HBD, leaf, spine, superspine
@@ -27,13 +27,13 @@ SpanRows = NDArray[np.int32]
 COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
 DEPTH = 1 + len(COLUMNS)
 AT_ONCE = 1 << 14
-"""Gangs whose spans are Python's integers at a time: as these they take ten times the memory."""
+"""Number of gangs whose spans are Python integers at a time: as such they take ten times the memory."""
 _LEAF = 2  # among these levels
 
 
 @compiled
 def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: SpanRows, row: int) -> None:
-    """Write the columns above for the gang of `pieces` into a row of `spans`.
+    """Write the spans of the gang with these `pieces` into a row of `spans`, in the columns above.
 
     `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` must be a new one.
     """
@@ -59,10 +59,10 @@ def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: Spa
 
 
 def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
-    """Return the columns above for the best placement of `shape` in the empty cluster; zeros where it never fits.
+    """Return the spans of the best placement of `shape` in the empty cluster, in the columns above; 0 if it never fits.
 
-    Each column is a separate bound: the fewest nodes, the fewest leaves, the most in one node and so on. There may be
-    no single placement that attains them all.
+    Each column is a separate bound: the fewest nodes, the fewest leaves, the most in one node and so on. No single
+    placement may attain them all.
     """
     best: Table = np.zeros(SPANS_WIDTH, dtype=np.int64)
     open_nodes = np.zeros(len(empty), dtype=np.bool_)
@@ -116,7 +116,7 @@ def pods_per_node(table: Table, demand: Table) -> Table:
 
 
 def _fewest(sizes: Table, wanted: int) -> int:
-    """Return the fewest domains of these sizes that have `wanted` between them; 0 where none are wanted."""
+    """Return the fewest domains of these sizes that have `wanted` between them; 0 if none are wanted."""
     return int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), wanted)) + 1 if wanted else 0
 
 
@@ -129,7 +129,7 @@ class Slowdowns:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._best: dict[int, Table] = {}
-        self._trainings: dict[int, Training] = {}  # of the shapes above, where their jobs say what they train
+        self._trainings: dict[int, Training] = {}  # of the shapes above whose jobs say what they train
         self._known: dict[tuple[int, ...], int] = {}
         self.seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
         self.stamp = 0
@@ -197,7 +197,7 @@ class Slowdowns:
         best = self.best(shape)
         training = self._trainings.get(shape)
         if training is not None:
-            from kant.placement.perf.step import step_slowdown  # of no use to others
+            from kant.placement.perf.step import step_slowdown  # other shapes do not need it
 
             return step_slowdown(training, self.state.spec.fabric, _named(spans), _named(best))
         return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))

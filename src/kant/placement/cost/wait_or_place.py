@@ -20,7 +20,7 @@ from kant.placement.cost.slowdown import T_LEAVES, T_NODES, Slowdowns
 
 @dataclass(frozen=True, slots=True)
 class PossibleStart:
-    """A start that a job could have: microseconds, and `slowdown` in thousandths of its run time at its best place."""
+    """A possible start of a job, µs, and its `slowdown` there: thousandths of its run time at its best place."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ class PossibleStart:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The earliest start anywhere, and the earliest in one domain of `level`; None where none is in sight."""
+    """The earliest start anywhere, and the earliest in one domain of `level`; None if none is in sight."""
 
     now: int
     level: Level
@@ -85,7 +85,7 @@ def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Lev
 
 
 def _start_of(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now: int) -> PossibleStart | None:
-    """Return the earliest start at which the place is free for as long as the job needs it there."""
+    """Return the earliest start at which the place is free for as long as the job needs to run there."""
     duration = work
     while True:
         found = calendar.earliest(shape, duration, now)

@@ -16,7 +16,8 @@ from kant.placement.perf.streams import Floats
 
 class Sample(NamedTuple):
     """An operation of `size` units (bytes, or multiply-adds) that took `seconds` at a place; with `beside` the other
-    message stream was busy all that time."""
+    message stream was busy.
+    """
 
     operation: str
     place: str
@@ -26,7 +27,7 @@ class Sample(NamedTuple):
 
 
 class FittedCost(NamedTuple):
-    """A fitted cost, from `samples` samples; `r2` is the share of their variance that it explains."""
+    """A cost fitted to `samples` samples; `r2` is the share of their variance that it explains."""
 
     operation: str
     place: str
@@ -36,8 +37,9 @@ class FittedCost(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The lines in order, and the contention; `beside` counts the samples it was fitted to (0: none, and it is the one
-    fitted to FSMoE's table 5)."""
+    """The lines in order, and the contention; `beside` counts the samples it was fitted to (0: from FSMoE's table
+    5).
+    """
 
     lines: tuple[FittedCost, ...]
     contention: float

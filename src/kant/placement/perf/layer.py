@@ -1,4 +1,4 @@
-"""What one layer of a transformer computes and sends in a step, and how long its two halves take on the streams.
+"""What one layer of a transformer computes and sends in a step, and how long its two halves take.
 
 A layer is attention, then experts. With S GPUs of a node sharing each part of the layer (tensor and expert-sharding
 parallelism), the experts' half is, chunk by chunk: dispatch (all to all between nodes), all-gather inside the node, the
@@ -116,9 +116,9 @@ def lay_out(
 ) -> int:
     """Write the tasks of a half of a layer, and the kind of each (index in NAMES); return their number.
 
-    `half` has a row for each of dispatch, gather, compute and scatter: the seconds that a call takes in any case, and
-    those of all units. Between nodes the order is all dispatches, the gradients, all combines. With `apart` False
-    messages inside nodes use the same stream as those between nodes, as in schedules that do not separate them.
+    `half` has a row for each of dispatch, gather, compute and scatter: the fixed seconds of a call, and the seconds of
+    all units. Between nodes the order is all dispatches, the gradients, all combines. With `apart` False messages
+    inside nodes use the same stream as those between nodes, as in schedules that do not separate them.
     """
     inner = INTRA if apart else INTER
     chunk = np.zeros(4)

@@ -42,7 +42,7 @@ NOTHING_MEASURED = Measured({})
 class Layout(NamedTuple):
     """Groups of a job at its place: how many GPUs share a layer, how many groups exchange experts, and so on.
 
-    `at` names the place that each operation has to span. `stage` are the spans of one stage.
+    `at` names the place that each operation must span. `stage` has the spans of one stage.
     """
 
     tensor: int
@@ -56,7 +56,7 @@ class Layout(NamedTuple):
 def layout(training: Training, spans: Spans) -> Layout:
     """Return the groups of a job with the GPUs of `spans`. No group exceeds the job's actual size.
 
-    Stages, and the groups inside them, lie in one domain where the job's largest domain can hold one.
+    Stages, and the groups inside them, lie in one domain if the job's largest domain can hold one.
     """
     pipeline = min(training.pipeline, spans.gpus)
     gpus = spans.gpus // pipeline
@@ -148,9 +148,9 @@ def stack_of(training: Training, fabric: Fabric, spans: Spans, measured: Measure
 
 
 def volumes(training: Training, groups: Layout, expert: bool, weight: float) -> Volumes:
-    """Return what a layer sends and computes on each GPU, for a micro-batch; with `expert` it has experts.
+    """Return what a layer sends and computes on each GPU for a micro-batch; with `expert`, of a layer with experts.
 
-    Gradients of experts are summed over fewer replicas than those of attention: a byte of them counts as `weight`.
+    Gradients of experts are summed over fewer replicas than those of attention, so a byte of them counts as `weight`.
     """
     width, shared = training.width, groups.tensor
     tokens = training.length * training.sequences

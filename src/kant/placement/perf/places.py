@@ -39,8 +39,8 @@ def places_in(cluster: ClusterSpec, gpus: int) -> list[PlacementShape]:
     """Return placements that a job of `gpus` GPUs could get in the empty cluster, the closest first.
 
     They are: the fewest nodes, with equal numbers of GPUs, in as few domains as possible; the same in twice and four
-    times as many leaves; the same with one more spine, and one more superspine, than necessary; and half nodes. Raises
-    InputError where the cluster is too small.
+    times as many leaves; the same with one more spine, and one more superspine; and half nodes. Raises InputError if
+    the cluster is too small.
     """
     size = _usual(node.gpus for node in cluster.nodes)
     each = next((count for count in range(min(size, gpus), 0, -1) if gpus % count == 0), 0)
@@ -63,7 +63,7 @@ def places_in(cluster: ClusterSpec, gpus: int) -> list[PlacementShape]:
 
 
 def hbd_nodes(cluster: ClusterSpec) -> int:
-    """Return the most common number of nodes per HBD; 1 where each node is its own."""
+    """Return the most common number of nodes per HBD; 1 if each node is its own."""
     named = Counter(node.hbd for node in cluster.nodes if node.hbd)
     return _usual(named.values()) if named else 1
 

@@ -54,8 +54,8 @@ class LayerPlan(NamedTuple):
 class Stack(NamedTuple):
     """Layers in forward order, and the costs of their operations at the job's place.
 
-    A `steady` stack represents the middle of a longer one: gradients like those of its first layer are ready when its
-    backward pass begins, and those of its first layer are left to the layers before it.
+    A `steady` stack represents the middle of a longer one. When its backward pass begins, gradients like those of its
+    first layer are ready; those of its first layer are left to the layers before it.
     """
 
     layers: tuple[Volumes, ...]
@@ -96,14 +96,15 @@ class StepPlan(NamedTuple):
 
 
 def best_plan(stack: Stack) -> StepPlan:
-    """Return the fastest known plan: ours, or FSMoE's where that is faster on the same streams."""
+    """Return the fastest known plan: ours, or FSMoE's if that is faster on the same streams."""
     ours, theirs = our_plan(stack), published_plan(stack)
     return theirs if theirs.seconds < ours.seconds else ours
 
 
 class _Kind(NamedTuple):
-    """Equal layers. By the number of buckets that one sums: its backward seconds, the buckets of its experts' half, and
-    the fastest degree of that half."""
+    """Equal layers. By the buckets that one sums: its backward seconds, those of its experts' half, and the fastest
+    degree of that half.
+    """
 
     forward_degree: int
     seconds: Floats
@@ -114,7 +115,7 @@ class _Kind(NamedTuple):
 def our_plan(stack: Stack, apart: bool = True) -> StepPlan:
     """Try all degrees on the streams, and assign gradients to the gaps in whole buckets.
 
-    With `apart` False messages inside nodes take turns with those between nodes: FSMoE without its second idea.
+    With `apart` False messages inside nodes alternate with those between nodes: FSMoE without its second idea.
     """
     layers, costs, arrivals = stack.layers, stack.costs, stack.arrivals
     total = sum(arrivals)

@@ -63,8 +63,8 @@ def fill_gaps(
     """Return the units of gradients that each layer sums in its experts' half and in its attention half.
 
     Layers are in the order of the backward pass; `attention` is how long their attention half takes without gradients.
-    `arrivals` are the units that are ready before each layer, and after the last. What fits in no gap is divided over
-    the experts' halves, in `buckets` buckets; what is ready only after the last layer is left over.
+    `arrivals` are the units that are ready before each layer, and after the last. Gradients that fit in no gap are
+    divided over the experts' halves, in `buckets` buckets; those ready after the last layer are left over.
     """
     in_experts, in_attention = [0.0] * len(experts), [0.0] * len(experts)
     ready: list[list[float]] = []  # [layer before which it was ready, units]; the latest is summed first

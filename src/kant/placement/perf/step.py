@@ -1,4 +1,4 @@
-"""A training step of a job at its place: its plan, its duration, and how that is made up."""
+"""A training step of a job at its place: its plan, its duration, and the parts of its duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kant.placement.perf.streams import StreamTimes
 
 class TrainingStep(NamedTuple):
     """A step. `bubble` are the seconds in which a stage waits before its first or after its last micro-batch; `passing`
-    those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`."""
+    those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`.
+    """
 
     seconds: float
     plan: StepPlan

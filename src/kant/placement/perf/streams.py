@@ -60,10 +60,10 @@ class StreamTimes(NamedTuple):
 def play(work: Floats, stream: Table, after: Table, count: int, contention: float, start: Floats, end: Floats) -> float:
     """Write when each of the first `count` tasks starts and ends; return when the last ends.
 
-    The tasks of each stream are in issue order. A task that waits for one that never ends is never reached; callers
-    name only tasks that can end before.
+    The tasks of each stream are in issue order. A task must not wait for one that never ends; callers name only tasks
+    that can end before.
     """
-    at = np.zeros(3, dtype=np.int64)  # the task of each stream that runs or comes next
+    at = np.zeros(3, dtype=np.int64)  # the task of each stream that runs or is next
     left = np.zeros(3)
     running = np.zeros(3, dtype=np.bool_)
     for i in range(count):

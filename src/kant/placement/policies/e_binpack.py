@@ -12,11 +12,11 @@ from kant.placement.policy import NodePolicy
 
 
 class EBinpack(NodePolicy, frozen=True, tag="e-binpack"):
-    """The leaf first, then the node: gangs on the fewest leaves and nodes, small jobs where both are in use already.
+    """The leaf first, then the node: gangs on the fewest leaves and nodes, small jobs where both are already in use.
 
-    A gang takes a leaf that it fills exactly, else one that is broken already, so that whole leaves stay free; in it,
-    node by node where most of its pods fit, the last node as tight as possible. A single pod takes the fullest node of
-    the leaves that are broken already, and breaks a whole node or leaf only where it must.
+    A gang takes a leaf that it fills exactly, otherwise one that is already broken, so that whole leaves stay free. In
+    it, gangs go node by node where most of their pods fit, the last node as tight as possible. A single pod takes the
+    fullest node of the leaves that are already broken, and breaks a whole node or leaf only if it must.
     """
 
     source: ClassVar[str] = "E-Binpack of Kant, arXiv 2510.01256; the rule by which a leaf is chosen is ours"

@@ -55,7 +55,7 @@ def unit_of(typical: Table) -> float:
 
 @inlined
 def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table) -> tuple[int, int]:
-    """Return (score, devices): for a share the first device with the best score, else the lowest idle devices."""
+    """Return (score, devices): for a share the first device with the best score, otherwise the first idle devices."""
     unit = unit_of(typical)
     before = fragments(table, node, typical)
     milli = demands[d, D_MILLI]
@@ -67,7 +67,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table)
         amount = table[node, DEVICES + device]
         if amount < milli:
             continue
-        seen = False  # a device equal to an earlier one has its score, and comes after it
+        seen = False  # a device equal to an earlier one has the same score, and comes after it
         for earlier in range(device):
             seen = seen or table[node, DEVICES + earlier] == amount
         if not seen:

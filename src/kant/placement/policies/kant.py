@@ -24,7 +24,7 @@ Percent = Annotated[int, Meta(ge=0, le=1000)]
 Step = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 # The layout of `params`: the fields, the sum of the typical pods' weights, the price of each gap from 0 to 1000, and
-# what is claimed of each node.
+# the claim on each node.
 P_GAPS, P_CPU, P_WHOLE, P_BOUND, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(8)
 P_CLAIMS = P_PRICES + GPU + 1
 
@@ -121,7 +121,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
 
 @inlined
 def used(table: Table, node: int) -> int:
-    """Return the thousandths of the node's GPUs that are taken; 1000 where it has none: nothing can be lost there."""
+    """Return the thousandths of the node's GPUs that are taken; 1000 if it has none: nothing can be lost there."""
     return int(1000 - table[node, c.FREE] // table[node, c.GPUS]) if table[node, c.GPUS] > 0 else 1000
 
 
@@ -138,13 +138,13 @@ def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params
 class Kant(NodePolicy, frozen=True, tag="kant"):
     """Where the typical pods lose least: gaps that fit together, GPUs that keep their CPU, nodes whole for gangs.
 
-    A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: what its gap on a device was worth less
-    what is left of it (cost/gap_prices.py). `cpu`: the free GPU for which the node would have no CPU if it were filled
-    with one kind of typical pod, in expectation, where each kind counts as far as it fits on the empty node. `whole`:
-    the free GPU that would not be in whole devices, or left over from whole pods. `bound`: the free GPU that pods claim
-    which fit on few nodes (cost/claims.py). `fragmentation`: FGD's measure. The five are weights in percent. Costs
-    within `step` milli-GPUs are the same; of equals the fullest node wins, for its size. Gangs, and pods that fill a
-    node, go as under `e-binpack`.
+    A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: the worth of its gap on a device, less
+    the worth of what is left of the gap (cost/gap_prices.py). `cpu`: the free GPU capacity that would be left without
+    CPU if the node were filled with one kind of typical pod; in expectation, where each kind counts as far as it fits
+    on the empty node. `whole`: the free GPU capacity that would not be in whole devices, or left over from whole pods.
+    `bound`: the free GPU capacity that is claimed by pods that fit on few nodes (cost/claims.py). `fragmentation`:
+    FGD's measure. The five are weights in percent. Costs within `step` milli-GPUs count as equal; of equals the fullest
+    node wins, relative to its size. Gangs, and pods that fill a node, go as under `e-binpack`.
     """
 
     gaps: Percent = 100

@@ -1,13 +1,13 @@
 """The inference zone: the leaves in which small replicas are spread, so that the others stay whole for training.
 
 The zone is a function of the state alone, without memory of its own, so that a new scheduler, or a replay of a journal,
-sees the same zone. Stability comes from the running replicas: leaves that hold some come first, the one that holds the
-most before the others, and while the demand lies between the two shares that the policy names, the zone has exactly as
+sees the same zone. Stability comes from the running replicas. Leaves that hold some come first, the one with the most
+replicas before the others. While the demand lies between the two shares that the policy names, the zone has exactly as
 many leaves as hold replicas. So with a constant demand its size does not change, and a leaf that holds a replica stays
-in it; only a leaf whose last replica has ended may give way to one that costs training less. A leaf that is dropped
+in it. Only a leaf whose last replica has ended may be replaced by one that costs training less. A leaf that is dropped
 gets no new replicas, and empties as they end. No replica is ever stopped for it.
 
-Each pool is treated separately: a pool's cell is its nodes in one leaf. (The rule is ours.)
+Each pool is treated separately: a pool's cell is its nodes in one leaf. (The rule is Kant's own.)
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class InferenceZone:
         gpus = np.bincount(pools, state.empty[:, GPUS], len(state.pools)).tolist()
         self._size = [int(count) for count in gpus]
         self._small: dict[int, bool] = {}
-        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by replica: cells, milli there; pool, milli
+        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by replica: cells, milli-GPUs; pool, milli-GPUs
         self._moved = -1
         self._logged = -1
         self._ranked: dict[int, tuple[Table, int, int]] = {}
@@ -85,7 +85,7 @@ class InferenceZone:
     def nodes(self, shape: Shape, table: Table, demands: Table, demand: int, pods: int) -> Table | None:
         """Return the nodes of the zone, plus as many further leaves as are needed to hold `pods` pods.
 
-        In tie order. None where not even the largest zone that the policy allows would hold them.
+        In tie order. None if not even the largest zone that the policy allows would hold them.
         """
         self.refresh()
         nodes = self._nodes.get(shape.pools)
@@ -172,8 +172,8 @@ class InferenceZone:
         own = np.flatnonzero(self._pool_of_cell == pool)
         cells = self._cells[own]
         holds, free = cells[:, Z_HELD] > 0, cells[:, Z_FREE] > 0
-        # Leaves with replicas come first, those with the most before others. Then those that cost training the least:
-        # where anything is free, with the fewest whole nodes, and of these the most room.
+        # Leaves with replicas come first, those with the most before others. Then come the leaves that cost training
+        # the least: those with free capacity, with the fewest whole nodes, and of these those with the most room.
         keys = (own, -cells[:, Z_FREE], cells[:, Z_WHOLE], ~free, -cells[:, Z_HELD])
         ranked = np.lexsort(keys)
         capacity_up_to = np.cumsum(cells[ranked, Z_CAPACITY])

@@ -22,7 +22,7 @@ class Services:
         self.trial = trial
         self.counts = counts
         self._running: dict[Hashable, dict[int, None]] = {}
-        self._service: dict[int, Hashable] = {}  # by row in `_running`
+        self._service: dict[int, Hashable] = {}  # the service of each row in `_running`
         self._planned: dict[Hashable, list[tuple[int, Allocation]]] = {}  # placed on the trial in this cycle
         self._cycle = -1  # the trial cycle of `_planned`
         self._seen = -1

@@ -33,9 +33,9 @@ class Others(Protocol):
 
 
 class SpreadPlacement:
-    """Places jobs of one shape whose policy spreads: in the inference zone if it is `packed`, else everywhere.
+    """Places jobs of one shape whose policy spreads: in the inference zone if it is `packed`, otherwise everywhere.
 
-    `others` places what the zone cannot hold, and several groups that may fit in another order.
+    `others` places the gangs that the zone cannot hold, and those of several groups that may fit in another order.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SpreadPlacement:
         return self.others.may_fit()
 
     def missing(self) -> int | None:
-        """Return how many pods too many the gang has for all nodes together; None if only placing it tells."""
+        """Return by how many pods the gang exceeds the room of all nodes together; None if only placing it tells."""
         return self.others.missing()
 
 
@@ -129,7 +129,7 @@ def spread(
 
     Of equal nodes the fullest if `packed`, else the emptiest; then the first of `nodes`. `counts` and `by_leaf` are
     updated. Appends to `pieces` from row `used` on and takes them from `table`. Returns the number of rows used, or -1
-    - f where only f pods fit (then nothing is taken).
+    - f if only f pods fit (then nothing is taken).
     """
     fitting = np.zeros(nodes.shape[0], dtype=np.int64)
     total = 0

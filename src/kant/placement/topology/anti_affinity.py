@@ -1,4 +1,4 @@
-"""Anti-affinity: the pods of a gang in different domains, and away from those of its affinity group."""
+"""Anti-affinity: the pods of a gang go to different domains, away from the pods of their affinity group."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from kant.placement.topology.segments import starts_of
 class AntiAffinityPlacement(GangPlacement):
     """Places gangs whose pods are kept apart from each other and from their affinity group, pod by pod.
 
-    With `strict` no domain of the level holds two of them. Else each pod goes to the domain with the fewest of them.
-    Placing pod by pod is exact for one group: a pod takes one domain, whichever it is.
+    With `strict` no domain of the level holds two of these pods. Otherwise each pod goes to the domain with the fewest
+    of them. Placing pod by pod is exact for one group: a pod takes one domain, whichever it is.
     """
 
     def __init__(self, policy: DomainPolicy, shape: Shape, pieces: PieceBuffer, strict: bool) -> None:

@@ -15,7 +15,7 @@ from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Fabric, Topology
 
 # --- columns, for each slot (a demand) and domain -----------------------------------------------------------------
 FITTING_PODS = 0  # pods that fit now
-FITTING_ON_BROKEN = 1  # those that fit on partly taken nodes, or on nodes without GPUs
+FITTING_ON_BROKEN = 1  # pods that fit on partly taken nodes, or on nodes without GPUs
 WHOLE_NODES = 2  # nodes with all GPUs free
 GPU_NODES = 3  # nodes with GPUs
 FREE_MILLI = 4  # milli-GPUs free
@@ -45,7 +45,7 @@ class DomainCapacity(Slots):
         self.cursors: Table = cursors
 
     def move(self, topology: Topology) -> None:
-        """Follow nodes into the domains of another topology: what was counted of each node is kept, and added up."""
+        """Move nodes into the domains of another topology: the counts of each node are kept, and added up."""
         used, nodes = len(self.slot_of), len(topology.node_order)
         counted = self.rows[:used, self.fabric.position[topology.node_order]]
         self.fabric, self.domains = topology.fabric, topology.offsets[-1]
@@ -111,7 +111,7 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
     broken_more = (0 if whole == 1 else fitting) - before[FITTING_ON_BROKEN]
     whole_more = whole - before[WHOLE_NODES]
     nodes_more = nodes - before[GPU_NODES]
-    free = max(table[node, FREE], 0) if serves else 0  # below 0 where reservations overlap on a node that has lost GPUs
+    free = max(table[node, FREE], 0) if serves else 0  # below 0 if reservations overlap on a node that has lost GPUs
     free_more = free - before[FREE_MILLI]
     for level in range(above.shape[0]):
         row = rows[above[level]]
@@ -148,12 +148,12 @@ def best_domain(
 ) -> int:  # fmt: skip
     """Return the domain in [first, last) for a whole gang, so that large free blocks remain; -1: none holds it.
 
-    `counts` are pods of the demands in `slots`; `milli` milli-GPUs in all on nodes of the first. Domains are preferred,
-    in this order, in which the gang has pods already; which it fills exactly; in which it breaks no whole node; which
-    are already broken (for a node: its leaf is). Ties go to the domain whose superspine, and then whose spine, has the
-    fewest whole nodes left, so that broken domains are close at every level; then to the one with the fewest whole
-    nodes itself, and with the least room; among nodes to the fullest. A single pod goes to the leaf with the fullest
-    node instead: it fills nodes, not leaves.
+    `counts` are the pods of the demands in `slots`; `milli` is the total of milli-GPUs on nodes of the first demand. In
+    this order it prefers domains in which the gang has pods already; that it fills exactly; in which it breaks no whole
+    node; that are already broken (for a node: its leaf is). Ties go to the domain whose superspine, and then whose
+    spine, has the fewest whole nodes left, so that broken domains are close at every level. Further ties go to the
+    domain with the fewest whole nodes itself, then with the least room; among nodes to the fullest. A single pod goes
+    to the leaf with the fullest node instead: it fills nodes, not leaves.
     """
     best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1
@@ -185,7 +185,7 @@ def best_domain(
 
 @compiled
 def largest_domain(rows: Table, slot: int, first: int, last: int, occupied: Table) -> int:
-    """Return the domain in [first, last) that takes the most pods; those that have pods of the gang go first."""
+    """Return the domain in [first, last) that takes the most pods; domains that have pods of the gang go first."""
     best, key = -1, (0, 0)
     for domain in range(first, last):
         fitting = rows[slot, domain, FITTING_PODS]

@@ -31,8 +31,8 @@ class Zone(Protocol):
 class DomainPlacement:
     """Places jobs of one shape by domains.
 
-    With a `zone` they are placed by `outside`, off the zone, if they fit there, and else anywhere. With `alone` no
-    affinity group is running.
+    With a `zone`, jobs that fit outside it are placed there (`outside`), and others anywhere. With `alone` no affinity
+    group is running.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class DomainPlacement:
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
         """Place and take the whole gang, in the order of the topology; or return why it does not fit.
 
-        `held` is what an elastic gang has already. Then the shape is that of its additional pods, which are placed near
-        it, and in its domain where it requires one.
+        `held` is what an elastic gang already holds. Then the shape is that of its additional pods. They are placed
+        near it, in its domain if it requires one.
         """
         members = self.trial.held_by(self.affinity_group) if self._asks_members else ()
         if self._zone is not None:
@@ -83,7 +83,7 @@ class DomainPlacement:
         return failure
 
     def at_once(self) -> GangPlacement | None:
-        """Return the placement that takes one compiled call; None where gangs of this shape need more."""
+        """Return the placement that takes one compiled call; None if gangs of this shape need more."""
         return self._gangs[0] if len(self._gangs) == 1 and self._gangs[0].at_once and not self._asks_members else None
 
     def may_fit(self) -> bool:
@@ -91,7 +91,7 @@ class DomainPlacement:
         return self._gangs[-1].may_fit()
 
     def missing(self) -> int | None:
-        """Return how many pods the cluster cannot hold; None where that does not decide whether the gang fits."""
+        """Return how many pods the cluster cannot hold; None if that does not decide whether the gang fits."""
         shape = self.shape
         if len(shape.parts) > 1 or shape.required or shape.cuts or (shape.affinity and shape.has_affinity):
             return None

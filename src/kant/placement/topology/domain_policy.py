@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GroupKernel(NamedTuple):
-    """The kernel that places a group on given nodes, and that for a whole gang, with the parameters of both.
+    """The kernel that places a group on given nodes, the kernel for a whole gang, and the parameters of both.
 
     `by_node` fills a node before the next.
     """
@@ -33,7 +33,7 @@ class GroupKernel(NamedTuple):
 
 
 class DomainPolicy:
-    """What gangs that one policy places by domains share, while the typical pods do not change."""
+    """Data that all gangs share whose pods one policy places by domains, while the typical pods do not change."""
 
     def __init__(
         self,

@@ -1,15 +1,15 @@
 """Placement of a gang: which domain of the fabric, and how it is laid out inside it.
 
-Of the domains of a level that hold the gang it takes the one that preserves large free blocks best
-(`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, the narrowest wider domain that
-holds it is taken, and in it as few domains of the level below as possible: the largest first, and the last as tight as
-possible.
+Of the domains of a level that hold the gang, it takes the one that best preserves large free blocks
+(`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, it takes the narrowest wider
+domain that holds it. In it the gang takes as few domains of the level below as possible: the largest first, and the
+last as tight as possible.
 
 For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
 placed one after the other, and domains are tried in order until all groups are placed in one.
 
-Sources: best fit of a required or preferred level as in Kueue's topology-aware scheduling (KEP-2724); which of the
-fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ours).
+Sources: best fit of a required or preferred level as in Kueue's topology-aware scheduling (KEP-2724); the choice among
+the fitting domains after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ours).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class GangPlacement:
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
         self.demands: Table = np.array([demand for _, demand in shape.parts], dtype=np.int64)
         self.milli = _milli_of_first(shape)
-        """Milli-GPUs that must be free in all on the nodes that the first group may use."""
+        """Total of milli-GPUs that must be free on the nodes that the first group may use."""
         self.slots: Table = self.demands  # slots of the domain capacity, once requested
         self._slots_of = -1  # `given_up` of the capacity when they were requested
         self._kernels = [
@@ -103,8 +103,8 @@ class GangPlacement:
     def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
         """Place a gang as its shape asks. Returns the rows of pieces used, or why it does not fit.
 
-        `members` is what its affinity group holds. It prefers a domain that hosts members, the one with the most of
-        them first.
+        `members` are the allocations of its affinity group. It prefers a domain that hosts members, first the one with
+        the most of them.
         """
         shape = self.shape
         self.begin(job_row, not self.at_once)
@@ -115,7 +115,7 @@ class GangPlacement:
         return self.place_required(shape.level) if shape.required else self.place_preferred()
 
     def extend(self, job_row: int, held: Allocation) -> int | NoFit:
-        """Place additional pods of a gang that holds `held`: in its domain where it requires one, else near it."""
+        """Place additional pods of a gang that holds `held`: in its domain if it requires one, otherwise near it."""
         self.begin(job_row)
         domains = self.topology.domain_of[self.topology.position[held[:, NODE]]]
         self.mark_occupied(domains)
@@ -152,7 +152,7 @@ class GangPlacement:
         return None
 
     def _hosting(self, members: Sequence[Allocation], level: int) -> list[int]:
-        """Return the domains of a level that host members of the affinity group, those with the most pods first."""
+        """Return the domains of a level that host members of the affinity group, first those with the most pods."""
         pods = np.zeros(self.capacity.domains, dtype=np.int64)
         for allocation in members:
             places = self.topology.position[allocation[:, NODE]]
@@ -160,7 +160,7 @@ class GangPlacement:
         return sorted(np.flatnonzero(pods).tolist(), key=lambda domain: (-pods[domain], domain))
 
     def place_preferred(self) -> int | NoFit:
-        """Place it in one domain of the narrowest level that has one; the cluster is the last."""
+        """Place it in one domain of the narrowest level that has a fitting domain; the cluster is the last."""
         if self.at_once:
             return self._place_at_once()
         whole = self.topology.offsets[CLUSTER]
@@ -176,7 +176,7 @@ class GangPlacement:
         return self.place_in(whole)
 
     def place_required(self, level: int) -> int | NoFit:
-        """Place it in one domain of `level`; or return what the best of them takes."""
+        """Place it in one domain of `level`; or return how much of it the best domain takes."""
         result, failures = self._place_in_best(level)
         if result is not None:
             return result
@@ -187,7 +187,7 @@ class GangPlacement:
         best = int(np.argmin(short)) if last > first else -1
         if (
             best >= 0 and short[best] == 0 and not failures
-        ):  # each group would fit there alone, but there are no such GPUs
+        ):  # each group would fit there alone, but together there are not enough GPUs
             able = np.flatnonzero(short == 0)
             best = int(able[np.argmax(self.capacity.rows[self.slots[0], first + able, FREE_MILLI])])
             verdict = self.place_in(first + best)
@@ -227,7 +227,7 @@ class GangPlacement:
         return int(self._fitting(group, level, int(self.counts[group]))[domain - self.topology.offsets[level]])
 
     def _best_domain(self, first: int, last: int, failed: Table) -> int:
-        """Return the domain in [first, last) that the gang should take, of those not 1 in `failed`; -1: none."""
+        """Return the domain in [first, last) that the gang should take, except those marked 1 in `failed`; -1: none."""
         topology = self.topology
         return best_domain(
             self.capacity.rows, self.slots, self.counts, self.milli, first, last, topology.domain_of,
@@ -252,7 +252,7 @@ class GangPlacement:
     def _place_in_best(self, level: int, inside: int = -1) -> tuple[int | None, list[NoFit]]:
         """Place the gang in the best domain of `level` that works; or return how each attempt failed.
 
-        With `inside` only the domains in that wider one are tried.
+        With `inside` only the domains inside that wider domain are tried.
         """
         failures: list[NoFit] = []
         topology = self.topology
@@ -314,7 +314,7 @@ class GangPlacement:
         return PLACED
 
     def _mark_pieces(self, before: Table, used: int) -> None:
-        """Mark the domains in which the gang had pods before, and those of its first pieces."""
+        """Mark the domains in which the gang had pods before, and the domains of its first pieces."""
         self.occupied = before.copy()
         self.occupied[self.topology.domain_of[self.topology.position[self.pieces.rows[:used, NODE]]]] = 1
 
@@ -403,7 +403,7 @@ class GangPlacement:
 
 
 def _milli_of_first(shape: Shape) -> int:
-    """Return the milli-GPUs of groups whose nodes are all open to the first group: they share what is free there."""
+    """Return the milli-GPUs of groups whose nodes are all open to the first group: they share its free capacity."""
     roles = shape.ask.roles or (shape.pool_bits,) * len(shape.groups)
     sets = shape.ask.node_sets or ("",) * len(shape.groups)
     return sum(

@@ -50,7 +50,7 @@ def in_fabric_order(pieces: Table, begin: int, end: int, ranks: Table) -> None:
 
 @cache
 def gang_kernel(policy: type[NodePolicy]) -> Kernel:
-    """Return the kernel for gangs whose pods a policy class places inside their domains, built once."""
+    """Return the kernel for gangs whose pods a policy class places inside their domains; it is built once."""
     put = slice_kernel(policy)
 
     def place_gang(
@@ -61,7 +61,7 @@ def gang_kernel(policy: type[NodePolicy]) -> Kernel:
         """Place `count` pods of demand `d` in one domain of the narrowest level from `narrowest` on that holds them.
 
         Appends to `pieces` from row `used` on, in the order of the fabric, and takes them from `table`. Returns the
-        number of rows used, or -1 - f where only f pods fit (then nothing is taken).
+        number of rows used, or -1 - f if only f pods fit (then nothing is taken).
         """
         follow_demand(table, log, demands, d, fabric, rows, cursors, slot, closed)
         domain = fabric.offsets[CLUSTER]

@@ -1,13 +1,13 @@
 """Segments: the pods of a group in runs of a fixed length, each in one domain of a level of the fabric.
 
 A domain of a wider level takes as many segments as the domains inside it do, each separately. The remainder of one of
-these may take the last segment, where that is shorter. Counting so is exact for one group, and so is filling the domain
-with the most segments first: the room that is left for the others is the same whichever comes first.
+these may take the last segment, if that is shorter. This count is exact for one group. So is filling the domain with
+the most segments first: the room left for the others is the same, whichever domain is filled first.
 
 Equivalents are `--segment` of Slurm's topology/block and podset slices of Kueue's topology-aware scheduling. A segment
 of the length of the group is a child gang.
 
-Segments may be cut further, by narrower levels. All lengths divide each other then, and no segment is shorter, so a
+Segments may be cut further, by narrower levels. All lengths then divide each other, and no segment is shorter, so a
 domain takes as many whole segments as the domains inside it do together, level by level. Source: multi-layer topology
 of Kueue (KEP-2724, `podset-slice-required-topology-constraints`).
 """
@@ -31,7 +31,7 @@ def starts_of(topology: Topology, level: int, inner: int) -> Table:
 
 
 def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
-    """Return what each domain of a level takes; `rows` are those of one demand."""
+    """Return how much each domain of a level takes; `rows` are the rows of one demand."""
     first, last = topology.offsets[inner : inner + 2]
     fitting: Table = rows[first:last, FITTING_PODS]
     return fitting
@@ -51,7 +51,7 @@ def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Tabl
 def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts, pods: int) -> Table:
     """Return how many of `pods` pods, or more, each domain of `level` takes in segments.
 
-    The last segment may be shorter where they are cut once.
+    The last segment may be shorter if they are cut once.
     """
     if len(cuts) > 1:
         return in_segments(topology, rows, level, cuts)
@@ -71,7 +71,7 @@ def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) 
     """Return the domain in [first, last) that takes the most whole segments, and how many pods these are.
 
     `whole` has the pods in whole segments of these domains. Domains that take any and in which the gang has pods
-    already go first. On ties the one with the least room left, then the one with the fewest whole nodes.
+    already go first. On ties it is the one with the least room left, then the one with the fewest whole nodes.
     """
     own = np.arange(first, last)
     keys = (own, rows[own, WHOLE_NODES], rows[own, FITTING_PODS], -whole, -occupied[own] * (whole > 0))
@@ -80,10 +80,10 @@ def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) 
 
 
 def in_rank_order(table: Table, parts: list[Allocation], cuts: tuple[Cuts, ...]) -> Allocation:
-    """Return the pieces of all groups one after the other, those of each in the order of the fabric.
+    """Return the pieces of all groups one after the other, within each group in the order of the fabric.
 
-    Domains that hold the shorter last segment come last, at every level, so that the pods counted from the first are
-    cut where the segments are.
+    Domains that hold the shorter last segment come last at every level. So the pods, counted from the first, are cut at
+    the segments.
     """
     whole = (0, -1)
     return np.concatenate(

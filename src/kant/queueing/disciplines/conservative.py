@@ -15,7 +15,7 @@ from kant.queueing.reservation_backfill import ReservationBackfill
 
 class Conservative(Discipline, frozen=True, tag="conservative"):
     """Every waiting job has a reservation in time, on real devices, and a job starts only where it delays none. With
-    `depth`, at most that many jobs hold one at a time. Plans with the profile's `[estimates]`.
+    `depth`, at most that many jobs hold a reservation at a time. Plans with the profile's `[estimates]`.
 
     Of the published variants this is the one that keeps reservations and compresses the schedule (A. W. Mu'alem and D.
     G. Feitelson, IEEE TPDS 12(6), 2001): in every cycle each reservation, in queue order, moves to the earliest start

@@ -15,8 +15,8 @@ from kant.queueing.reservation_backfill import ReservationBackfill
 
 
 class Easy(Discipline, frozen=True, tag="easy"):
-    """The first `heads` jobs that do not fit have reservations in time, on real devices; any other that fits starts
-    if it ends before these are needed or needs none of them. Plans with the profile's `[estimates]`.
+    """The first `heads` jobs that do not fit have reservations in time, on real devices. Any other job starts if it
+    fits and does not delay them. Plans with the profile's `[estimates]`.
 
     The heads are the first jobs in the profile's order; the others are tried in `backfill_order` (by default the same
     order): with `sjf` this is EASY-SJBF (D. Tsafrir, Y. Etsion, D. G. Feitelson, IEEE TPDS 18(6), 2007). The order

@@ -96,10 +96,9 @@ def move_one_to_end(p: Table, d: Table, sequence: Table, end: int) -> None:
 
 @compiled_at_once
 def mddc(p: Table, d: Table, start: int) -> Table:
-    """MDD Challenger: at time t the smallest u (1 + r^2 / (1 + r^2)) + p / (t + mean), u = max(1.1 p + t, d), first.
-
-    r = min(1, p / (t + longest)); mean and longest of the processing times not yet sequenced. Times are not negative:
-    the rule divides by them, so it depends on their origin and unit. O(n^2).
+    """MDD Challenger: at time t the job with the smallest u (1 + r^2 / (1 + r^2)) + p / (t + mean) is next, where u =
+    max(1.1 p + t, d) and r = min(1, p / (t + longest)). `mean` and `longest` are of the processing times not yet
+    sequenced. Times are not negative: the rule divides by them, so it depends on their origin and unit. O(n^2).
     """
     return append_all(p, d, start, False)
 

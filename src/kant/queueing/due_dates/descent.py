@@ -45,7 +45,7 @@ def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int
         for j in range(i, n):
             first, last = sequence[i], sequence[j]
             time += p[last]
-            stays += max(time - d[last], 0)  # of the places i … j without the swap
+            stays += max(time - d[last], 0)  # the tardiness of places i … j without the swap
             if j == i:
                 continue
             limit = stays - best[0]

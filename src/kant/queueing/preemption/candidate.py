@@ -27,15 +27,15 @@ class Candidate:
 
     @property
     def capped(self) -> int:
-        """The milli-GPUs that count towards the most that victims may hold."""
+        """The milli-GPUs that count towards the cap of what victims may hold."""
         return 0 if self.passed else self.milli
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """Candidates in columns, as the search takes them: a `Candidate` is made only of those that are asked for.
+    """Candidates in columns, for the search; a `Candidate` is made only of those that are asked for.
 
-    `ranks` has a row for each of them, with as many numbers as their ranks have.
+    `ranks` has a row for each candidate: the numbers of its rank.
     """
 
     rows: Table
@@ -69,7 +69,7 @@ class Pool:
         return map(self.__getitem__, range(len(self)))
 
     def columns(self) -> PoolColumns:
-        """Return them as kernels take them."""
+        """Return the columns in the form that kernels take."""
         begin = np.array([0, *map(len, self.held)], dtype=np.int64).cumsum()
         pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *self.held])
         line = np.ascontiguousarray
@@ -78,7 +78,7 @@ class Pool:
         )
 
     def take(self, places: Table) -> Pool:
-        """Return those at these places, in this order."""
+        """Return the candidates at these places, in this order."""
         at = places.tolist()
         return Pool(
             self.rows[places], [self.held[i] for i in at], self.milli[places], self.cost[places], self.ranks[places],
@@ -87,7 +87,7 @@ class Pool:
 
     @property
     def capped(self) -> Table:
-        """The milli-GPUs that count towards the most that victims may hold."""
+        """The milli-GPUs that count towards the cap of what victims may hold."""
         counted: Table = np.where(self.passed, 0, self.milli)
         return counted
 

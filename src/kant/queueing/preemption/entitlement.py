@@ -35,9 +35,9 @@ class Entitlements:
     """The running jobs of one cycle, as columns, in the order in which they started.
 
     `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
-    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows.
-    `table` has them as `evictable.Running` does. It is made once a cycle, and `follow` applies the stops of the plan.
-    Jobs that the plan starts come last, so they change no entitlement.
+    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows. `table`
+    has the columns of `evictable.Running`. It is made once a cycle, and `follow` applies the stops of the plan. Jobs
+    that the plan starts come last, so they change no entitlement.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
@@ -58,7 +58,7 @@ class Entitlements:
         self.runs: Mask = rows >= 0  # so far all
         self.borrowing: Mask = rows >= 0
         self.held: Table = np.zeros((len(rows), width), dtype=np.int64)
-        self.borrows: Mask = self.held > 0  # by key: borrows of it
+        self.borrows: Mask = self.held > 0  # by key: whether it borrows any of it
         self.own_part = self.entitled = np.zeros(0, dtype=np.int64)
         self._followed = 0
         if self.tree is not None:
@@ -74,7 +74,7 @@ class Entitlements:
         self.follow()
 
     def _take(self, table: Table) -> None:
-        """Let these be the running jobs, in the columns of `evictable.Running`."""
+        """Set the running jobs, given in the columns of `evictable.Running`."""
         self.table = table
         columns = np.ascontiguousarray(table.T)
         self.rows, self.queue, self.home, self.priority, _, self.started, self.protected_until, *_ = columns

@@ -1,6 +1,6 @@
-"""Whom a job evicts, level by level: one loop, around the questions that only its caller can answer.
+"""Which jobs a waiting job evicts, level by level: one loop, whose questions its caller answers.
 
-Where a count of free places tells whether the job fits the whole loop is one compiled call (`sim/evict.py`). For all
+Where a count of free places tells whether the job fits, the whole loop is one compiled call (`sim/evict.py`). For all
 other jobs the same loop runs as plain Python, around trial placements (`policy.py`).
 """
 
@@ -32,14 +32,14 @@ def make_best_level(
     mark: Callable[[Any, int, Table], None], fits: Callable[[Any, Table], bool],
     search: Callable[[Any, Table, Table, int, bool], tuple[Table, Table, bool, bool]], kernel: Callable[[Any], Any],
 ) -> BestLevel:  # fmt: skip
-    """Build the choice of victims around questions about `view`, which has those who may leave as `view.table`, in the
+    """Return the function that chooses victims. It asks about `view`, whose `table` has the jobs that may leave, in the
     columns of `evictable.Running`.
 
-    `mark(view, level, marks)` writes who may leave at a level, as `evictable.mark` does. `fits(view, places)` says
-    whether the job fits once those at these places of the table have left. `search(view, places, marks, level, later)`
-    returns which of these must leave, in this order, and what they weigh (the smallest row goes first); whether there
-    are such; and whether the search was exact. With `later` it only says what could be found once all have run for
-    their minimum.
+    `mark(view, level, marks)` writes which jobs may leave at a level, as `evictable.mark` does. `fits(view, places)`
+    says whether the job fits once the jobs at these places of the table have left. `search(view, places, marks, level,
+    later)` returns the jobs that must leave, in order; their weights (the smallest row goes first); whether there are
+    such jobs; and whether the search was exact. With `later` it only says what could be found once all jobs have run
+    for their minimum.
     """
 
     def best_level(
@@ -47,9 +47,9 @@ def make_best_level(
     ) -> tuple[Table, Table, int, bool]:
         """Return the victims of the best level, as `search` names them, and the marks of that level.
 
-        Without victims: when time alone may change that, µs (-1: never), and whether it is proven otherwise. The first
-        `whole` of those who may leave stop; the others shrink, which no cap counts. `limited`: quotas count.
-        `steady`: more room never makes the job fit less.
+        Without victims: when (µs) time alone may change that, -1 for never; and whether it is proven that nothing else
+        does. The first `whole` rows of the table are jobs that would stop; the others would shrink, and no cap counts
+        them. `limited`: quotas count. `steady`: more room never makes the job fit less.
         """
         count, retry, definitive, found_some = view.table.shape[0], -1, True, False
         best, best_marks, best_weight = (

@@ -34,9 +34,9 @@ from kant.queueing.resizing import shrink
 
 
 class _OnTrial:
-    """What the choice of victims asks on the trial (`levels.py`): of running jobs, and of gangs `above` their floors.
+    """Answers the questions of `levels.py` on the trial, for running jobs and for gangs `above` their floors.
 
-    `cap`: the milli-GPUs that victims may hold. `found` has of each level the victims, the placement, and the moves on
+    `cap`: the milli-GPUs that victims may hold. `found` has the victims of each level, the placement, and the moves on
     the trial.
     """
 
@@ -56,12 +56,12 @@ class _OnTrial:
         marks[:] = np.concatenate([rules.marks(level) for rules in self.all_rules])
 
     def fits(self, places: Table) -> bool:
-        """Return whether the job fits once those at these places have left."""
+        """Return whether the job fits once the jobs at these places have left."""
         stop, shrink = (self.table[which, R_ROW] for which in self._apart(places))
         return fits_without(self.all_rules[0].entitlements, stop, self.row, self.shape, shrink.tolist())
 
     def search(self, places: Table, marks: Table, level: int, later: bool) -> tuple[Table, Table, bool, bool]:
-        """Return which level was searched for victims at these places, what they weigh, whether there are such and
+        """Search for victims at these places. Returns the level, the weight of the victims, whether there are any, and
         whether the search was exact.
 
         The weight has first the number of jobs that stop; then the worst rank, the cost, the milli-GPUs and the rows.
@@ -97,9 +97,9 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     With `priority` a job may evict jobs of lower priority. With `reclaim` a job whose queue stays in its `nominal`
     quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
     never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
-    The victims hold at most `most` times the GPUs of the newcomer. Neither bound counts for jobs of lower priority that
-    passed the newcomer, if the discipline takes these back. With `move_victims`, victims that fit elsewhere move there
-    in the same plan, also those of the discipline.
+    The victims hold at most `most` times the GPUs of the newcomer. Neither bound applies to jobs of lower priority that
+    passed the newcomer, if the discipline takes back their places. With `move_victims`, victims that fit elsewhere move
+    there in the same plan, also those of the discipline.
 
     The search for victims is bounded. Among up to `exact` candidates every set that could be better is tried. Among
     more, the best set found in about `trials` trial placements is taken.
@@ -161,7 +161,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
                 break
 
     def rules(self, cycle: CyclePlan, row: int, shape: Shape, surplus: Entitlements | None = None) -> PreemptionRules:
-        """Return whom a waiting job may stop in one shape; with `surplus`: which of these gangs it may shrink."""
+        """Return which jobs a waiting job may stop in one shape; with `surplus`, which of these gangs it may shrink."""
         return PreemptionRules(surplus or self.entitlements(cycle), row, shape, self.reclaim != "off", self.priority)
 
     def entitlements(self, cycle: CyclePlan) -> Entitlements:
@@ -172,7 +172,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return cycle.entitlements
 
     def _may_evict(self, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
-        """Return whether counts allow that the job evicts a running one; `later`: one that this plan starts."""
+        """Return whether counts allow that the job evicts a running job; with `later`, a job that this plan starts."""
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
         lowest = state.lowest_preemptible() if self.priority or cycle.takes_back else FOREVER

@@ -76,7 +76,7 @@ class QuotaRule:
         return bool(reach(tree.limits, gone.used, first, asked, part, entitled) >= self.level)
 
     def condition(self, candidates: Iterable[Candidate]) -> QuotaCondition | None:
-        """Return this in columns, for sets of these candidates; None where users have limits of their own."""
+        """Return this in columns, for sets of these candidates; None if users have limits of their own."""
         entitlements, quota_usage = self.entitlements, self.entitlements.state.quota_usage
         if quota_usage.limits_users:
             return None
@@ -100,7 +100,7 @@ class PreemptionRules:
     its place to one that borrows.
 
     Queues are compared where their paths in the tree meet. Below that, all queues on the newcomer's side stay in quota
-    and all on the other side borrow. A level is how far up the newcomer's path that holds, or BORROWING.
+    and all on the other side borrow. A level is how far up the newcomer's path this is so, or BORROWING.
     """
 
     def __init__(self, entitlements: Entitlements, row: int, shape: Shape, reclaim: bool, by_priority: bool) -> None:
@@ -153,7 +153,7 @@ class PreemptionRules:
         return found
 
     def finds(self, cap: int, exact: int) -> NotNow | None:
-        """Return the answer where counts prove that no eviction helps; None where a search has to tell."""
+        """Return the answer if counts prove that no eviction helps; None if a search must tell."""
         found, until = e.finds_victims(self.entitlements.cycle.now, self.running, self.claim, cap, exact)
         return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 

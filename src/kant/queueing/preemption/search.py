@@ -104,7 +104,7 @@ def choose(
     exact: int = EXACT,
     trials: int = TRIALS,
 ) -> Chosen | None:
-    """Return what `search` finds."""
+    """Search among `candidates`; for the result see `search`."""
     return search(placer, shape, job_row, Pool.of(candidates), cap_milli, admits, exact=exact, trials=trials)[0]
 
 
@@ -149,7 +149,7 @@ def search(
         return None, True
     order, monotone = np.lexsort((pool.rows, pool.milli, pool.cost, *pool.ranks.T[::-1])), len(shape.parts) == 1
     if admits is None and not shape.has_affinity and not shape.wide and pool.held:
-        begin = np.array([0, *map(len, pool.held)], dtype=np.int64).cumsum()  # who holds nothing there frees nothing
+        begin = np.array([0, *map(len, pool.held)], dtype=np.int64).cumsum()  # without pieces there it frees nothing
         near = np.logical_or.reduceat(own[np.concatenate(pool.held)[:, NODE]], begin[:-1])
         order = order[near[order]]
     few = len(order) <= exact
@@ -186,7 +186,7 @@ def _columns(pool: Pool, nodes: Table, few: bool) -> Candidates:
 
 
 def _groups(shape: Shape) -> Table:
-    """Return pods and demand of each group, those of the largest pods first. Equal groups stay in order."""
+    """Return pods and demand of each group, the group with the largest pods first. Equal groups stay in order."""
     sizes = [group.demand.gpus * group.demand.milli for group in shape.groups]
     return np.array([shape.parts[i] for i in sorted(range(len(sizes)), key=lambda i: -sizes[i])], dtype=np.int64)
 
@@ -195,7 +195,7 @@ Key = tuple[tuple[int, ...], int, int, int, tuple[int, ...]]
 
 
 def _of_all_sets(asked: _Asked, best: int | None, lacking: int, cap: int) -> int | None:
-    """Return the first of all sets within the cap that suffices, or `best` where that comes first.
+    """Return the first of all sets within the cap that suffices, or `best` if that one comes first.
 
     For gangs of several groups, which may fit better with less room.
     """

@@ -73,10 +73,10 @@ def choose_shrinking_first(
     """Return the best victims among jobs that may be stopped (`pool`) and gangs that may be shrunk (`surplus`), and
     whether the search was exact, so that None proves that there are none.
 
-    First no gang that may be shrunk is stopped. If that does not suffice they may be stopped, and those whose floor is
-    still free and admitted run on with it. No gang gives back a pod that is not in the way.
+    First the search stops no gang that it could shrink. If that does not suffice, these may be stopped, and those whose
+    floor is still free and within quota run on with it. No gang gives back a pod that is not in the way.
     """
-    if cycle.state.books:  # space booked for others gives it no room
+    if cycle.state.books:  # it may not use space that is booked for others
         pool = pool.take(
             np.array([cycle.booked.gives_room(row, held) for held in pool.held], dtype=np.bool_).nonzero()[0]
         )
