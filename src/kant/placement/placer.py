@@ -412,7 +412,6 @@ class Placer:
         self._domains.clear()
         self._by_domain.clear()
         self._routes.clear()
-        self._ruled.clear()
 
     # --- what shapes share --------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.names import ALLOCATED
 from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
-from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.slots import Slot, coming
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.attached_devices import unattached
 from kant.kube.translate.device_claims import FINALIZER, identity, is_made, key_of, known_names, with_consumers
@@ -136,10 +136,8 @@ class ClaimBinder:
     def _users(self, workload: Workload) -> dict[ClaimName, list[tuple[Slot, Pod]]]:
         """Return the claims of its unbound pods, each with these pods."""
         found: dict[ClaimName, list[tuple[Slot, Pod]]] = {}
-        for slot in workload.slots:
-            pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
-            for name in known_names(pod) if pod is not None else ():
-                assert pod is not None
+        for slot, pod in coming(workload.slots, self.mirror.pods):
+            for name in known_names(pod):
                 key = pod.metadata.namespace, name
                 if not pod.spec.by_claim or self.allocations.needed_at(key, slot.node) != ():
                     found.setdefault(key, []).append((slot, pod))
@@ -152,9 +150,8 @@ class ClaimBinder:
         """
         found: dict[ClaimName, Slot] = {}
         devices = self.mirror.devices
-        for slot in workload.slots:
-            pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
-            if pod is None or not pod.spec.by_claim:
+        for slot, pod in coming(workload.slots, self.mirror.pods):
+            if not pod.spec.by_claim:
                 continue
             key = pod.metadata.namespace, pod.spec.resource_claims[-1].resource_claim_name or ""
             needed, claim = self.allocations.needed_at(key, slot.node), devices.claims.get(key)

@@ -16,7 +16,7 @@ from kant.kube.act.effects import ELSEWHERE, Effects, RefusedError, Step, Work
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.reconcile.chosen_volumes import ChosenVolumes
-from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.slots import Slot, coming
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.local_volumes import fits, is_kept_for
 from kant.kube.translate.node_facts import meets
@@ -59,10 +59,8 @@ class VolumeBinder:
     def prepare(self, workload: Workload) -> bool:
         """Return whether its pods have their volumes; request those that are not bound. Raises RefusedError."""
         ready = True
-        for slot in workload.slots:
-            pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
-            for name in claims_of(pod) if pod is not None else ():
-                assert pod is not None
+        for slot, pod in coming(workload.slots, self.mirror.pods):
+            for name in claims_of(pod):
                 claim = self.mirror.claims.get((pod.metadata.namespace, name))
                 if claim is None:
                     raise RefusedError(slot, f"its claim {name} no longer exists", "volume")
@@ -142,9 +140,8 @@ class VolumeBinder:
 
     def give_back(self, workload: Workload) -> None:
         """Release the volumes reserved for claims of a workload that does not get its places."""
-        for slot in workload.slots:
-            pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
-            for claim in chosen_claims(pod, self.mirror.storage) if pod is not None else ():
+        for _, pod in coming(workload.slots, self.mirror.pods):
+            for claim in chosen_claims(pod, self.mirror.storage):
                 self.asked.pop(claim.metadata.uid, None)
                 volume = self.mirror.volumes.get(self.local.chosen.pop(key_of(claim), ""))
                 if volume is not None and is_kept_for(volume, claim):

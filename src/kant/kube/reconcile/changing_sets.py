@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kant.kube.reconcile.elastic_gangs import ElasticGangs
 from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.slots import coming
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.node_sets import EVERYWHERE, NEW_TAINT, names_in, preferred_in
@@ -56,13 +57,8 @@ class ChangingSets:
         """Return the nodes on which a placed, unbound pod may not run any more."""
         left, self._left = self._left, set()
         admits, pods = self.transitions.translation.eligible.admits, self.transitions.mirror.pods
-        coming = (
-            (slot.node, pods[slot.pod])
-            for workload in (self.transitions.unbound if left else ())
-            for slot in workload.slots
-            if slot.node in left and slot.pod in pods and not slot.bound
-        )
-        return {node for node, pod in coming if not admits(pod, node)}
+        unbound = (coming(workload.slots, pods) for workload in (self.transitions.unbound if left else ()))
+        return {slot.node for own in unbound for slot, pod in own if slot.node in left and not admits(pod, slot.node)}
 
     def _in_use(self) -> set[str]:
         """Return the node sets that a job names, or that a workload waits for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +56,11 @@ class Member:
     pod: Pod
     demand: Demand
     group: int = 0
+
+
+def coming(slots: Iterable[Slot], pods: Mapping[str, Pod]) -> Iterator[tuple[Slot, Pod]]:
+    """Yield the slots whose pods are to be bound, with these pods."""
+    return ((slot, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods)
 
 
 def slots_of(

@@ -15,7 +15,7 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
-from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
+from kant.kube.reconcile.slots import Member, Slot, coming, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
@@ -244,8 +244,7 @@ class Transitions:
         return admits and not self.filters.check([(node, pod)])
 
     def _to_bind(self, slots: list[Slot]) -> list[tuple[str, Pod]]:
-        pods = self.mirror.pods
-        return [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
+        return [(slot.node, pod) for slot, pod in coming(slots, self.mirror.pods)]
 
     def started_elsewhere(self, workload: Workload) -> bool:
         """Note a start by another scheduler, which has bound all pods. Returns False if there is none."""

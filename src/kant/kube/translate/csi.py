@@ -15,7 +15,7 @@ from kant.kube.objects import views as k
 from kant.kube.objects.quantity import milli
 from kant.kube.translate.local_volumes import asked_of
 from kant.kube.translate.selectors import selects
-from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, key_of, unbound_claims
+from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, key_of, unbound_claims
 from kant.model.errors import InputError
 
 Attached = tuple[str, str]
@@ -27,18 +27,15 @@ CapacityName = tuple[str, str]
 
 def attached_by(pod: k.Pod, storage: Storage) -> Iterator[Attached]:
     """Yield the CSI volumes that the node of a pod has to attach for its claims."""
-    for name in claims_of(pod):
-        claim = storage.claims.get((pod.metadata.namespace, name))
-        if claim is None:
-            continue
+    for claim in storage.existing_claims(pod):
         if claim.spec.volume_name:
             found = handle_of(storage.volumes.get(claim.spec.volume_name))
             if found is not None:
                 yield found
         else:
-            own = storage.classes.get(claim.spec.storage_class_name or "")
+            own = storage.class_of(claim)
             if own is not None and own.provisioner != NO_PROVISIONER:
-                yield own.provisioner, f"claim {pod.metadata.namespace}/{name}"
+                yield own.provisioner, f"claim {pod.metadata.namespace}/{claim.metadata.name}"
 
 
 def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
@@ -66,7 +63,7 @@ def requests_of(
 ) -> Iterator[VolumeRequest]:
     """Yield the volumes to be provisioned for these claims on a node, by drivers that report their capacity."""
     for claim in claims:
-        own = storage.classes.get(claim.spec.storage_class_name or "")
+        own = storage.class_of(claim)
         size = asked_of(claim)
         if own is not None and own.provisioner in drivers and size and not claim.spec.volume_name:
             yield VolumeRequest(key_of(claim), own.metadata.name, size, node)

@@ -51,6 +51,15 @@ class Storage(NamedTuple):
     known: bool = True
     devices: Callable[[k.Pod], Sequence[tuple[Term, ...]]] = lambda pod: ()
 
+    def existing_claims(self, pod: k.Pod) -> Iterator[k.Claim]:
+        """Yield the claims that a pod uses, as far as they exist."""
+        found = (self.claims.get((pod.metadata.namespace, name)) for name in claims_of(pod))
+        return (claim for claim in found if claim is not None)
+
+    def class_of(self, claim: k.Claim) -> k.StorageClass | None:
+        """Return the class of a claim; None where it does not exist."""
+        return self.classes.get(claim.spec.storage_class_name or "")
+
 
 NO_STORAGE = Storage({}, {}, {}, {})
 
@@ -92,17 +101,14 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
             if claim.spec.volume_name not in storage.volumes:
                 raise NotYetError(f"the volume {claim.spec.volume_name} of its claim {name} is not there")
             continue
-        own = _class_of(claim, storage)
+        own = storage.class_of(claim)
         if own is None or own.volume_binding_mode != FIRST_CONSUMER:
             raise NotYetError(f"its claim {name} is not bound to a volume yet")
 
 
 def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:
-    """Yield the claims of the pod that are to be bound once it has a node."""
-    for name in claims_of(pod):
-        claim = storage.claims.get((pod.metadata.namespace, name))
-        if claim is not None and not is_bound(claim):
-            yield claim
+    """Return the claims of the pod that are to be bound once it has a node."""
+    return (claim for claim in storage.existing_claims(pod) if not is_bound(claim))
 
 
 def selected_node(claim: k.Claim, storage: Storage) -> str:
@@ -114,8 +120,7 @@ def selected_node(claim: k.Claim, storage: Storage) -> str:
 def reaching(selection: Selection, pod: k.Pod, storage: Storage) -> Selection:
     """Return the selection combined with the demands of the pod's volumes and devices. Raises InputError."""
     terms = None if selection.terms is None else tuple(term for term in selection.terms if term.requirements)
-    claims = (storage.claims.get((pod.metadata.namespace, name)) for name in claims_of(pod))
-    found = [own for claim in claims if claim is not None and (own := demanded(claim, storage)) is not None]
+    found = [own for claim in storage.existing_claims(pod) if (own := demanded(claim, storage)) is not None]
     for own in [*found, *storage.devices(pod)]:
         both = product(terms, own) if terms is not None else (((), term) for term in own)
         merged = (Term(tuple(dict.fromkeys(one for part in pair for one in _requirements(part)))) for pair in both)
@@ -136,7 +141,7 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
         node = selected_node(claim, storage)
         if node:
             return (Term((k.Requirement(NAME, "In", (node,)),)),)
-        own = _class_of(claim, storage)
+        own = storage.class_of(claim)
         if own is None or not own.allowed_topologies:
             return None
         return tuple(
@@ -162,14 +167,13 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
 def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
     """Return what the volumes of a pod demand of nodes, for a message; "" where they demand nothing."""
     said = []
-    for name in claims_of(pod):
-        claim = storage.claims.get((pod.metadata.namespace, name))
-        terms = demanded(claim, storage) if claim is not None else None
-        if claim is None or terms is None:
+    for claim in storage.existing_claims(pod):
+        terms = demanded(claim, storage)
+        if terms is None:
             continue
         what = " or ".join(" and ".join(_words(one) for one in term.requirements) for term in terms[:2])
         source = f"volume {claim.spec.volume_name}" if is_bound(claim) else f"class {claim.spec.storage_class_name}"
-        said.append(f"claim {name} ({source}) needs a node with {what or 'nothing that there is'}")
+        said.append(f"claim {claim.metadata.name} ({source}) needs a node with {what or 'nothing that there is'}")
     return "; ".join(said)
 
 
@@ -177,21 +181,10 @@ def _words(requirement: k.Requirement) -> str:
     return f"{requirement.key} {requirement.operator} {', '.join(requirement.values[:3])}".strip()
 
 
-def _class_of(claim: k.Claim, storage: Storage) -> k.StorageClass | None:
-    return storage.classes.get(claim.spec.storage_class_name or "")
-
-
 def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
     """Return the claims of a pod for which the scheduler chooses volumes."""
-    found = []
-    for name in claims_of(pod):
-        claim = storage.claims.get((pod.metadata.namespace, name))
-        if claim is None or is_bound(claim):
-            continue
-        own = storage.classes.get(claim.spec.storage_class_name or "")
-        if own is not None and own.provisioner == NO_PROVISIONER:
-            found.append(claim)
-    return found
+    classes = ((claim, storage.class_of(claim)) for claim in unbound_claims(pod, storage))
+    return [claim for claim, own in classes if own is not None and own.provisioner == NO_PROVISIONER]
 
 
 def key_of(claim: k.Claim) -> ClaimName:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.follow.reflector import Reflector
+from kant.kube.follow.store import Store, own_name
 from kant.kube.objects.views import Meta, PartialMetadata, View
 from kant.model.errors import InputError
 
@@ -90,21 +91,17 @@ def mirror(
     look: Callable[[], None],
     on_trouble: Callable[[ApiError | InputError], None],
     fields: str = "",
-) -> tuple[dict[str, Seen], Reflector[Seen]]:
+) -> tuple[Store[str, Seen], Reflector[Seen]]:
     """Return the objects at a path, by name, and what keeps them while it runs; it calls `look` after each change."""
-    known: dict[str, Seen] = {}
+    known: Store[str, Seen] = Store(own_name, lambda *_: None)
 
     def replace(objects: list[Seen]) -> None:
-        known.clear()
-        known.update({one.metadata.name: one for one in objects})
+        known.replace(objects)
         look()
 
     def sink(change: str, one: Seen) -> None:
-        if change == "deleted":
-            known.pop(one.metadata.name, None)
-        else:
-            known[one.metadata.name] = one
-        look()
+        if known.change(change, one):
+            look()
 
     def malformed(metadata: Meta, why: str) -> None:
         on_trouble(InputError(f"{path}: {metadata.name}", "an object of its kind", why))

@@ -6,8 +6,6 @@ It also shows what Kant reports on the user's own pods, for users who may read n
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -51,7 +49,7 @@ class _Count(View, frozen=True):
 
 async def overview(config: Config, system: str) -> Overview:
     """Read the overview. Raises InputError if the API server does not answer, or does not accept us."""
-    async with _client(config) as client:
+    async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         nodes: int | None = None
         try:
             for path in ("/api/v1/pods", "/api/v1/nodes"):
@@ -73,7 +71,7 @@ async def overview(config: Config, system: str) -> Overview:
 
 async def ticket_of(config: Config, system: str) -> str:
     """Return the ticket to ask the leader with; "" for none. Raises InputError if the Lease cannot be read."""
-    async with _client(config) as client:
+    async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         try:
             lease = await client.get(lease_path(system), PartialMetadata)
         except ApiError as error:
@@ -101,7 +99,7 @@ def _unled(lease: LeaseObject, system: str) -> str:
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:
     """Return the jobs of one namespace, from their pods alone. Needs only `pods: list` there. Raises InputError."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    async with _client(config) as client:
+    async with ApiClient(config, concurrency=2, timeout=30.0) as client:
         try:
             pods = await client.list(path, Pod)
         except ApiError as error:
@@ -116,9 +114,3 @@ def refused(error: ApiError, config: Config) -> InputError:
     """Return an error for an API server that does not answer, or does not accept us."""
     expected = "one that answers" if error.code == 0 else "one that lets us in"
     return InputError("the API server", f"{expected} ({advice(error, config.source)})")
-
-
-@asynccontextmanager
-async def _client(config: Config) -> AsyncIterator[ApiClient]:
-    async with ApiClient(config, concurrency=2, timeout=30.0) as client:
-        yield client
