@@ -69,19 +69,25 @@ def burst() -> Workload:
 BURST = burst()
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_where_all_is_known_every_job_starts_as_forecast_under_every_built_in_profile(name: str) -> None:
-    """Preemption, reclaim, time-outs, backfill, levels and resume costs: whatever the profile does."""
-    profile, last = builtin_profile(name), int(BURST.submit[-1])
+def first_moment(at: int) -> tuple[list[tuple[Scheduler, Moment]], Callable[[Scheduler], Callable[[int], object]]]:
+    """The scheduler of a run with its first moment from a time on, and the observer that finds them."""
     found: list[tuple[Scheduler, Moment]] = []
 
     def observer(scheduler: Scheduler) -> Callable[[int], object]:
         def look(now: int) -> None:
-            if now >= last and not found:
+            if now >= at and not found:
                 found.append((scheduler, moment_of(scheduler, PastJobs(), now)))
 
         return look
 
+    return found, observer
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_where_all_is_known_every_job_starts_as_forecast_under_every_built_in_profile(name: str) -> None:
+    """Preemption, reclaim, time-outs, backfill, levels and resume costs: whatever the profile does."""
+    profile, last = builtin_profile(name), int(BURST.submit[-1])
+    found, observer = first_moment(last)
     queues = proportional(BURST, 32) if profile.discipline.quotas else None
     simulate(BURST, read_cluster("4x8"), profile, hooks=RunHooks(observer=observer), queue_config=queues)
     scheduler, moment = found[0]
@@ -114,15 +120,7 @@ def test_behind_elastic_gangs_every_job_starts_as_forecast(name: str, seed: int)
     """A gang has done its share of the work at every size that it had: what it has run counts."""
     profile, jobs = builtin_profile(name), elastic_runs(seed)
     at = int(jobs.submit[-1]) + seed % 300 * SECOND
-    found: list[tuple[Scheduler, Moment]] = []
-
-    def observer(scheduler: Scheduler) -> Callable[[int], object]:
-        def look(now: int) -> None:
-            if now >= at and not found:
-                found.append((scheduler, moment_of(scheduler, PastJobs(), now)))
-
-        return look
-
+    found, observer = first_moment(at)
     simulate(jobs, make_cluster(4, 4, 4), profile, hooks=RunHooks(observer=observer))
     scheduler, moment = found[0]
     state = scheduler.state

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import polars as pl
+import pytest
 from tests.cli.command import trace
 
 SMALL = """
@@ -31,6 +34,19 @@ def write(folder: Path, text: str = SMALL, jobs: int = 60) -> Path:
     file = folder / "sweep.toml"
     file.write_text(text)
     return file
+
+
+def fill_disk(patch: pytest.MonkeyPatch) -> None:
+    """Let the fourth file that is written to the disk find it full."""
+    fsync, calls = os.fsync, [0]
+
+    def full(file: int) -> None:
+        calls[0] += 1
+        if calls[0] == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(file)
+
+    patch.setattr(os, "fsync", full)
 
 
 def table(out: Path) -> pl.DataFrame:

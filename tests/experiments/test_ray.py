@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from tests.cli.command import Outcome, kant
 from tests.experiments.ray_nodes import STORE, family, meanwhile, ray_cluster, send
-from tests.experiments.sweeps import table, without_machine, write
+from tests.experiments.sweeps import fill_disk, table, without_machine, write
 
 from kant.experiments import ray_cluster as runner
 
@@ -135,16 +134,8 @@ def test_a_node_cut_off_costs_no_run_and_what_it_does_afterwards_counts_for_noth
 def test_a_full_disk_ends_the_sweep_and_the_cluster_goes_on_from_there(
     cluster: Any, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync, calls = os.fsync, [0]
-
-    def full(file: int) -> None:
-        calls[0] += 1
-        if calls[0] == 4:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fsync(file)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        fill_disk(patch)
         found = on_ray(cluster, here, tmp_path / "out")
     assert found.code == 2 and "No space left on device" in found.err and "3 of 8 runs are kept" in found.err
     before = kept(tmp_path / "out")

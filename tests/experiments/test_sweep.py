@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.cli.command import KANT, environment, kant
-from tests.experiments.sweeps import SMALL, table, without_machine, write
+from tests.experiments.sweeps import SMALL, fill_disk, table, without_machine, write
 from tests.patience import PATIENCE_S
 
 from kant.cli.sweep_file import read_sweep
@@ -165,16 +164,8 @@ def test_an_interrupted_sweep_keeps_what_is_finished(
 def test_a_full_disk_ends_the_sweep_and_loses_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync, calls = os.fsync, [0]
-
-    def full(file: int) -> None:
-        calls[0] += 1
-        if calls[0] == 4:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fsync(file)
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        fill_disk(patch)
         found = kant("sweep", write(tmp_path), "--out", tmp_path / "out")
     assert found.code == 2 and "No space left on device" in found.err and "3 of 8 runs are kept" in found.err
     assert not list((tmp_path / "out" / "runs").glob("*.part"))

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 from tests.kube.processes import Forked
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 from kant.cli.app import run
 from kant.gateway.backend import Limits
@@ -191,10 +191,8 @@ class Conductor:
                     return counts
                 await asyncio.sleep(0.001)
 
-    async def settle(self, true: object) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not true():  # type: ignore[operator]
-                await asyncio.sleep(0.0005)
+    async def settle(self, true: Callable[[], object]) -> None:
+        await until(true, 0.0005)
 
     async def play(self, requests: Requests) -> list[int]:
         """Send all requests at their arrivals, let the engines finish; returns the engine of each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.rig import dispatcher
 from tests.gateway.test_dispatch import come
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 from kant.cli.serve_route import RouterOptions, _gossiping
 from kant.gateway import gossip
@@ -25,12 +24,6 @@ from kant.serving.routers import router_named
 
 URLS = ["http://a", "http://b", "http://c"]
 HERE = ("127.0.0.1", 0)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 def seen(chosen: Dispatcher) -> dict[str, tuple[int, int, int]]:

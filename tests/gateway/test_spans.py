@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -15,7 +14,7 @@ from tests.gateway.engines import STREAM, TOKEN, FakeEngine, answer, chunk, engi
 from tests.gateway.rig import dispatcher, routing
 from tests.gateway.test_picker import ENDPOINTS, URLS, Envoy, body_of, picked
 from tests.gateway.test_shadow import shadowed
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.spans import RequestSpans
@@ -34,12 +33,6 @@ def events(span: dict[str, Any]) -> list[str]:
     times = [int(span["startTimeUnixNano"]), *times, int(span["endTimeUnixNano"])]
     assert times == sorted(times)
     return [event["name"] for event in span["events"]]
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 def heard(engine: FakeEngine) -> list[str]:

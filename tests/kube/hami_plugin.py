@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from tests.kube.api import Api, collection
 from tests.kube.kubelet import Follower
 from tests.kube.objects import Object
-from tests.patience import PATIENCE_S
 
 LOCK, PHASE = "hami.io/mutex.lock", "hami.io/bind-phase"
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
@@ -27,12 +25,6 @@ class HamiPlugin(Follower):
         self.given: list[str] = []
         self.mistaken: list[str] = []
         self._begun: set[str] = set()
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until it is so."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.02)
 
     def see(self, kind: str, pod: Object) -> None:
         uid, notes = pod["metadata"]["uid"], pod["metadata"].get("annotations", {})

@@ -115,6 +115,16 @@ def address_of_host() -> str:
     return "" if found.startswith("127.") else found
 
 
+def role_of_page(page: Path, user: str) -> Objects:
+    """The Role of a page of the documentation, as people copy it, for a user."""
+    text = page.read_text()
+    begin = text.index("kind: Role\n")
+    block = text[text.rindex("```yaml", 0, begin) : text.index("```", begin)]
+    role, binding = yaml.safe_load_all(block.removeprefix("```yaml"))
+    subject = {"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}
+    return [role, {**binding, "subjects": [subject]}]
+
+
 async def deputy_of_kant(api: Api, but_for: str = "nothing") -> None:
     """The user `deputy` may do what the shipped role of Kant allows, but for one group of the API, or one resource."""
     group = "rbac.authorization.k8s.io"

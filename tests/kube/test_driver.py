@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
 from tests.kube.objects import GANG, Object, make_budget, make_gang, make_node, make_pod
 from tests.kube.running import kant
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 from kant.cluster.columns import J_SINCE, J_STARTED
 from kant.kube.act import evictor
@@ -37,12 +36,6 @@ def told(pods: list[Object], words: str) -> bool:
     """Whether all pods that wait say why, in these words."""
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     return bool(waiting) and all(words in condition(pod).get("message", "") for pod in waiting)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def test_gangs_of_1_to_512_are_bound_whole_and_the_journal_replays(

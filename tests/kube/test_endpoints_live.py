@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
+from tests.kube.live import role_of_page
 from tests.kube.objects import Object
 from tests.patience import PATIENCE_S
 
@@ -33,16 +33,6 @@ def slice_of(name: str, pods: Mapping[str, Object], service: str = "chat", port:
     }  # fmt: skip
 
 
-def rights() -> list[Object]:
-    """The Role of the page, as people copy it, for the user `router`."""
-    text = DOCS.read_text()
-    begin = text.index("kind: Role\n")
-    block = text[text.rindex("```yaml", 0, begin) : text.index("```", begin)]
-    role, binding = yaml.safe_load_all(block.removeprefix("```yaml"))
-    subject = {"kind": "User", "name": "router", "apiGroup": "rbac.authorization.k8s.io"}
-    return [role, {**binding, "subjects": [subject]}]
-
-
 async def test_a_service_is_followed_with_no_more_rights_than_said(plane: ControlPlane) -> None:
     told: list[Mapping[str, bool]] = []
     troubles: list[str] = []
@@ -58,7 +48,7 @@ async def test_a_service_is_followed_with_no_more_rights_than_said(plane: Contro
         await api.namespace("models")
         with pytest.raises(InputError, match="the right to list and watch endpointslices"):
             await chat.now()
-        await api.apply(rights())
+        await api.apply(role_of_page(DOCS, "router"))
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 with suppress(InputError):

@@ -5,20 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.kube import device_objects as d
 from tests.kube.api import Api
-from tests.kube.device_objects import (
-    CLAIMS,
-    DRIVER,
-    allocated,
-    bare_node,
-    claim,
-    device,
-    device_class,
-    device_slice,
-    freed,
-    gpus,
-    request,
-)
 from tests.kube.live import bound, deputy_of_kant, of_queue, queue, says, until, where
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.running import Kant
@@ -35,13 +23,13 @@ IMPLICIT = "deviceclass.resource.kubernetes.io"
 
 def serving(name: str, resource: str, driver: str = CARDS) -> Object:
     """A class of all devices of a driver, which serves a resource."""
-    one = device_class(name, f"device.driver == '{driver}'")
+    one = d.device_class(name, f"device.driver == '{driver}'")
     one["spec"]["extendedResourceName"] = resource
     return one
 
 
 def cards(node: str, count: int) -> Object:
-    return device_slice(node, [device(f"card-{at}") for at in range(count)], driver=CARDS)
+    return d.device_slice(node, [d.device(f"card-{at}") for at in range(count)], driver=CARDS)
 
 
 def asking(name: str, *containers: dict[str, int], **more: object) -> Object:
@@ -59,7 +47,7 @@ def left_behind(pod: Object, count: int) -> Object:
     """A claim for extended resources of a pod that asks for so many devices."""
     meta = pod["metadata"]
     name = name_for(k.Pod(k.Meta(meta["name"], uid=meta["uid"])))
-    made = claim(name, request("container-0-request-1", "card", count))
+    made = d.claim(name, d.request("container-0-request-1", "card", count))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"], "controller": True}
     marks = {"resource.kubernetes.io/extended-resource-claim": "true", "scheduling.kant.dev/allocated": "true"}
     made["metadata"] |= {"ownerReferences": [owner], "annotations": marks, "finalizers": [FINALIZER]}
@@ -79,7 +67,7 @@ async def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from
     plugin = make_node("plugin", 0)
     for amounts in ("capacity", "allocatable"):
         plugin["status"][amounts] = plugin["status"][amounts] | {CARD: "2"}
-    await api.create_all([plugin, *(bare_node(f"n{at}") for at in range(2)), serving("card", CARD)])
+    await api.create_all([plugin, *(d.bare_node(f"n{at}") for at in range(2)), serving("card", CARD)])
     await api.create(cards("n0", 3))
     await deputy_of_kant(api)
     for at, node in enumerate(("n0", "plugin")):  # a leader that was killed has left these behind
@@ -95,13 +83,13 @@ async def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from
     async with kant(user="deputy"):
         await until(api, lambda pods: says(pods, "taken", "which would be created for it, exists already"))
         await gone(api, "taken")
-        await api.delete(f"{CLAIMS}/{other['metadata']['name']}")
+        await api.delete(f"{d.CLAIMS}/{other['metadata']['name']}")
         await api.delete("/apis/resource.k8s.io/v1/resourceslices/n1-cards-example-com")
         await api.create_all([asking(f"p{at}", {CARD: 1}) for at in range(2, 5)])
         pods = await until(api, lambda pods: len(bound(pods)) == 5)
         there = where(pods)
         assert sorted(there.values()) == ["n0"] * 3 + ["plugin"] * 2
-        claims = {one["metadata"]["ownerReferences"][0]["name"]: one for one in await api.list(CLAIMS)}
+        claims = {one["metadata"]["ownerReferences"][0]["name"]: one for one in await api.list(d.CLAIMS)}
         assert sorted(claims) == sorted(pod for pod, node in there.items() if node == "n0")
         devices = []
         for pod in pods:
@@ -128,13 +116,13 @@ async def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from
         pods = await until(api, lambda pods: "late" in bound(pods))
         assert where(pods)["late"] == "n0"
         async with asyncio.timeout(PATIENCE_S):  # what was made for the pod goes with it
-            while any(one["metadata"]["name"] == claims[left]["metadata"]["name"] for one in await api.list(CLAIMS)):
+            while any(one["metadata"]["name"] == claims[left]["metadata"]["name"] for one in await api.list(d.CLAIMS)):
                 await asyncio.sleep(0.05)
 
 
 async def test_classes_serve_gpus_and_each_its_own_name_and_say_which_container_has_what(api: Api, kant: Kant) -> None:
-    await api.create_all([bare_node("n0"), serving(DRIVER, "nvidia.com/gpu", DRIVER), device_class(CARDS)])
-    await api.create_all([device_slice("n0", gpus(4)), cards("n0", 3), queue("team", 3)])
+    await api.create_all([d.bare_node("n0"), serving(d.DRIVER, "nvidia.com/gpu", d.DRIVER), d.device_class(CARDS)])
+    await api.create_all([d.device_slice("n0", d.gpus(4)), cards("n0", 3), queue("team", 3)])
     implicit, team = f"{IMPLICIT}/{CARDS}", of_queue("team")
     first = {"name": "first", "image": "test", "resources": {key: {implicit: "3"} for key in ("requests", "limits")}}
     async with kant():
@@ -154,7 +142,7 @@ async def test_classes_serve_gpus_and_each_its_own_name_and_say_which_container_
             ("first", implicit, "container-2-request-1"),
             ("first", implicit, "container-0-request-0"),
         }
-        (own,) = (await allocated(api)).values()
+        (own,) = (await d.allocated(api)).values()
         assert sorted(own) == [*(("n0", f"card-{at}") for at in range(3)), ("n0", "gpu-0")]
         await api.create(asking("none", {implicit: 1}, labels=team))
         await until(api, lambda pods: says(pods, "none", f"claims ask for ({implicit}) are taken"))
@@ -164,15 +152,15 @@ async def test_classes_serve_gpus_and_each_its_own_name_and_say_which_container_
         )
         await gone(api, "both")
         await until(api, lambda pods: "none" in bound(pods))
-        devices = [device for own in (await allocated(api)).values() for device in own]
+        devices = [device for own in (await d.allocated(api)).values() for device in own]
         assert len(devices) == len(set(devices))
 
 
 @pytest.mark.plane(gates=(), flags=["--feature-gates=DRAExtendedResource=false"])
 async def test_an_api_server_that_keeps_no_such_claims_has_the_pod_refused(api: Api, kant: Kant) -> None:
-    await api.create_all([bare_node("n0"), device_class(CARDS)])
+    await api.create_all([d.bare_node("n0"), d.device_class(CARDS)])
     await api.create(cards("n0", 1))
     async with kant():
         await api.create(asking("one", {f"{IMPLICIT}/{CARDS}": 1}))
         await until(api, lambda pods: says(pods, "one", "its feature gate DRAExtendedResource is off"))
-        await freed(api)
+        await d.freed(api)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, events, install, until
 from tests.kube.objects import make_node, make_pod
 from tests.kube.running import kant
-from tests.patience import PATIENCE_S
+from tests.patience import until as eventually
 
 from kant.live import journals
 from kant.live.journals import Journals
@@ -40,12 +38,6 @@ class Disk:
                 return super().write(bytes(data[:count]))
 
         return Limited(path, mode)
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.05)
 
 
 async def test_a_full_disk_ends_the_record_and_not_the_scheduling(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
 from tests.kube.live import install_kind, kind
 from tests.kube.objects import Object, make_pod
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 from kant.kube.connect.config import Config, load
 from kant.kube.user.inference_pool import PoolEndpoints
@@ -93,11 +93,6 @@ async def test_a_pool_is_followed_with_no_more_rights_than_said(plane: ControlPl
     told: list[Mapping[str, bool]] = []
     troubles: list[str] = []
     chat = PoolEndpoints(load(plane.kubeconfig("router")), "models", "chat", troubles.append)
-
-    async def until(true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not true():
-                await asyncio.sleep(0.02)
 
     async def becomes(wanted: Mapping[str, bool]) -> None:
         await until(lambda: told[-1:] == [wanted])

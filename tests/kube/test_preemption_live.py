@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 import pytest
 from tests.kube.api import Api
@@ -14,6 +13,7 @@ from tests.kube.live import bound, condition, deputy_of_kant, events, profile, s
 from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
+from tests.patience import until as holds
 
 from kant.kube.follow import informers
 from kant.kube.lead.driver import KubeDriver
@@ -34,12 +34,6 @@ def high(name: str, gpus: int = 8, **more: object) -> Object:
 async def begin(api: Api, nodes: int) -> None:
     classes = [make_priority_class("high", 1000), make_priority_class("middle", 500)]
     await api.create_all([*classes, *(make_node(f"n{i}") for i in range(nodes))])
-
-
-async def holds(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not what():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_winner_that_is_evicted_before_it_was_bound_keeps_nobody_from_its_node(api: Api, kant: Kant) -> None:

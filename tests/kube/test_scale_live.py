@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.gateway.rig import start
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
-from tests.kube.live import bound, profile, until
+from tests.kube.live import bound, profile, role_of_page, until
 from tests.kube.objects import Object, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import Kant
 from tests.local.test_services import MODELS, ask, router
@@ -66,16 +65,6 @@ namespace = "models"
     return file
 
 
-def rights() -> list[Object]:
-    """The Role of the page, as people copy it, for the user `scaler`."""
-    text = DOCS.read_text()
-    begin = text.index("kind: Role\n")
-    block = text[text.rindex("```yaml", 0, begin) : text.index("```", begin)]
-    role, binding = yaml.safe_load_all(block.removeprefix("```yaml"))
-    subject = {"kind": "User", "name": "scaler", "apiGroup": "rbac.authorization.k8s.io"}
-    return [role, {**binding, "subjects": [subject]}]
-
-
 async def has_rights(own: Api) -> None:
     """Wait until the API server has heard of the new Role."""
     async with asyncio.timeout(PATIENCE_S):
@@ -107,7 +96,7 @@ async def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_t
             return int((await api.get(f"{DEPLOYMENTS}/{name}"))["spec"]["replicas"])
 
         await asyncio.to_thread(refused, file, "the right to get and patch its scale")
-        await api.apply(rights())
+        await api.apply(role_of_page(DOCS, "scaler"))
         await has_rights(own)
         follower = ServiceFollower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
         await asyncio.to_thread(follower.turn, NOON)

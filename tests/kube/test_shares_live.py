@@ -21,6 +21,7 @@ from tests.kube.live import (
 )
 from tests.kube.objects import GPU, Object, make_gang, make_node, make_pod
 from tests.kube.running import Kant
+from tests.patience import until as holds
 
 REPLICAS, SHARED = "nvidia.com/gpu.replicas", "nvidia.com/gpu.shared"
 
@@ -148,12 +149,12 @@ async def test_parts_of_gpus_are_given_out_by_hami_and_counted_exactly(api: Api,
             pods = await until(api, lambda pods: "h3" in bound(pods) and len(bound(pods)) == 5)
             assert where(pods)["h3"] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
             (late,) = {"w0", "w1"} - where(pods).keys()
-            await plugin.until(lambda: {"h0", "h1", "h2", "h3"} == {*plugin.given})
+            await holds(lambda: {"h0", "h1", "h2", "h3"} == {*plugin.given})
             await gone(api, "h3")
             await gone(api, left)
             pods = await until(api, lambda pods: late in bound(pods))
             assert where(pods)[late] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
-            await plugin.until(lambda: late in plugin.given)
+            await holds(lambda: late in plugin.given)
         assert not plugin.mistaken
         assert LOCK not in (await api.get("/api/v1/nodes/n0"))["metadata"]["annotations"]
 
@@ -164,7 +165,7 @@ async def test_a_gang_on_one_node_of_hami_gets_its_devices_one_pod_after_the_oth
         gang = make_gang("g", 8, 1)
         await api.create_all([asks(pod, gpumem__percentage=50, gpucores=40) for pod in gang])
         pods = await until(api, lambda pods: len(bound(pods)) == 8)
-        await plugin.until(lambda: len(plugin.given) == 8)
+        await holds(lambda: len(plugin.given) == 8)
         assert not plugin.mistaken and driver.counts.released == 0
         assert Counter(where(pods).values()) == {"n0": 4, "n1": 4}
         assert sorted(given_out(pods).values()) == [MIB] * 4
