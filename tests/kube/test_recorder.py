@@ -17,7 +17,7 @@ from tests.kube.objects import make_node, make_pod
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import load
-from kant.kube.notify.recorder import OVERDUE, EventRecorder
+from kant.kube.notify.recorder import CONDITION_OVERDUE, FEW, OVERDUE, EventRecorder
 from kant.kube.objects.views import Condition, Meta, Pod
 
 
@@ -202,6 +202,35 @@ def test_what_comes_while_it_ends_is_queued_and_no_trouble() -> None:
         assert task.cancelled() and told.is_pending("uid-late")
 
     told = recorder(Slow())
+    virtual.run(main())
+
+
+def test_conditions_wait_for_bindings_for_half_a_second_and_few_messages_take_few_connections() -> None:
+    """A binding that comes after ten conditions, each on a connection of its own, waits for all of them."""
+
+    async def main() -> None:
+        server, busy = Server(), True
+        told = recorder(server, busy=lambda: busy)
+        task = asyncio.create_task(told.run())
+        for at in range(10):
+            told.condition(pod(f"p{at}"), "no room")
+        await asyncio.sleep(CONDITION_OVERDUE - 0.1)
+        assert not server.tries, "they wait for bindings"
+        await asyncio.sleep(0.2)
+        assert server.tries, "but not for long"
+        busy = False
+        assert await told.drain(10) and (server.most, len(server.told)) == (FEW, 10)
+        for at in range(10):
+            told.condition(pod(f"q{at}"), "no room")
+        await asyncio.sleep(0.1)
+        assert server.now == FEW, "nothing is bound"
+        for at in range(200):
+            told.condition(pod(f"r{at}"), "no room")
+        await asyncio.sleep(1.1)
+        assert server.now == 16, "many take half of the connections"
+        assert await told.drain(30)
+        task.cancel()
+
     virtual.run(main())
 
 

@@ -191,8 +191,10 @@ async def test_where_the_extra_is_absent_looks_go_on_and_say_so(monkeypatch: pyt
 
     looks, core = OptimalityLooks(here, lambda: 0.0), core_of("a")
     monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    assert looks.latest() is None
     beside = asyncio.create_task(looks.keep_up(lambda: core))
-    await asyncio.sleep(0.01)
+    while not (looks.trouble or beside.done()):
+        await asyncio.sleep(0)
     assert "kant-scheduler[optimize]" in looks.trouble and looks.latest() is None and not beside.done()
     beside.cancel()
 

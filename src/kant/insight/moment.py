@@ -1,24 +1,82 @@
-"""A moment of a scheduler, frozen: all input of a start forecast, to be sent to the process that computes it."""
+"""A moment of a scheduler, frozen: all input of a start forecast, to be sent to the process that computes it.
+
+A state is frozen in steps, so that a live scheduler can go on between them: the first copies what may change, and the
+others encode jobs and nodes, which never do.
+"""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
 from kant.cluster.change_log import ChangeLog
+from kant.cluster.columns import Table
+from kant.cluster.node_rows import NO_NODE
 from kant.cluster.state import ClusterState
 from kant.insight.past_jobs import PastJobs
 from kant.model.event import JobSubmitted
 from kant.model.job import Job
-from kant.model.placement import WIDTH
+from kant.model.node import Node
+from kant.model.placement import WIDTH, Allocation
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
 
 NOTHING = np.zeros((0, WIDTH), dtype=np.int64)
+
+PART = 1_000
+"""Jobs or nodes that are encoded in one step, in less than a millisecond."""
+
+Found = TypeVar("Found")
+Steps = Generator[None, None, Found]
+"""Work in steps, which returns its result at the end."""
+
+
+class PackedTable(NamedTuple):
+    """A copy of a table without its columns of zeros: most tables of nodes have ten times as many of these."""
+
+    rows: int
+    width: int
+    columns: Table
+    values: Table
+
+    def unpacked(self) -> Table:
+        """Return the whole table, a separate one each time."""
+        found: Table = np.zeros((self.rows, self.width), dtype=np.int64)
+        found[:, self.columns] = self.values
+        return found
+
+
+def _packed(table: Table) -> PackedTable:
+    columns = np.flatnonzero(table.any(axis=0))
+    return PackedTable(len(table), table.shape[1], columns, table[:, columns])
+
+
+TABLES = ("table", "empty", "left", "jobs")
+"""The large tables of a state. `left` may be absent."""
+
+
+class FrozenState(NamedTuple):
+    """A state in parts: `rest` has neither the TABLES, nor the nodes, nor what there is of each job.
+
+    `by_job` has the names of all jobs, their rows, and what is charged for the running ones.
+    """
+
+    rest: bytes
+    tables: dict[str, PackedTable]
+    by_job: bytes
+    live: list[int]
+    jobs: list[bytes]
+    running: list[int]
+    lengths: list[int]
+    pieces: Allocation
+    nodes: list[bytes]
+    spec_nodes: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +87,7 @@ class Moment:
     been submitted: the forecast is about it alone, as if it arrived now.
     """
 
-    state: bytes
+    state: FrozenState
     profile: Profile
     seed: int
     now: int
@@ -45,29 +103,75 @@ class Moment:
         return state
 
 
-def freeze(state: ClusterState) -> bytes:
-    """Serialise the state, without its followers. Takes some milliseconds."""
-    own = vars(state)
-    kept, held, jobs = dict(own), state.running, state.jobs[: len(state.ids) + 1]
-    running = list(held), list(map(len, held.values())), np.concatenate([NOTHING, *held.values()])
-    live = list(state.live), msgspec.msgpack.encode(list(state.live.values()))
-    try:  # in place, since other parts refer to the state; ten thousand of each would take pickle a third of a second
+def at_once(steps: Steps[Found]) -> Found:
+    """Take all steps; return the result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: Found = end.value
+        return found
+
+
+def freeze(state: ClusterState) -> FrozenState:
+    """Serialise the state, without its followers."""
+    return at_once(_freezing(state))
+
+
+def _freezing(state: ClusterState) -> Steps[FrozenState]:
+    own, rows, usage = vars(state), state.node_rows, state.quota_usage
+    kept, held, charged = dict(own), state.running, usage.charged
+    by_job = state.ids.copy(), state.rows.copy(), charged.copy()
+    running, lengths = list(held), list(map(len, held.values()))
+    pieces = np.concatenate([NOTHING, *held.values()])
+    live, jobs, nodes, spec_nodes = list(state.live), list(state.live.values()), list(state.nodes), state.spec.nodes
+    tables = {name: _packed(kept[name]) for name in TABLES if kept[name] is not None}
+    tables["jobs"] = _packed(state.jobs[: len(state.ids) + 1])
+    try:  # in place, since other parts refer to the state
         own.update(
-            running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None, jobs=jobs, pieces=NOTHING
-        )
-        return pickle.dumps((state, running, live), pickle.HIGHEST_PROTOCOL)
+            running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None, pieces=NOTHING,
+            spec=msgspec.structs.replace(state.spec, nodes=()), nodes=[], ids=[], rows={}, **dict.fromkeys(tables),
+        )  # fmt: skip
+        rows.nodes, usage.charged = state.nodes, {}
+        rest = pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
     finally:
         own.update(kept)
+        rows.nodes, usage.charged = state.nodes, charged
+    yield
+    names = pickle.dumps(by_job, pickle.HIGHEST_PROTOCOL)
+    job_parts, node_parts = (yield from _encoding(jobs)), (yield from _encoding(nodes))
+    spec_parts = yield from _encoding(spec_nodes)
+    return FrozenState(rest, tables, names, live, job_parts, running, lengths, pieces, node_parts, spec_parts)
 
 
-def thaw(frozen: bytes) -> ClusterState:
+def _encoding(objects: Sequence[Job] | Sequence[Node]) -> Steps[list[bytes]]:
+    found = []
+    for at in range(0, len(objects), PART):
+        yield
+        found.append(msgspec.msgpack.encode(objects[at : at + PART]))
+    return found
+
+
+def thaw(frozen: FrozenState) -> ClusterState:
     """Restore a frozen state."""
-    found, (rows, lengths, pieces), (live, jobs) = pickle.loads(frozen)
+    found = pickle.loads(frozen.rest)
     assert isinstance(found, ClusterState)
-    ends = accumulate(lengths)
-    found.running = {row: pieces[end - own : end] for row, own, end in zip(rows, lengths, ends, strict=True)}
+    found.ids, found.rows, found.quota_usage.charged = pickle.loads(frozen.by_job)
+    vars(found).update((name, table.unpacked()) for name, table in frozen.tables.items())
+    nodes, spec_nodes = (
+        [node if node.name else NO_NODE for part in parts for node in msgspec.msgpack.decode(part, type=list[Node])]
+        for parts in (frozen.nodes, frozen.spec_nodes)
+    )
+    found.nodes += nodes  # in place: the node rows have the same list
+    found.spec = msgspec.structs.replace(found.spec, nodes=tuple(spec_nodes))
+    ends = accumulate(frozen.lengths)
+    found.running = {
+        row: frozen.pieces[end - own : end].copy()
+        for row, own, end in zip(frozen.running, frozen.lengths, ends, strict=True)
+    }
     found.lay_out_pieces(0)
-    found.live = dict(zip(live, msgspec.msgpack.decode(jobs, type=list[Job]), strict=True))
+    jobs = [job for part in frozen.jobs for job in msgspec.msgpack.decode(part, type=list[Job])]
+    found.live = dict(zip(frozen.live, jobs, strict=True))
     return found
 
 
@@ -75,5 +179,13 @@ def moment_of(
     scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0, trial: Job | None = None
 ) -> Moment:
     """Return the present moment of a scheduler (by default, and at least, the time of the last event)."""
+    return at_once(moment_in_steps(scheduler, past, now, zero, trial))
+
+
+def moment_in_steps(
+    scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0, trial: Job | None = None
+) -> Steps[Moment]:
+    """The same in steps: the moment is that of the first, whatever happens between the others."""
     state = scheduler.state
-    return Moment(freeze(state), scheduler.given, 0, max(now or 0, state.now), past, zero, trial)
+    profile, now = scheduler.given, max(now or 0, state.now)
+    return Moment((yield from _freezing(state)), profile, 0, now, past, zero, trial)

@@ -1,6 +1,7 @@
 """How far a live Kant is from the optimum, computed outside the cycle: the latest look, with its age.
 
 Looks are computed by a solver in another process, one after the other, with long pauses; all readers use the latest.
+None is made while nobody reads them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from kant.insight.moment import moment_of
 from kant.live.core import Core
+from kant.live.moments import present_moment
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
 from kant.optimize.answers import Optimality
@@ -39,11 +40,13 @@ class OptimalityLooks:
         self.trouble = ""
         self._core: Core | None = None
         self._kept: Optimality | None = None
+        self._is_read = False  # since the last look began
         self._mark = (0, 0)
         self._made = self._rests_until = float("-inf")
 
     def latest(self) -> tuple[Optimality, float] | None:
-        """Return the latest look and its age in seconds; None before the first."""
+        """Return the latest look and its age in seconds; None before the first. The next may be made from now on."""
+        self._is_read = True
         return None if self._kept is None else (self._kept, self.clock() - self._made)
 
     async def present(self, core: Core) -> Optimality:
@@ -58,10 +61,10 @@ class OptimalityLooks:
         return self._kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
-        """Repeat the look while things change, until cancelled."""
+        """Repeat the look while things change and somebody reads it, until cancelled."""
         while True:
             core = present()
-            due = core is not None and (self._core is not core or self._mark != _mark(core))
+            due = self._is_read and core is not None and (self._core is not core or self._mark != _mark(core))
             if core is not None and due and self.clock() >= self._rests_until:
                 try:
                     await self._look(core)
@@ -71,8 +74,8 @@ class OptimalityLooks:
 
     async def _look(self, core: Core) -> None:
         mark, began = _mark(core), self.clock()
-        self._rests_until = began + EVERY
-        answer = await self.solver(SolverTask("optimality", moment_of(core.scheduler, core.past, core.now, core.zero)))
+        self._rests_until, self._is_read = began + EVERY, False
+        answer = await self.solver(SolverTask("optimality", await present_moment(core)))
         self.trouble = failure(answer)
         if self.trouble:
             raise InputError("the solver", f"one that answers ({self.trouble})")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kant.insight.moment import moment_of
 from kant.live.core import Core
 from kant.live.logs import log_event
+from kant.live.moments import present_moment
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
 from kant.model.event import PlanProposed, PolicyRouted
@@ -83,8 +83,9 @@ class LiveRounds:
         assert self._rounds is not None
         try:
             for what in begun:
-                moment = moment_of(core.scheduler, core.past, core.now, core.zero)
-                task = SolverTask(what, moment, self._rounds.learned, self.movable(core), self.most_starts)
+                movable = self.movable(core)
+                moment = await present_moment(core)
+                task = SolverTask(what, moment, self._rounds.learned, movable, self.most_starts)
                 answer = await self.solver(task)
                 if sentence := failure(answer):
                     raise InputError("the solver", f"one that answers ({sentence})")

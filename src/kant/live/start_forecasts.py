@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from kant.insight.expected_start import StartForecast
-from kant.insight.moment import Moment, moment_of
+from kant.insight.moment import Moment
 from kant.live.core import Core
+from kant.live.moments import present_moment
 from kant.model.errors import InputError
 from kant.model.job import Job
 
@@ -119,7 +120,7 @@ class StartForecasts:
     async def _make(self, core: Core) -> None:
         mark, began = _mark(core), self.clock()
         try:
-            forecast = await self.forecaster(moment_of(core.scheduler, core.past, core.now, core.zero))
+            forecast = await self.forecaster(await present_moment(core))
         except InputError as error:
             self.trouble = str(error)
             self._rests_until = self.clock() + OLD
@@ -144,7 +145,7 @@ async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartF
 
     Nothing is learned from it.
     """
-    forecast = await forecaster(moment_of(core.scheduler, core.past, core.now, core.zero, job))
+    forecast = await forecaster(await present_moment(core, job))
     return core.answers.calibration().corrected(forecast)
 
 

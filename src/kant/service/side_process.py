@@ -55,7 +55,8 @@ class SideProcess:
             )
         child = self._child
         assert child.stdin is not None and child.stdout is not None
-        child.stdin.write(len(question).to_bytes(8, "big") + question)
+        child.stdin.write(len(question).to_bytes(8, "big"))
+        child.stdin.write(question)
         await child.stdin.drain()
         size = int.from_bytes(await child.stdout.readexactly(8), "big")
         return await child.stdout.readexactly(size)

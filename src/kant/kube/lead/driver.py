@@ -255,9 +255,9 @@ class KubeDriver:
         state.carry_out(plan)
         if not shadow:
             state.preempt_by_node()
-            if not steps.is_binding():
-                state.reasons.ask()
             state.hand_over()
+            if not steps.is_binding():  # what waits is told after what is bound
+                state.reasons.ask()
         core.attribute()
         if self.settings.journals is not None and self.reports.look_at_journals():
             self.translation.stale = True

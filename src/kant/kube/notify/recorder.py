@@ -4,8 +4,9 @@ Messages are sent in the background and never delay bindings. They may be late, 
 beyond a limit are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
 dropped: there is at most one for each pod.
 
-At a concurrency of eight, a request costs the API server and etcd one and a half times the CPU time that it costs at 32
-or more (`python -m benchmarks.kubernetes_costs`).
+At a concurrency of eight a request costs the API server and etcd half as much CPU time again as at 32 or more (`python
+-m benchmarks.kubernetes_costs`). But where ten are sent at once, each on a connection that has to be opened, a binding
+that comes after them waits for all of them. So few messages are sent a few at a time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ REPEAT = 1_800.0  # seconds until the same event may be sent again; the server f
 NOTE = 1_024  # maximum characters in the note of an event
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
 OVERDUE = 15.0  # seconds that an event waits for bindings to end
+CONDITION_OVERDUE = 0.5  # seconds that a condition does
+FEW = 4  # requests that may be sent at once, however few messages wait
+SHARE = 4  # queued messages for each further one
 LOOK = 0.05  # seconds between two checks whether they have ended
 
 Key = tuple[str, str]
@@ -52,10 +56,10 @@ class Note:
 class EventRecorder:
     """Queues messages about pods and nodes (identified by their `Meta`); `run` sends them.
 
-    `workers`: concurrent requests, half of the client's connections by default; `busy()`: whether bindings are in
-    flight, during which events wait for up to OVERDUE seconds, and then use a quarter of the workers. A worker is a
-    task that ends when nothing is queued. `dropped` counts messages lost to the limit, `failed` those that were
-    rejected, and `told` the rest.
+    `workers`: most concurrent requests, half of the client's connections by default; `busy()`: whether bindings are in
+    flight, during which conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE, and then use
+    a quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts messages lost to
+    the limit, `failed` those that were rejected, and `sent` the rest.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class EventRecorder:
         self._rng = rng or random.Random()
         self._conditions: OrderedDict[Key, Note] = OrderedDict()
         self._events: OrderedDict[Key, Note] = OrderedDict()
+        self._queues = self._conditions, self._events  # the first goes first
         self._said: OrderedDict[Key, tuple[str, float]] = OrderedDict()
         self._group: asyncio.TaskGroup | None = None
         self._at_work = 0
@@ -142,7 +147,7 @@ class EventRecorder:
         """Send queued messages forever."""
         async with asyncio.TaskGroup() as self._group:
             try:
-                self._look()
+                self._hire()
                 await asyncio.Event().wait()
             finally:  # before the group ends: it accepts no more workers
                 self._group = None
@@ -179,42 +184,40 @@ class EventRecorder:
             self._events.popitem(last=False)
             self.dropped += 1
             self.on_dropped()
-        if queue is self._conditions or self._may_tell_events():
-            self._hire()
-        else:
-            self._look_later()
+        self._hire()
 
-    def _hire(self, most: int = 1) -> None:
-        """Start up to this many more workers, within the limit."""
+    def _hire(self) -> None:
+        """Start workers for the messages that may be sent; while bindings are in flight, check again later."""
+        waiting = sum(len(queue) for queue in self._queues if self._may_be_sent(queue))
         if self._group is not None:
-            for _ in range(min(most, self.workers - self._at_work)):
+            most = min(self.workers, max(FEW, waiting // SHARE))
+            for _ in range(min(waiting, most - self._at_work)):
                 self._at_work += 1
                 self._group.create_task(self._work())
-
-    def _look(self) -> None:
-        """Start a worker for each message that may be sent; while bindings are in flight, check again later."""
-        self._timer = None
-        waiting = len(self._conditions) + (len(self._events) if self._may_tell_events() else 0)
-        self._hire(waiting)
-        if self._events and not waiting:
+        if not waiting:
             self._look_later()
 
+    def _look(self) -> None:
+        self._timer = None
+        self._hire()
+
     def _look_later(self) -> None:
-        if self._group is not None and self._timer is None:
+        if self._group is not None and self._timer is None and any(self._queues):
             self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
     def _next(self) -> Note | None:
-        for queue in (self._conditions, self._events if self._may_tell_events() else {}):
+        for queue in filter(self._may_be_sent, self._queues):
             for key in queue:
                 if key not in self._under_way:
                     return queue.pop(key)
         return None
 
-    def _may_tell_events(self) -> bool:
-        if not self._events or not self.busy():
-            return bool(self._events)
-        oldest = next(iter(self._events.values()))
-        is_due = len(self._events) > self._bound // 2 or self._clock() - oldest.since > OVERDUE
+    def _may_be_sent(self, queue: OrderedDict[Key, Note]) -> bool:
+        """Whether messages of a queue may be sent now: no bindings are in flight, or the first has waited for long."""
+        if not queue or not self.busy():
+            return bool(queue)
+        longest = OVERDUE if queue is self._events else CONDITION_OVERDUE
+        is_due = len(queue) > self._bound // 2 or self._clock() - next(iter(queue.values())).since > longest
         return is_due and len(self._under_way) < max(1, self.workers // 4)
 
     async def _work(self) -> None:
@@ -231,8 +234,7 @@ class EventRecorder:
                     self._under_way.discard(note.key)
         finally:
             self._at_work -= 1
-        if self._events:
-            self._look_later()
+        self._look_later()
 
     async def _turn(self) -> None:
         """Wait for the end of a back-off."""
