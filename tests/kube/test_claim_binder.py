@@ -14,7 +14,7 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.reconcile.device_allocations import DeviceAllocations
-from kant.kube.reconcile.slots import Slot
+from kant.kube.reconcile.slots import Slot, coming
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_claims import MOST_CONSUMERS, with_consumers
 from kant.model.job import Demand
@@ -81,3 +81,12 @@ def test_one_write_reserves_a_claim_for_all_placed_pods_that_share_it_as_far_as_
     assert binder.prepare(first)
     assert asyncio.run(binder._patch(now, {"metadata": {"finalizers": now.metadata.finalizers}})) == now
     assert not binder.step.is_unseen(name, now.metadata.resource_version), "what changes nothing replaces nothing"
+
+
+def test_what_is_to_be_bound_is_a_pod_that_is_there_in_a_slot_without_a_bound_one() -> None:
+    pods = {uid: k.Pod(k.Meta(uid)) for uid in ("bound", "unbound")}
+    slots = [
+        Slot("n", Demand(), "bound", bound=True), Slot("n", Demand(), "unbound"), Slot("n", Demand(), "gone"),
+        Slot("n", Demand()),
+    ]  # fmt: skip
+    assert list(coming(slots, pods)) == [(slots[1], pods["unbound"])]

@@ -22,8 +22,9 @@ from tests.kube.control_plane import ControlPlane
 from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.config import load
+from kant.kube.connect.config import Config, load
 from kant.kube.lead.lease import Lease, LeaseObject, LeaseRecord, boot_clock
+from kant.kube.lead.lease_thread import LeaseThread
 from kant.kube.objects.views import Meta
 from kant.model.errors import InputError
 
@@ -334,3 +335,22 @@ async def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> Non
     notes = {"used": "by b"}
     await other._renew()
     assert client.stands.metadata.annotations == {"used": "by b"}
+
+
+async def test_what_ends_the_thread_of_a_lease_is_raised_to_who_waits_for_it() -> None:
+    class Broken:
+        async def run(self) -> None:
+            raise RuntimeError("it is broken")
+
+        def holds(self) -> bool:
+            return True
+
+    def thread(config: Config) -> LeaseThread:
+        return LeaseThread(config, lambda *_: Broken(), lambda error: None)  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match="certificate-authority"):
+        await thread(Config("https://127.0.0.1:1", ca="none")).__aenter__()
+    candidate = await thread(Config("http://127.0.0.1:1")).__aenter__()
+    for ends in (candidate.elected(), candidate.__aexit__()):
+        with pytest.raises(RuntimeError, match="it is broken"):
+            await ends

@@ -6,10 +6,19 @@ from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.examples import examples
 
 from kant.kube.objects import views as k
 from kant.kube.translate.local_volumes import asked_of, fits, match, reaches, size_of
+from kant.kube.translate.volumes import (
+    BIND_COMPLETED,
+    NO_PROVISIONER,
+    Storage,
+    chosen_claims,
+    key_of,
+    unbound_claims,
+)
 
 ZONE = "zone"
 MODES = ("ReadWriteOnce", "ReadOnlyMany")
@@ -93,3 +102,20 @@ def test_a_volume_that_says_nothing_of_nodes_is_reached_from_each() -> None:
     labelled = k.Node(k.Meta("n", labels={ZONE: "a"}))
     assert reaches(volume("v", 1, "", MODES), k.Node(k.Meta("n"))) and reaches(volume("v", 1, "a", MODES), labelled)
     assert not reaches(volume("v", 1, "b", MODES), labelled)
+
+
+def test_volumes_are_chosen_for_claims_that_are_not_bound_and_whose_class_makes_none() -> None:
+    bound, free, made = claim("bound", 1), claim("free", 1), claim("made", 1)
+    bound = replace(bound, metadata=replace(bound.metadata, annotations={BIND_COMPLETED: "yes"}))
+    bound = replace(bound, spec=replace(bound.spec, volume_name="v"))
+    made = replace(made, spec=replace(made.spec, storage_class_name="cloud"))
+    classes = {
+        "local": k.StorageClass(k.Meta("local"), NO_PROVISIONER),
+        "cloud": k.StorageClass(k.Meta("cloud"), "csi.example"),
+    }
+    storage = Storage({key_of(one): one for one in (bound, free, made)}, {}, classes, {})
+    names = ("bound", "free", "made", "gone")
+    volumes = tuple(k.Volume(name, persistent_volume_claim=k.VolumeClaim(name)) for name in names)
+    pod = k.Pod(k.Meta("p", "ml"), k.PodSpec(volumes=volumes))
+    assert [one.metadata.name for one in chosen_claims(pod, storage)] == ["free"]
+    assert [one.metadata.name for one in unbound_claims(pod, storage)] == ["free", "made"]

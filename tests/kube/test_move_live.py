@@ -157,6 +157,7 @@ def test_queues_are_as_objects_what_they_are(config: QueueConfig) -> None:
     loose = [msgspec.json.decode(msgspec.json.encode(one), type=Unstructured) for one in queue_objects(config)]
     found, wrong = queue_config_of(loose)
     assert found == ordered and not wrong
+    assert all("nominal" in quota for one in queue_objects(config) for quota in one["spec"].get("quotas", ()))
 
 
 @given(st.integers(1, 3), st.sampled_from((0, 1, 4_999, 5_001, 6_000)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,9 +12,11 @@ from kant.cluster.columns import Table
 from kant.cluster.elastic import pods_by_group
 from kant.cluster.state import ClusterState
 from kant.compiled import compiled
-from kant.metrics.result import Series
 from kant.model.placement import Allocation
 from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
+
+if TYPE_CHECKING:
+    from kant.metrics.result import Series
 
 # Columns of a sample. Each value holds from its time to the next sample's.
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
@@ -196,6 +200,8 @@ class Recorder:
 
     def series(self) -> Series:
         """Return the samples by column."""
+        from kant.metrics.result import Series  # when a run is over
+
         return Series(
             time=self.column(S_TIME),
             allocated=self.column(S_ALLOCATED),

@@ -8,18 +8,20 @@ began to wait, and when it left. Causes are found again after every change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table, longer
 from kant.cluster.state import ClusterState
-from kant.metrics.result import Ints, JobTable
 from kant.metrics.wait_causes import Cause, WaitClassifier, Waiter
 from kant.model.status import JobStatus
 from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
+
+if TYPE_CHECKING:
+    from kant.metrics.result import Ints, JobTable
 
 CAUSES = tuple(Cause)
 _AT = {cause: i for i, cause in enumerate(CAUSES)}

@@ -12,8 +12,6 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import AwaitsNode, fact_sentence
 from kant.insight.protected_victims import awaits_node, protected_victims
 from kant.kube.notify.notifier import Notifier
-from kant.kube.reconcile.node_remarks import node_remarks
-from kant.kube.reconcile.rule_words import rule_words
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
@@ -78,6 +76,9 @@ class Reasons:
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
+        from kant.kube.reconcile.node_remarks import node_remarks  # with the first job that finds no room
+        from kant.kube.reconcile.rule_words import rule_words
+
         row, waits = state.rows[workload.job], list[str]()
         if workloads.translation.queues.awaits_nodes:
             from kant.kube.reconcile.awaited_nodes import scale_up_remark
