@@ -52,6 +52,12 @@ class RefusalError(SentenceError):
         self.code = code
 
 
+def refused(error: Exception) -> dict[str, Any]:
+    """Return a refusal as an answer: one word for the rule, or `input` for what is no valid request, and a sentence."""
+    code = error.code if isinstance(error, RefusalError) else "input"
+    return {"refused": code, "sentence": one_line(str(error))}
+
+
 class Desk:
     """Serves one caller on one world. Desks that share an audit share plans, transactions and budgets.
 
@@ -102,8 +108,8 @@ class Desk:
         try:
             yield
         except InputError as error:
-            code = error.code if isinstance(error, RefusalError) else "input"
-            self._write("refused", code=code, sentence=one_line(str(error)), **fields)
+            found = refused(error)
+            self._write("refused", code=found["refused"], sentence=found["sentence"], **fields)
             raise
 
     # --- plan -----------------------------------------------------------------------------------------------------

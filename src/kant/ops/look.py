@@ -67,7 +67,7 @@ def queues(desk: Desk, cursor: str = "") -> dict[str, Any]:
     return {"now_us": view.now_us} | page(rows, "queues", cursor)
 
 
-def nodes(desk: Desk, cursor: str = "", free: bool = False) -> dict[str, Any]:
+def nodes(desk: Desk, free: bool = False, cursor: str = "") -> dict[str, Any]:
     """The nodes: their GPUs, the free ones, and their jobs; with `free` only nodes with free GPUs."""
     view = desk.world.view()
     there: dict[str, list[str]] = {}
@@ -168,6 +168,6 @@ def whoami(desk: Desk) -> dict[str, Any]:
 
 LOOKS: dict[str, Callable[..., dict[str, Any]]] = {
     act.__name__: act
-    for act in (whoami, jobs, job, queues, nodes, usage, events, why, eta, explain, log, audit, habits)
+    for act in (whoami, jobs, job, queues, nodes, usage, events, habits, why, eta, explain, log, audit)
 }
 """The read-only tools, by name."""

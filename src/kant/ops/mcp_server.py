@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from inspect import Signature, signature
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from mcp.server import MCPServer
@@ -22,7 +23,7 @@ from pydantic import AnyHttpUrl, BaseModel, Field
 from kant import __version__
 from kant.model.errors import InputError
 from kant.ops import look
-from kant.ops.desk import Desk, RefusalError
+from kant.ops.desk import Desk, refused
 from kant.ops.orders import order_schema
 from kant.ops.text import bounded, meant, one_line, safe_id
 
@@ -39,9 +40,16 @@ PLANS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent
 SUBMITS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
 ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
 
-Cursor = Annotated[str, Field(description="The `next` of the page before; nothing for the first.")]
-JobId = Annotated[str, Field(description="The id of a job.", max_length=200)]
 Answer = dict[str, Any]
+ARGUMENTS: dict[str, Any] = {
+    "about": Annotated[str, Field(max_length=200)],
+    "by": Literal["user", "queue"],
+    "cursor": Annotated[str, Field(description="The `next` of the page before; nothing for the first.")],
+    "job": Annotated[str, Field(description="The id of a job.", max_length=200)],
+    "phase": Literal["", "waiting", "blocked", "running", "stopping", "held"],
+    "since_us": Annotated[int, Field(ge=0)],
+}
+"""What the arguments of looks may be, by their names; others are as the look says."""
 
 
 class Agreement(BaseModel):
@@ -143,10 +151,8 @@ class _Asks:
             try:
                 with own.audit.locked():
                     return act(own)
-            except RefusalError as error:
-                return {"refused": error.code, "sentence": one_line(str(error))}
             except InputError as error:
-                return {"refused": "input", "sentence": one_line(str(error))}
+                return refused(error)
 
         found = await asyncio.to_thread(inside)
         if changes is not None:
@@ -165,54 +171,20 @@ def _changed(desk: Desk, answer: Answer) -> list[str]:
 
 
 def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
-    """Add the read-only tools."""
+    """Add the read-only tools: the looks, without their desk and with the limits of their arguments."""
+    for act in look.LOOKS.values():
+        server.add_tool(_tool_of(act, asks), description=act.__doc__, annotations=LOOKS)
 
-    async def whoami() -> Answer:
-        return await asks(look.whoami)
 
-    async def jobs(
-        phase: Annotated[Literal["", "waiting", "blocked", "running", "stopping", "held"], Field()] = "",
-        queue: str = "",
-        user: str = "",
-        cursor: Cursor = "",
-    ) -> Answer:
-        return await asks(lambda desk: look.jobs(desk, phase, queue, user, cursor))
+def _tool_of(act: Callable[..., Answer], asks: _Asks) -> Callable[..., Any]:
+    async def tool(**given: Any) -> Answer:
+        return await asks(lambda desk: act(desk, **given))
 
-    async def job(job: JobId) -> Answer:
-        return await asks(lambda desk: look.job(desk, job))
-
-    async def queues(cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.queues(desk, cursor))
-
-    async def nodes(free: bool = False, cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.nodes(desk, cursor, free))
-
-    async def usage(by: Literal["user", "queue"] = "user", cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.usage(desk, by, cursor))
-
-    async def events(since_us: Annotated[int, Field(ge=0)] = 0, cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.events(desk, since_us, cursor))
-
-    async def habits(about: Annotated[str, Field(max_length=200)], cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.habits(desk, about, cursor))
-
-    async def why(job: JobId) -> Answer:
-        return await asks(lambda desk: look.why(desk, job))
-
-    async def eta(job: Annotated[str, Field(max_length=200)] = "", cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.eta(desk, job, cursor))
-
-    async def explain(job: JobId) -> Answer:
-        return await asks(lambda desk: look.explain(desk, job))
-
-    async def log(job: JobId, cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.log(desk, job, cursor))
-
-    async def audit(cursor: Cursor = "") -> Answer:
-        return await asks(lambda desk: look.audit(desk, cursor))
-
-    for tool in (whoami, jobs, job, queues, nodes, usage, events, habits, why, eta, explain, log, audit):
-        server.add_tool(tool, description=look.LOOKS[tool.__name__].__doc__, annotations=LOOKS)
+    hints, taken = get_type_hints(act), list(signature(act).parameters.values())[1:]
+    arguments = [each.replace(annotation=ARGUMENTS.get(each.name, hints[each.name])) for each in taken]
+    tool.__name__ = act.__name__
+    tool.__signature__ = Signature(arguments, return_annotation=Answer)  # type: ignore[attr-defined]
+    return tool
 
 
 def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:

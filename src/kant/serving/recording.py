@@ -190,16 +190,8 @@ def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes]
 def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
     """Run a cell's requests through the engine; return it, and its number of each request."""
     latency = LatencyModel(recording.F, recording.S, recording.C, recording.K, recording.Q, recording.O, cell.kv_bytes)
-    settings = EngineSettings(
-        latency, cell.num_blocks, cell.block_size, cell.max_num_seqs, cell.max_num_batched_tokens, cell.prefix_cache,
-        cell.policy, long_prefill_token_threshold=cell.long_prefill_token_threshold,
-        enable_chunked_prefill=cell.enable_chunked_prefill, watermark=cell.watermark,
-        scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl, async_scheduling=cell.async_scheduling,
-        speculative_method=cell.speculative_method, num_speculative_tokens=cell.num_speculative_tokens,
-        acceptance=cell.acceptance, sliding_windows=cell.sliding_windows, max_model_len=cell.max_model_len,
-        kv_role=cell.kv_role, kv_load_failure_policy=cell.kv_load_failure_policy, engine=cell.engine,
-        host_blocks=cell.host_blocks, offload_prompt_only=cell.offload_prompt_only,
-    )  # fmt: skip
+    both = EngineSettings.__dataclass_fields__.keys() & set(Cell.__struct_fields__)
+    settings = EngineSettings(latency, **{name: getattr(cell, name) for name in both})
     engine = new_engine(settings, len(cell.requests) + 1)
     # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
     names = sorted(str(request.id) for request in cell.requests) if cell.policy == "priority" else []

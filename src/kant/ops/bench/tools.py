@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from kant.model.errors import InputError
 from kant.ops import look
-from kant.ops.desk import Desk, RefusalError
+from kant.ops.desk import Desk, RefusalError, refused
 from kant.ops.orders import Order, order_schema, parse_orders
 from kant.ops.rules import violations
 from kant.ops.text import one_line
@@ -88,10 +88,8 @@ class Tools:
             return act(self.desk, **arguments)
         except (TypeError, msgspec.ValidationError) as error:
             return {"refused": "input", "sentence": one_line(f"{tool}: {error}")}
-        except RefusalError as error:
-            return {"refused": error.code, "sentence": one_line(str(error))}
         except InputError as error:
-            return {"refused": "input", "sentence": one_line(str(error))}
+            return refused(error)
 
     def schemas(self) -> list[dict[str, Any]]:
         """The tools as chat completions expect them: functions with JSON schemas of their parameters."""

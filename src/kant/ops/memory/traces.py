@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from kant.files import replacing
 from kant.model.errors import InputError
-from kant.ops.desk import Desk, RefusalError
+from kant.ops.desk import Desk, refused
 from kant.ops.look import LOOKS
 from kant.ops.text import meant, one_line
 from kant.ops.view import WorldView
@@ -115,10 +115,8 @@ class DeskTools:
         try:
             with self.desk.audit.locked():
                 return act(**args)
-        except RefusalError as error:
-            return {"refused": error.code, "sentence": one_line(str(error))}
         except (InputError, TypeError) as error:
-            return {"refused": "input", "sentence": one_line(str(error))}
+            return refused(error)
 
 
 def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
