@@ -69,7 +69,7 @@ class Regrouping:
 
     def drop(self, workload: Workload) -> None:
         """Forget a workload without pods."""
-        self.transitions.messages.growing.pop(workload, None)
+        self.transitions.drop(workload)
         self.members.drop_empty(workload.key)
 
     # --- pods that are yet to be made -----------------------------------------------------------------------------
