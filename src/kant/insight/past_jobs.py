@@ -38,6 +38,9 @@ MOST_ARRIVALS = 4096
 MOST_RUNS = 2000
 """Maximum number of run times passed on to the next process."""
 
+MOST_KINDS = 10_000
+"""Kinds of jobs that the next state knows; where there are more it knows those of the latest runs."""
+
 
 class PastRun(NamedTuple):
     """A job that ended on its own: the fields that define its kind, its estimate (-1: none), and its run time."""
@@ -68,6 +71,16 @@ class PastJobs:
         self._began: int | None = None  # when it began to record arrivals
         self._rows = self._seen = 0
         self.learned = 0  # run times so far
+
+    def bounded(self) -> PastJobs:
+        """Return these, or only the latest runs and arrivals if jobs have had more than MOST_KINDS kinds."""
+        if len(self._like) <= MOST_KINDS:
+            return self
+        lately = PastJobs()
+        for run in self.runs():
+            lately.recall(run)
+        lately._arrivals, lately._began, lately.learned = self._arrivals, self._began, self.learned
+        return lately
 
     def begin(self, state: ClusterState, later: int = 0) -> None:
         """Follow another state from now on, whose clock began `later` microseconds after that of the last one.

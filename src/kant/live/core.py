@@ -34,6 +34,11 @@ Clock = Callable[[], float]
 
 NOTHING: Mapping[str, Split] = {}
 
+FORGET = 50_000
+"""Ended jobs that a state keeps before it is built anew."""
+CHANGES_EACH = 8
+"""Changes of a job that the log of changes has room for until then."""
+
 
 class Observer(Protocol):
     """Receives every event after the state has applied it, and every plan, in order."""
@@ -47,7 +52,8 @@ class Core:
     """One cluster under one profile, from the time at which the state was built: the zero of the run's clock.
 
     Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Other
-    objects that follow the core are in `observers`. `waited` is what the `Waits` of the previous core `kept`.
+    objects that follow the core are in `observers`. `waited` is what the `Waits` of the previous core `kept`. Once it
+    `is_overgrown`, the state should be built anew: it keeps every job that it ever had, and a log of their changes.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Core:
         self._history: list[Event] | None = []
         self._has_budgets = False
         self._issued: dict[str, int] = {}
+        self.is_overgrown = False
 
     @property
     def now(self) -> int:
@@ -137,6 +144,8 @@ class Core:
         """Learn from the outcome of jobs and of their expected starts, at the end of a turn. Makes no decision."""
         self.past.observe(self.state)
         self.answers.observe(self.now)
+        kept = max(len(self.state.ids), len(self.state.job_changes) // CHANGES_EACH)
+        self.is_overgrown = kept > FORGET + 2 * len(self.state.live)
 
     def inherit(self, before: Core | None) -> None:
         """Continue with what the previous core learned, once the state has been built."""
@@ -144,7 +153,7 @@ class Core:
             self.past.begin(self.state)
             return
         later = self.zero - before.zero
-        self.past = before.past
+        self.past = before.past.bounded()
         self.past.begin(self.state, later)
         self.recall_use(use_of(before.state, before.zero, before.now))
         if self.profile.text == before.profile.text:  # forecast errors differ under another profile

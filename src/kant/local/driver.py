@@ -62,7 +62,6 @@ log = logging.getLogger("kant.local")
 PACE = 0.005  # minimum seconds between two turns; a turn is also not shorter than the last one
 ALL = ""  # means all queues
 IDLE = 1.0  # seconds after which a turn runs without an event
-FORGET = 50_000  # ended jobs in the state at which it is rebuilt
 BURST = 5_000  # most submissions, and most ends of runs, in one turn
 LEAST = 50  # the lower bound of that number
 TURN = 0.05  # target seconds of a turn: requests are answered between turns
@@ -450,8 +449,7 @@ class LocalDriver:
             self.launcher.stop_all()
         if self.settings.journals is not None:
             self.settings.journals.flush()
-        stale = len(self.core.state.ids) > FORGET + 2 * len(self.jobs.records)
-        if (stale or self._anew) and not last and not self.launcher.is_busy:
+        if (self.core.is_overgrown or self._anew) and not last and not self.launcher.is_busy:
             self._anew = False
             self.build()
         writes = (self.jobs.dirty or self.launcher.begins_more) and not self.trouble

@@ -259,9 +259,9 @@ class KubeDriver:
             if not steps.is_binding():  # what waits is told after what is bound
                 state.reasons.ask()
         core.attribute()
-        if self.settings.journals is not None and self.reports.look_at_journals():
-            self.translation.stale = True
         core.observe()
+        if core.is_overgrown or (self.settings.journals is not None and self.reports.look_at_journals()):
+            self.translation.stale = True
         if not steps.is_binding():
             self.calibration_store.put(core)
         moments = (moment for moment in (plan.review_at, self.rebuilding.change_at) if moment >= 0)

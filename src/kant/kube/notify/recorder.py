@@ -188,12 +188,16 @@ class EventRecorder:
 
     def _hire(self) -> None:
         """Start workers for the messages that may be sent; while bindings are in flight, check again later."""
-        waiting = sum(len(queue) for queue in self._queues if self._may_be_sent(queue))
-        if self._group is not None:
-            most = min(self.workers, max(FEW, waiting // SHARE))
-            for _ in range(min(waiting, most - self._at_work)):
-                self._at_work += 1
-                self._group.create_task(self._work())
+        if self._group is None:
+            return
+        waiting = 0
+        for queue in self._queues:
+            if self._may_be_sent(queue):
+                waiting += len(queue)
+        most = min(self.workers, max(FEW, waiting // SHARE))
+        for _ in range(min(waiting, most - self._at_work)):
+            self._at_work += 1
+            self._group.create_task(self._work())
         if not waiting:
             self._look_later()
 

@@ -64,7 +64,11 @@ class Regrouping:
         """Move all pods (uids) of a workload to other groups, and forget it."""
         for uid, group in groups.items():
             self.members.move(uid, "/".join(group.key), group)
-        self.transitions.messages.growing.pop(workload, None)
+        self.drop(workload)
+
+    def drop(self, workload: Workload) -> None:
+        """Forget a workload without pods."""
+        self.transitions.drop(workload)
         self.members.drop_empty(workload.key)
 
     # --- pods that are yet to be made -----------------------------------------------------------------------------

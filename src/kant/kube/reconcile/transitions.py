@@ -316,6 +316,11 @@ class Transitions:
         workload.floor, workload.ended, workload.kinds = 0, 0, []
         workload.after, workload.unread = frozenset(), False
 
+    def drop(self, workload: Workload) -> None:
+        """Forget a workload without pods."""
+        for those in (self.vacated, self._unplaced, self.messages.growing):
+            those.pop(workload, None)
+
     def forget(self, workload: Workload) -> None:
         """Forget the job of a workload, which the core does not have any more."""
         self.by_job.pop(workload.job, None)
