@@ -371,3 +371,18 @@ def test_an_unknown_option_of_a_job_is_named_with_the_nearest_one(words: str, su
     option = words.split()[1].partition("=")[0]
     expected = f"kant: {option}: expected an option of `kant submit`{such} or a program after --\n"
     assert kant(*words.split()).refusal() == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--pods", "2"], "--pods: expected --kube as well, got 2"),
+        (["--within", "leaf"], "--within: expected --kube as well, got 'leaf'"),
+        (["--priority-class", "high"], "--priority-class: expected --kube as well, got 'high'"),
+        (["--gpus", "nan"], "--gpus: expected a number, got nan"),
+        (["--cpus", "inf"], "--cpus: expected a number, got inf"),
+    ],
+)
+def test_an_option_that_would_be_ignored_or_is_no_number_is_refused(options: list[str], sentence: str) -> None:
+    """No Kant is asked: the options of Kubernetes change nothing on this machine."""
+    assert sentence in kant("submit", *options, "--", "true").refusal()

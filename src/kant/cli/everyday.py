@@ -7,6 +7,7 @@ the core (tests/cli/test_thin.py has the list).
 from __future__ import annotations
 
 import sys
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from kant.cli.amounts import mebibytes, moment, most_at_once, pair, parse_array
@@ -42,6 +43,8 @@ def submit_job(
     if test_only and (graph is not None or lines is not None or wait):
         other = "--wait" if wait else "--graph" if graph is not None else "--from"
         raise InputError("--test-only", "a single job that is only tested, not submitted", other)
+    if there is not None and not there:
+        there.refuse_alone()
     if lines is not None:
         from kant.cli.submit_lines import submit_lines
 
@@ -77,6 +80,8 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
         if value != default and option.reads:
             read = READERS.get(option.reads)
             found[field] = read(value, flags[0]) if read is not None else value
+            if isinstance(value, float) and not isfinite(value):
+                raise InputError(flags[0], "a number", value)
     if options.get("export") is not None:
         found[EXPORT] = options["export"]
     if "array" in found:

@@ -30,7 +30,7 @@ from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.client import SOCKET
 from kant.service.loads import LOADS, LONGEST_WAIT_S, NodeLoad, OfferedSlot, Report, read_loads, short_fault, wait_s
-from kant.service.received import received
+from kant.service.received import received, refusal
 from kant.service.replies import answer, failure
 from kant.service.store import digest_of
 
@@ -78,7 +78,7 @@ class FrontEnd:
             body = await request.read()
             job = received(body, Submission)
         except msgspec.ValidationError as error:
-            return failure(f"the request: expected what the schema says ({error})", 400)
+            return failure(refusal(error), 400)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return failure(f"the request: expected JSON ({error})", 400)
         fault = short_fault(job)

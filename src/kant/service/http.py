@@ -26,7 +26,7 @@ from kant.service.guard import Guard
 from kant.service.orders import LocalOrders
 from kant.service.page import routes as page_routes
 from kant.service.questions import LocalQuestions
-from kant.service.received import received
+from kant.service.received import received, refusal
 from kant.service.replies import answer, failure
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_user, routes_of
 from kant.service.route import ApiRoute
@@ -95,7 +95,7 @@ class RouteHandlers:
             self.guard.note(request, error)
             return failure(str(error), 507 if error.where == "the store" else 400)
         except msgspec.ValidationError as error:
-            return failure(f"the request: expected what the schema says ({error})", 400)
+            return failure(refusal(error), 400)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return failure(f"the request: expected JSON ({error})", 400)
         except web.HTTPException as error:

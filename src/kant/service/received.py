@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+BOUND = re.compile(r"Expected `(int|float|str)`( of length)? (>=|>|<=|<) (\S+) - at `\$\.(\w+)`")
+"""How msgspec says that a value of a field is too small or too large."""
+
+KINDS = {"int": "a whole number", "float": "a number", "str": "text"}
+SIGNS = {">=": "of at least", ">": "above", "<=": "of at most", "<": "below"}
 
 
 def received(text: bytes, kind: type[T]) -> T:
@@ -26,3 +33,12 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def refusal(error: msgspec.ValidationError) -> str:
+    """Return the sentence for a body that does not match the schema."""
+    found = BOUND.fullmatch(str(error))
+    if found is None:
+        return f"the request: expected what the schema says ({error})"
+    kind, length, sign, bound, field = found.groups()
+    return f"{field}: expected {KINDS[kind]} {SIGNS[sign]} {float(bound):,.10g}{' characters' if length else ''}"
