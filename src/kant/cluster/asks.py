@@ -236,8 +236,7 @@ def level_of(job: Job) -> int:
 
 
 Cuts = tuple[tuple[int, int], ...]
-"""The segments of a group, the widest first: (pods, level) for segments of so many pods, each in one domain of that
-level (index in LEVELS). Empty for a group without segments.
+"""The segments of a group, the widest first: the pods of one, and the level (index in LEVELS) of its domain. Or empty.
 """
 
 
@@ -249,9 +248,7 @@ def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
 
 
 def levels_of(group: PodGroup) -> tuple[tuple[Level, int], ...]:
-    """Return the levels of a group's segments, the widest first, each with the pods of a segment (at most those of the
-    group).
-    """
+    """Return the levels of a group's segments, the widest first, each with the pods of one segment (at most all)."""
     found, around = list[tuple[Level, int]](), group.count
     for level, segment in ((group.within, group.segment or group.count), *group.inner) if group.within else ():
         around = min(segment, around)

@@ -20,9 +20,7 @@ MONTH = 30 * DAY
 
 
 class ScopeUse(NamedTuple):
-    """The use of a scope, milli-GPU-microseconds; its present `rate`, milli-GPUs; and its limits, thousandths of
-    GPU-hours (-1: none).
-    """
+    """The use of a scope (milli-GPU-microseconds), its `rate` (milli-GPUs) and limits (thousandths of GPU-hours)."""
 
     used: int
     rate: int

@@ -221,9 +221,7 @@ N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains count
 ENTRY_WIDTH = 6
 
 AT_MOST = 0  # after adding its pods, the column plus N_LIMIT is at least 0
-# a pod of the class is in the domain, or there is none anywhere and this pod counts in it; N_LIMIT 0: its pods only
-# count
-AFFINITY = 1
+AFFINITY = 1  # a pod of the class is there, or none anywhere and this pod is of it; N_LIMIT 0: its pods only count
 SPREAD = 2  # after adding its pods, the domain has at most N_LIMIT more than the smallest; 0: they only count
 NO_LIMIT = 1 << 40
 

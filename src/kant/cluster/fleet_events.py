@@ -171,9 +171,7 @@ def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:
 
 
 def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
-    """Write a node into the empty row of `last`. Returns the live jobs whose shape may change, as their node sets have
-    nodes in other pools now.
-    """
+    """Write a node into the empty row of `last`. Returns the live jobs whose shape may change with their node sets."""
     pool = state.shapes.pool_of[node.pool]
     write_node(state.empty[row], node, pool, c.devices_of(state.table))
     state.empty[row, c.REVISION] += 1

@@ -36,7 +36,7 @@ STEP = 1
 
 HIGHEST_LEVEL = 1_500_000
 """The highest level, in millionths. Above one, the longest run time is predicted, and the excess is a debt of misses
-that hits must repay; otherwise a burst of long jobs would be forgotten as soon as it ends.
+that hits must repay, so that a burst of long jobs is not forgotten as soon as it ends.
 """
 
 STATED = (500, 900)
@@ -89,8 +89,8 @@ class RunTimes:
         """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
         `queue`, `user`, `name` and `part` are codes chosen by the caller; a negative user or name, or an empty one, is
-        unknown and forms no group. Jobs of one part have groups of their own. The number is assigned at the first call,
-        and stays.
+        unknown and forms no group. Jobs of one part have groups of their own. It is assigned at the first call, and
+        stays.
         """
         size = size_class_of(milli)
         key = (queue, user, name, size, part)
@@ -132,8 +132,7 @@ class RunTimes:
         return tuple(self.quantile(kind, permille) for permille in STATED)
 
     def quantile(self, kind: int, permille: int) -> int:
-        """Return the run time (microseconds) that a new job of `kind` does not exceed with probability `permille` (1 to
-        999).
+        """Return the run time (µs) that a new job of `kind` does not exceed with probability `permille` (1 to 999).
 
         -1 if no group has enough run times for it: at least MIN_SAMPLES, and q / (1 - q) of them. If a narrow group has
         too few for a probability, a wider group is used, so the result may be below that for a smaller one.
@@ -156,8 +155,7 @@ class RunTimes:
         """Return a possible run time (microseconds) of a job of `kind` that has run for `elapsed`, by its rank.
 
         It is taken from the run times longer than `elapsed` (-1: all) of the narrowest group with MIN_SAMPLES in total
-        and FEW_LONGER of these; -1 if none has. Permille 0 to 999 covers all of these, from the shortest to the
-        longest.
+        and FEW_LONGER of these; -1 if none has. Permille 0 to 999 covers all of these in order.
         """
         for window in self._of[kind][1]:
             ordered = window.ordered

@@ -22,8 +22,7 @@ Ints = TypeVar("Ints", int, Table)
 def group_by_node(
     pieces: Table, begin: Table, order: Table, nodes: Table
 ) -> tuple[Table, Table, Table, Table, Table, int]:
-    """Group the pieces of holders by node, and on each node by holder, in this order. Pieces on other nodes are left
-    out.
+    """Group the pieces of holders by node, and on each node by holder, in order. Pieces on other nodes are left out.
 
     Holder `i` has the pieces from `begin[i]` to `begin[i + 1]`. Returns the columns of `Holders` but `nodes`.
     """

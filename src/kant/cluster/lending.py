@@ -7,8 +7,7 @@ from kant.cluster.water_filling import divided
 
 
 def lent(tree: QuotaTree, key: int) -> list[int]:
-    """Return how much of each node's quota (its own nominal amount and that of the queues below) queues outside of it
-    use.
+    """Return how much of each node's quota (its own nominal amount and that below it) queues outside of it use.
 
     What children borrow beyond their quotas comes first from what their parent gets from above and from its own nominal
     amount, then from the unused quota of its other children. Each of these children gives the same, up to its unused

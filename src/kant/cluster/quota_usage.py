@@ -230,8 +230,7 @@ def charged_by(shape: Shape, allocation: Allocation) -> Held:
 
 
 def worth_of_parts(shape: Shape, piece: list[int]) -> int:
-    """Return the milli-GPUs of a piece without devices: the number in the piece, if its pods are of one group of
-    `shape`.
+    """Return the milli-GPUs of a piece without devices: its own number, if its pods are of one group of `shape`.
 
     In journals of Kant 0.3.0 pieces lack it. Then its pods are split into groups that add up to the piece; of several
     splits, the one with the most pods of the first groups.

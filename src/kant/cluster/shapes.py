@@ -110,8 +110,8 @@ class Shape:
 
     @property
     def reservable(self) -> bool:
-        """Whether the calendar can reserve a place for it: it supports no segments, required anti-affinity and rules
-        over several nodes, and treats booked GPUs as taken for all jobs.
+        """Whether the calendar can reserve a place for it: it has no segments, required anti-affinity or rules over
+        several nodes, and counts booked GPUs as taken.
         """
         apart = self.affinity is not None and self.affinity.apart_required
         return not (self.cuts or apart or self.ask.reservation or self.wide)
@@ -340,8 +340,8 @@ class Shapes:
         )
 
     def anywhere(self, shape: Shape, ruled: bool = True) -> Shape:
-        """Return `shape` (itself if possible) without requests for topology and affinity; unless `ruled`, also without
-        rules among pods and exact amounts. No job has a new shape, so its index is negative.
+        """Return `shape` without requests for topology and affinity; unless `ruled`, also without rules among pods and
+        exact amounts; itself if it has none. No job has a new shape: its index is below 0.
         """
         rules = shape.ask.rules if ruled else ()
         if shape.level < 0 and not shape.cuts and shape.affinity is None and rules == shape.ask.rules:

@@ -94,9 +94,7 @@ class Quarter(Struct, array_like=True):
 
 
 class HorizonState(Struct, array_like=True):
-    """The state of one class of horizons: the ratios by quarter of a day, and how many answers were judged, held, and
-    held even by their P50.
-    """
+    """A class of horizons: ratios by quarter of a day, and how many answers were judged, right, and right by P50."""
 
     quarters: dict[int, Quarter] = field(default_factory=dict)
     judged: Count = 0

@@ -107,8 +107,7 @@ class Diagnosis:
             return free if isinstance(free, NoFit) else self._reserved(row, free) or beside
 
     def _reserved(self, row: int, place: Allocation) -> Reserved | None:
-        """Return the first reservation that needs a part of `place`, which is free now; otherwise the first of all
-        reservations.
+        """Return the first reservation that needs a part of `place`, which is free now; otherwise the first of all.
 
         None if no other job holds a reservation: then later bookings need the place.
         """

@@ -34,8 +34,7 @@ def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
 
 
 def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | None:
-    """Return a waiting job's choice, given the other jobs of `plan`: running jobs, jobs with a reservation, and jobs
-    that go first.
+    """Return a waiting job's choice, given the other jobs of `plan`: those that run, hold a reservation or go first.
 
     None if it has no choice, or its run time is unknown.
     """

@@ -99,9 +99,7 @@ class EtaCalibrator:
         return not self._horizons
 
     def keep(self, forecast: StartForecast) -> StartForecast:
-        """Return the forecast, corrected. It keeps the answers for some of its jobs, to learn from them when these
-        start.
-        """
+        """Return the forecast, corrected. Some of its answers are kept, to learn from them when their jobs start."""
         self._jam += not self._open
         calibration = self.calibration()
         new, old = list[str](), list[str]()

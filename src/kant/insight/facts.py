@@ -148,9 +148,7 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
 
 
 class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
-    """The job waits `wait` for a node from an autoscaler, as set for its `queue` ("": by the job itself), and preempts
-    no job before `at` (µs).
-    """
+    """The job waits `wait` for an autoscaler's node, by its `queue` ("": itself); it preempts none before `at` (µs)."""
 
     queue: str
     wait: int

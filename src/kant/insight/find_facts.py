@@ -136,8 +136,7 @@ def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounds(shares: Table, gpus: int) -> Table:
-    """Return how many pods fit on a node, if each takes a share of `gpus` different devices, given the free shares by
-    device."""
+    """Return how many pods fit on a node, if each takes a share of `gpus` different devices, given its free shares."""
     most_first = np.sort(shares, axis=1)[:, ::-1]
     rounds: Table = most_first.sum(axis=1) // gpus
     for always in range(1, min(gpus, shares.shape[1] + 1)):  # this many devices serve every pod

@@ -221,10 +221,8 @@ class PastJobs:
         return min((now - first) // DAY, MOST_DAYS)
 
     def coming(self, now: int, day: int) -> Iterator[tuple[int, Job]]:
-        """Yield the arrivals after `now` in order of time, as if the following days repeated those from `day` days ago
-        on.
-
-        Empty if not even one whole day is known. Otherwise endless, if any job arrived at all.
+        """Yield the arrivals after `now` in order of time, as if the next days repeated those from `day` days ago on.
+        Empty if not one whole day is known. Otherwise endless, if any job arrived at all.
         """
         days = self.days(now)
         if not days:
@@ -241,8 +239,7 @@ class PastJobs:
 
 
 def _of_limit(elapsed: int, permille: int) -> int:
-    """Return the share of its limit (permille) that a job uses in the end, if all that is known is that it has used
-    `elapsed`.
+    """Return the share of its limit (permille) that a job uses, if it is only known to have used `elapsed`.
 
     A limit is no estimate: shares are spread evenly, and a fifth of the jobs use all of it (Mu'alem and Feitelson,
     Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat histogram with a peak at

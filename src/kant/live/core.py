@@ -108,7 +108,7 @@ class Core:
             self._spend(event.time, None)
 
     def _spend(self, now: int, saved: SavedUse | None) -> None:
-        """If a queue has a budget, apply the event that says when months end and how much was used in this month."""
+        """If a queue has a budget, apply the event that says when months end and what was used in this one."""
         event = budgets_go_on(self.state, self.zero, now, saved)
         if event is not None:
             self._has_budgets = True

@@ -48,8 +48,7 @@ class Questions(ABC):
     def __init__(self, forecasts: StartForecasts, optimality: OptimalityLooks) -> None:
         self.forecasts = forecasts
         self.optimality = optimality
-        # the rows of the latest forecast
-        self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None
+        self._rows: tuple[StartForecast, list[tuple[str, dict[str, Any]]]] | None = None  # of the latest forecast
 
     @abstractmethod
     def present(self) -> tuple[Core, RunRecord]:

@@ -24,8 +24,7 @@ MOST = 8192
 """Maximum bytes of a note. It is written every few seconds, together with the Lease that carries it."""
 
 EXACT_HOURS = (HOURS, 168, 48, 12, 3, 0)
-"""Latest hours that a note keeps individually: the first of these numbers that makes it short enough. Older hours are
-summed over ages from a power of two to the next.
+"""How many hours a note keeps singly: the first number to make it short enough. Older ones are summed by power of two.
 """
 
 
@@ -63,8 +62,7 @@ def use_version(state: ClusterState, now: int) -> int:
 def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
     """Return the event that restores saved use in a rebuilt state at `now`; None if use is not tracked.
 
-    Jobs running now count as having used their GPUs since then, or since their start. Jobs that ended in between are
-    lost.
+    Jobs running now count as having used their GPUs since then, or since their start. Jobs ended in between are lost.
     """
     if state.quota_usage.hours is None:
         return None

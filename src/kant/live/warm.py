@@ -35,7 +35,7 @@ from kant.scheduler.profile import Profile
 def warm(profile: Profile, ahead: bool = False) -> None:
     """Compile the code of all decisions on a small cluster: pods, whole nodes, gangs, also in one leaf, partial gangs.
 
-    Then some jobs end, and nodes close and join. With `ahead`, the waiting jobs are also laid out in time, as for
+    Then some jobs end, and nodes close and join. With `ahead`, waiting jobs are also laid out in time, as for
     forecasts.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))

@@ -21,9 +21,7 @@ from kant.model.units import GPU
 
 
 def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
-    """Return the GPUs of all models in the queue's own quotas, or in those of the nearest ancestor with any; otherwise
-    0.
-    """
+    """Return the GPUs of all models in the queue's own quotas, or in those of the nearest ancestor with any; or 0."""
     queues = {queue.name: queue for queue in queue_config.queues}
     while name in queues:
         own = sum(quota.nominal for quota in queues[name].quotas if quota.resource == "gpu")

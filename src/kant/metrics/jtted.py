@@ -21,8 +21,7 @@ def jtted(
 ) -> dict[str, Any]:
     """Return the metric over the started jobs `rows`, with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
-    `sizes` has a mask over `rows` for each size class. A log has half a million jobs, so only one ratio at a time is in
-    memory.
+    `sizes` has a mask over `rows` for each size class. With half a million jobs only one ratio at a time is in memory.
     """
     if len(rows) == 0:
         return {"mean": None, "nodes_ratio": None, "leaves_ratio": None, "by_size": {}}

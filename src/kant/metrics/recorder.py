@@ -35,9 +35,7 @@ INTEGRAL_WIDTH = 8
 def sample(
     pools: Table, samples: Table, used: int, integrals: Table, held: Table, now: int, waiting: int, milli: int
 ) -> int:
-    """Add the time since the last sample to the integrals, and the present totals to `samples`; return the number of
-    rows used.
-    """
+    """Add the time since the last sample to the integrals, and the present to `samples`; return the rows in use."""
     at = used
     if used > 0:
         span = now - samples[used - 1, S_TIME]
@@ -118,9 +116,7 @@ class Recorder:
             self.samples = c.longer(self.samples, rows + SPARE)
 
     def pack(self) -> None:
-        """Store all samples but the last in less memory: four bytes for each number if that suffices, and a constant
-        column as one number.
-        """
+        """Store all samples but the last compactly: four bytes a number if that suffices, a constant column once."""
         rows = self.samples[: self.used - 1]
         if len(rows):
             self._packed.append([

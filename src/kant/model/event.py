@@ -336,8 +336,8 @@ class BookingEnded(_Event, frozen=True, tag="unbooked"):
 
 
 class QueueUse(Struct, frozen=True, array_like=True):
-    """GPU time that a queue has used: `present` is in milli-GPU-microseconds and covers the current clock hour. Each
-    earlier hour with use has its age in hours, from 1 on, and its milli-GPU-seconds.
+    """GPU time that a queue has used: `present` milli-GPU-microseconds in the current clock hour; and for each earlier
+    hour its age (from 1) and milli-GPU-seconds.
     """
 
     present: int
@@ -358,7 +358,7 @@ class QueuesUsed(_Event, frozen=True, tag="used"):
 class BudgetsUsed(_Event, frozen=True, tag="budgets"):
     """The use of the current month's budgets until now, in place of the recorded use, and when months end.
 
-    `used` has the milli-GPU-microseconds by queue and user. After the last of `ends` (microseconds) each month has 30
+    `used` has the milli-GPU-microseconds by queue and user. After the last of `ends` (microseconds) a month has 30
     days.
     """
 

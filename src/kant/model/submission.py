@@ -27,9 +27,7 @@ class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class Terminal(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lets attached clients write to a run: through a terminal (`pty`), otherwise through a pipe. It has `rows` and
-    `columns` until a client with another window attaches.
-    """
+    """Lets clients write to a run by a pipe, or a terminal (`pty`) of `rows` and `columns`, or of a client's window."""
 
     pty: bool = True
     rows: Annotated[int, Meta(ge=1, le=9999)] = 24
@@ -42,8 +40,8 @@ OVERS: tuple[Happening, ...] = ("finished", "failed", "cancelled", "rejected")
 
 class Notice(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A notification about a job: an address that gets it as JSON (`webhook`), or a `command` that reads it from
-    standard input. `on`: the events. `anywhere`: the address may be on this machine and its networks; Kant sets it, for
-    operators."""
+    standard input. `on`: the events. `anywhere`: also on this machine and its networks; Kant sets it, for operators.
+    """
 
     on: Annotated[tuple[Happening, ...], Meta(min_length=1, max_length=7)] = OVERS
     webhook: Annotated[str, Meta(max_length=2048)] = ""

@@ -89,8 +89,7 @@ def guess(
     newcomer: Newcomer, candidates: Candidates, upper: Table, lower: Table, heavy: Table, among: int, start: Table,
     cap: int, kept: int | np.int64, options: Table, leaves: NDArray[np.bool_], chosen: Table,
 ) -> bool:  # fmt: skip
-    """Write to `chosen` the candidates that should leave so that it fits: the set `start`, and some of the first
-    `among`.
+    """Write to `chosen` the candidates to leave so that it fits: the set `start`, and some of the first `among`.
 
     Returns False if it finds none. `kept` is a candidate that may not leave, -1 for none. The node with the least
     weight per pod comes first. After each node the others are weighed again, since a job that leaves one node leaves

@@ -44,9 +44,9 @@ def replace_nodes(
     """Complete `held`, a part of which is lost, and take it on the trial; None, and nothing taken, if that is
     impossible.
 
-    It is impossible if no part of it is left, if it is elastic, or if it asks for more than a level (segments and the
-    like are placed again as a whole). With `bound` the pods are running, so they are kept even on nodes that accept no
-    new pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` if possible.
+    It is impossible if nothing is left of it, if it is elastic, or if it asks for more than a level (segments and the
+    like are placed anew). With `bound` the pods run, so they are kept even on nodes that accept no new pods, and in
+    pools that the gang does not request. The new pods avoid the nodes `bad` if possible.
     """
     ask = shape.ask
     kept = Ask(

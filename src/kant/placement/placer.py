@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
-"""The versions of the fleet, of node sets and of counters, why a shape never fits then, and the nodes that it fits,
-with their rows on the empty cluster, which change with a node's sets too (`REVISION`).
+"""Versions of fleet, node sets and counters; why a shape never fits then; and the nodes that it fits, with their rows
+on the empty cluster, which change with the node sets too (`REVISION`).
 """
 
 

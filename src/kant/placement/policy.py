@@ -69,8 +69,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return {}
 
     ignores_topology: ClassVar[bool] = False
-    """Whether pods smaller than a node go to the best of all nodes; else `preferred_level` has their leaf chosen first.
-    """
+    """Whether a pod smaller than a node goes to the best of all; else `preferred_level` has its leaf chosen first."""
     reads_typical_pods: ClassVar[bool] = False
     """Whether `score`, `pick` or `numbers` use the typical pods. Other policies get none."""
     learns: ClassVar[bool] = False

@@ -176,9 +176,8 @@ class Search(NamedTuple):
 
 
 def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: Inline) -> Search:
-    """Build the search. `suffices(view, which)` says whether the gang fits and its quota admits it without a set,
-    `admitted(view, which)` only the latter. `view.which` is a set that the search may write, `view.counts` counts
-    placements.
+    """Build the search. `suffices(view, which)` says whether the gang fits and is within quota without a set,
+    `admitted(view, which)` only the latter. `view.which` is a set for the search, `view.counts` counts placements.
     """
 
     @inline

@@ -110,8 +110,8 @@ class Admission:
         return self._short[asked]
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
-        """Return why the job can never be admitted (its queue took no new jobs at its arrival, or none with such a
-        limit; its base job has left; its reservation has ended), or None.
+        """Return why the job can never start, or None: its queue took no such jobs at its arrival, or its base job or
+        reservation has ended.
         """
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)

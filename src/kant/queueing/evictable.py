@@ -26,9 +26,7 @@ EVERYWHERE = -1
 R_ROW, R_QUEUE, R_HOME, R_PRIORITY, R_PREEMPTIBLE, R_STARTED = range(6)
 """R_HOME: the first slot of its queue; below 0 outside the tree. R_PREEMPTIBLE: 1 if it may be stopped."""
 R_UNTIL, R_GUARANTEED, R_POOLS, R_BASE, R_MILLI = range(6, 11)
-"""R_UNTIL: when it has run for its minimum, µs. R_GUARANTEED: 1 if its queue guarantees one. R_BASE: its base job, or
--1.
-"""
+"""R_UNTIL: when it has run for its minimum, µs. R_GUARANTEED: 1 if its queue guarantees one. R_BASE: its base job."""
 RUNNING_WIDTH = 11
 
 STOPS, RECLAIMED, PASSED = 1, 2, 4

@@ -1,5 +1,4 @@
-"""Preemption by node for constraints that only the driver knows: it checks the nodes, the core says which jobs may
-stop.
+"""Preemption by node for constraints that only the driver knows: it checks nodes, the core says which jobs may stop.
 
 The core finds a free place, but a rule of the pod or a device that the core does not track forbids it, so the core does
 not search for victims. This module searches for them node by node. The job may stop the same jobs as always

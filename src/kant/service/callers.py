@@ -45,9 +45,7 @@ def page_token(home: Path, fresh: bool = False) -> str:
 
 
 class Keys:
-    """A missing file has none; if the file becomes invalid, the last valid keys stay in use. A missing file has none;
-    if it becomes invalid, the last valid keys stay in use.
-    """
+    """The current keys of one file. A missing file has none; if it becomes invalid, the last valid keys stay in use."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path

@@ -43,8 +43,7 @@ class RefusedError(Exception):
 
 @dataclass(eq=False)
 class Effects:
-    """The queue of one leader: `holds` guards every request, `token` identifies the leader, `wake` is called after
-    each.
+    """The queue of one leader: `holds` guards every request, `token` identifies the leader, `wake` follows each.
 
     `timeout` limits a request in seconds: a request of a former leader ends before another one leads.
     """

@@ -236,8 +236,7 @@ class ApiClient:
         ExpiredError midway.
 
         An object that does not decode is passed to `on_malformed` and left out. `fields` is a field selector, but not
-        by `metadata.namespace`: the API server (1.36) then ends the list with its first page; put the namespace into
-        the path.
+        by `metadata.namespace`: the API server (1.36) then ends the list with its first page; use the path instead.
         """
         params = {"limit": str(limit)} | ({"fieldSelector": fields} if fields else {})
         while True:

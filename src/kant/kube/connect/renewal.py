@@ -27,8 +27,8 @@ class Renewal:
         self._began = False  # whether there have been credentials
 
     async def header(self, context: ssl.SSLContext | None) -> str | None:
-        """Return the value of `Authorization`; new connections with `context` use the certificate that belongs to it.
-        Raises InputError if there never was one, ApiError if the server has rejected the last one.
+        """Return the value of `Authorization`; new connections with `context` use its certificate. InputError: there
+        never was one; ApiError: the server rejected the last.
         """
         credentials = self.config.credentials
         if not credentials.fresh():

@@ -1,7 +1,6 @@
 """HTTP/1.1 with kept-alive connections, as small as a binding needs it: a third of the CPU of a general client.
 
-It is not only fast: the guard of a request is called between having a connection and the write, with no wait in
-between.
+It is not only fast: the guard of a request is called between having a connection and the write, without any wait.
 
 Source: RFC 9112, sections 6 and 7 (framing of bodies, chunks), 9.3 (persistence), 9.3.1 (what may be sent twice).
 """

@@ -17,8 +17,8 @@ LEAST_WORK = 20.0  # minimum interval, as a multiple of the time of the last bui
 
 
 class Rebuilding:
-    """`built_at` is when the last state was built (seconds), `change_at` when the next rebuild is due (clock of the
-    run).
+    """`built_at` is when the last state was built (seconds), `change_at` when the next rebuild is due (the run's
+    clock).
 
     `touched` are nodes that may fail fewer filters than before.
     """

@@ -61,8 +61,7 @@ class Reports:
         self.nodes(mirror.nodes)
 
     def look_at_journals(self) -> bool:
-        """Report whether the journal is being written. Returns whether it wants a new file, which begins with a rebuilt
-        state."""
+        """Report whether the journal is being written. Returns whether it wants a new file, with a rebuilt state."""
         journals = self.settings.journals
         if journals is None:
             return False

@@ -194,9 +194,7 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodClaim(View, frozen=True):
-    """A device claim: its name, or the template from which one is created for this pod (`spec`); or the name of the
-    created one (`status`), null if none is needed.
-    """
+    """A device claim: its name or template (`spec`), or the name of the one created (`status`; null: none needed)."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -219,8 +217,8 @@ class ExtendedStatus(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    """`by_claim` is not part of the API: the extended resources served by a device class, for which the last of
-    `resource_claims` stands (`DeviceMirror.resolved`).
+    """`by_claim` is not part of the API: extended resources served by a device class, which the last of
+    `resource_claims` stands for (`DeviceMirror.resolved`).
     """
 
     node_name: str = ""

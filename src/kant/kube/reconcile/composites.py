@@ -21,9 +21,7 @@ Chain = list[tuple[str, GroupSpec]]
 
 
 def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain | GroupRef:
-    """Return the composite groups that a group starts with, by name, from the innermost to the outermost; or the
-    reference of one to read first. Raises InputError.
-    """
+    """Return the composite groups that a group starts with, innermost first, or one to read. Raises InputError."""
     found: Chain = []
     while spec.parent and len(found) < DEEPEST:
         outer = composite_of(ref.namespace, spec.parent)

@@ -46,7 +46,7 @@ class CsiVolumes:
         return found
 
     def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NO_PODS) -> Iterator[tuple[str, int, int]]:
-        """Yield the drivers of which these pods need more volumes than the node may attach: name, number left, number
+        """Yield drivers of which these pods need more volumes than the node may attach: name, number left, number
         needed.
 
         Pods in `going` are not counted.
@@ -140,9 +140,7 @@ class CsiVolumes:
         return [request for request in found if request.claim not in but_for]
 
     def spreads(self, node: str, pods: list[Pod]) -> bool:
-        """Whether storage for these pods is short on a node, and separate nodes would not help, as they reach the same
-        storage.
-        """
+        """Whether storage for these pods is short on a node, and other nodes would not help: they share it."""
         lacking = self.lacks_storage([(node, pod) for pod in pods])
         if lacking is None:
             return False

@@ -209,9 +209,7 @@ class DeviceRequests:
         return (term,) if term is not None else None
 
     def seek_at(self, key: ClaimName, home: Reach) -> None:
-        """Seek the devices of a claim at this home: at least as many devices there as it asks for are not free for
-        others.
-        """
+        """Seek the devices of a claim at this home: as many devices there as it asks for are not free for others."""
         self.homes[key], wants = home, self._requests(self.devices.claims[key])
         self._sought[home] += sum(min((want.number for want, _ in own), default=0) for own in wants)
 
@@ -281,9 +279,7 @@ class DeviceRequests:
         return Claimed(gpus, sum(one.milli for one in counted))
 
     def uncounted(self, pod: Pod) -> str:
-        """Return a claim of the pod whose GPUs cannot be counted: parts next to whole GPUs, no definite number, or
-        parts of unknown worth; or "".
-        """
+        """Return a claim of a pod whose GPUs cannot be counted (partly whole, or unknown in number or worth); or ""."""
         counted = {one.metadata.name: self._gpus_of(one) for one in self.claims(pod)}
         whole = used_of(pod.spec).gpus or any(one is not None and one.gpus for one in counted.values())
         return next((name for name, one in counted.items() if one is None or (one.milli and whole)), "")

@@ -235,8 +235,7 @@ class NodeFilters:
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
                 del asked[uid]
-            # otherwise its claim is about to get some
-            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):
+            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # otherwise its claim is to get some
                 return pod
         return None
 

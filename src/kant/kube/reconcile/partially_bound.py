@@ -1,7 +1,7 @@
 """Partially bound gangs: completed, or evicted, but never left so.
 
-The remains of a gang after a crash, a refused binding or a lost node are reported to the core (`JobFound`), which makes
-a separate plan for such gangs. If it finds no place for the rest, the bound pods stay up to a time limit, and are then
+What is left of a gang after a crash, a refused binding or a lost node is reported to the core (`JobFound`), which makes
+a separate plan for such gangs. If it finds no place for the rest, the bound pods stay for a limited time, and are then
 evicted.
 """
 

@@ -34,9 +34,7 @@ class RuleChanges:
         self._counted: set[str] = set()  # pods of which something is
 
     def take(self) -> dict[str, None]:
-        """Emit the classes of running jobs' pods. Returns the keys of waiting workloads to re-create with new
-        groups.
-        """
+        """Emit the classes of running jobs' pods. Returns the keys of waiting workloads to re-create in new groups."""
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
         touched, self.touched = self.touched, {}

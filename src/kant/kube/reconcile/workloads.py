@@ -92,8 +92,7 @@ class Workloads:
     def settle_all(self, keys: dict[str, None]) -> None:
         """Settle these workloads: first those that hold something, so that free capacity is known.
 
-        The others follow by the age of their oldest pod, which the API server gives in whole seconds, then in order of
-        arrival.
+        The others follow by the age of their oldest pod, known in whole seconds, then in order of arrival.
         """
         waiting: list[tuple[str, str]] = []
         for key in keys:
@@ -138,8 +137,7 @@ class Workloads:
         return {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
 
     def follow_sets(self) -> dict[str, None]:
-        """Handle changed node sets: give up places where pods may not run any more. Returns the keys of workloads to
-        re-create."""
+        """Handle changed node sets: give up places that pods may no longer use. Returns the workloads to re-create."""
         again = self.changing_sets.take()
         self.lost_places.withdraw(self.changing_sets.take_left())
         return again

@@ -91,8 +91,7 @@ def composite_of(namespace: str, name: str) -> GroupRef:
 
 
 def part_of(pod: k.Pod) -> str:
-    """Return the part of its group for which a pod was made: a job of a JobSet, or the leader or workers; ""
-    for none."""
+    """Return the part of its group that a pod was made for: a job of a JobSet, or the leader or workers; or ""."""
     labels = pod.metadata.labels or {}
     if index := labels.get(_WORKER_INDEX):
         return LEADER if index == "0" else WORKERS

@@ -69,8 +69,7 @@ def _words(one: k.Requirement) -> str:
 
 
 def lasting(selection: Selection) -> Selection:
-    """Return a selection without tolerations of taints for the state of a node: the API server adds some to
-    every pod."""
+    """Return a selection without tolerations of taints for a node's state: the API server adds some to every pod."""
     kept = tuple(one for one in selection.tolerations if one.key not in STATE_TAINTS or not one.key)
     return selection._replace(tolerations=kept)
 

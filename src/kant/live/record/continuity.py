@@ -15,9 +15,7 @@ NodeChange = tuple[int, int, int, int]
 
 @dataclass(slots=True)
 class EarlierState:
-    """A job's past before the current state. The state has it from `entered` on; if it waited through the change of
-    states, then since `since`.
-    """
+    """A job's past before the current state, which has it from `entered` on; it waited since `since`, if at all."""
 
     submit: int
     start: int

@@ -1,14 +1,13 @@
 """The calendar: what every node is committed to from now on, and when a gang can start around that.
 
-Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks
-three questions: the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation
-still holds, and what must stay free now for all reservations to hold. For one group of identical pods the answer is
-exact; several groups are placed one after the other, as the Placer does.
+Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks for
+the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation still holds, and
+what must stay free now so that all hold. For one group of identical pods the answer is exact; several groups are placed
+one after the other, as the Placer does.
 
 Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and D. G.
 Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
-backfilling", IEEE TPDS 12(6), 2001). Made for one job only, they are EASY backfilling. Here they are devices of nodes,
-not counts.
+backfilling", IEEE TPDS 12(6), 2001). For one job only, they are EASY backfilling. Here they are devices, not counts.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ Commitment = tuple[Allocation, int, int]
 
 
 class Calendar:
-    """Which job is committed to which devices, and when; job rows are the keys. Times are microseconds, FOREVER:
-    unknown end.
+    """Which job has which devices when; job rows are the keys. Times are microseconds, FOREVER: unknown end.
 
     `empty` says what each node has, `table` which nodes are in service. `table` is read on every query, so no call is
     needed when a node fails or returns, except for lost devices (`lack`). Commitments are accepted as given. If they
@@ -267,9 +265,7 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """Return the first time from `not_before` on at which enough GPUs are free for `duration` in its pools, on any
-        nodes; or NEVER.
-        """
+        """Return the first time from `not_before` on when its pools have enough GPUs free for `duration`, or NEVER."""
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
 
@@ -359,8 +355,8 @@ class Calendar:
         self, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
-        """Call the kernel (moves.py). Returns the job's position, whether it keeps its reservation with its wait to
-        record, the earlier start and place, if any, and the jobs that moved.
+        """Call the kernel (moves.py). Returns the job's position, whether it keeps its reservation, the earlier start
+        and place, if any, and the jobs that moved.
         """
         moves = self._moves(reserved, len(jobs) - 1)
         while True:

@@ -37,7 +37,7 @@ def place_gang(
 ) -> tuple[int, Table, Table]:  # fmt: skip
     """Place the gang at `start`. Returns `start` and its pieces, or when to try next (NEVER: unknown; FULL: as in
     `find_earliest`) and no pieces; and the store. With `stale` nodes (`place_at`) the next time to try is unknown. A
-    group that finds no place goes first in the next attempt, as in `group_order.py`.
+    group without a place goes first in the next try, as in `group_order.py`.
     """
     nothing = book.arena[:0]
     first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]

@@ -15,9 +15,7 @@ from kant.placement.perf.streams import Floats
 
 
 class Sample(NamedTuple):
-    """An operation of `size` units (bytes, or multiply-adds) that took `seconds` at a place; with `beside` the other
-    message stream was busy.
-    """
+    """An operation of `size` (bytes, multiply-adds) that took `seconds`, `beside` another busy message stream."""
 
     operation: str
     place: str
@@ -37,9 +35,7 @@ class FittedCost(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The lines in order, and the contention; `beside` counts the samples it was fitted to (0: from FSMoE's table
-    5).
-    """
+    """The lines in order, and the contention; `beside` counts the samples it is fitted to (0: FSMoE's table 5)."""
 
     lines: tuple[FittedCost, ...]
     contention: float

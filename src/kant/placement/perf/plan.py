@@ -102,9 +102,7 @@ def best_plan(stack: Stack) -> StepPlan:
 
 
 class _Kind(NamedTuple):
-    """Equal layers. By the buckets that one sums: its backward seconds, those of its experts' half, and the fastest
-    degree of that half.
-    """
+    """Equal layers. By the buckets that one sums: its backward seconds, its experts' half's buckets and best degree."""
 
     forward_degree: int
     seconds: Floats

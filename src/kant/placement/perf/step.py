@@ -15,7 +15,7 @@ from kant.placement.perf.streams import StreamTimes
 
 
 class TrainingStep(NamedTuple):
-    """A step. `bubble` are the seconds in which a stage waits before its first or after its last micro-batch; `passing`
+    """A step. `bubble` are the seconds in which a stage waits before its first or after its last micro-batch, `passing`
     those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`.
     """
 

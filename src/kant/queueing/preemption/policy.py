@@ -36,8 +36,8 @@ from kant.queueing.resizing import shrink
 class _OnTrial:
     """Answers the questions of `levels.py` on the trial, for running jobs and for gangs `above` their floors.
 
-    `cap`: the milli-GPUs that victims may hold. `found` has the victims of each level, the placement, and the moves on
-    the trial.
+    `cap`: the milli-GPUs that victims may hold. `found` has the victims of each level, the placement, and the trial's
+    moves.
     """
 
     def __init__(self, cycle: CyclePlan, row: int, shape: Shape, all_rules: list[PreemptionRules], cap: int) -> None:

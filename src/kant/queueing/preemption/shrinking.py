@@ -1,8 +1,7 @@
 """Shrinking: an elastic gang gives back pods above its floor, where that suffices, instead of being stopped.
 
 A job that may stop a gang may also shrink it. It may shrink a gang that it may not stop in one more case: the surplus
-above a floor counts after all floors of its queue (`Entitlements.surplus`) and can be reclaimed while these are in
-quota.
+above a floor counts after all floors of its queue (`Entitlements.surplus`) and is reclaimable while they are in quota.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def lost_works(cycle: CyclePlan, rows: Table) -> Table:
 
 
 def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, marks: int = 0) -> Candidate:
-    """Return the surplus of an elastic gang above its floor, with its marks, as a possible victim for a newcomer of
-    `shape`.
+    """Return the surplus of an elastic gang above its floor, with its marks, as a possible victim for one of `shape`.
 
     The gang restarts, so the cost is all of its unsaved work. It gives back only what is needed, so it counts as
     holding at most what the newcomer asks for.
