@@ -156,6 +156,9 @@ def modules() -> list[Path]:
 def pytest_sessionfinish() -> None:
     if "tests.browser" in sys.modules:
         sys.modules["tests.browser"].let_go()
+    if "tests.local.up" in sys.modules:
+        up = sys.modules["tests.local.up"]
+        up.end_jobs(up.homes)
 
 
 def pytest_collection_finish() -> None:

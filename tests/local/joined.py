@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.local.up import nothing
+from tests.local.up import homes, nothing
 
 from kant.live.logs import set_up
 from kant.local.joined.agent import Agent, AgentOptions, serve
@@ -68,6 +68,7 @@ class Joined(Process):
         prepare: Callable[[], None] = nothing, cores: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         home.mkdir(exist_ok=True)
+        homes.add(home)
         node = Node(name, gpus, cpu=1000 * len(cores)) if cores else Node(name, gpus)
         self.home, self.port = home, port
 

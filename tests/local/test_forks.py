@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.local.up import Up, eventually
+from tests.local.up import Up, end_jobs, eventually
 
 from kant.local.forks import Answer, ForkServer
 from kant.local.processes import PROC, started
@@ -113,3 +113,14 @@ def test_jobs_go_on_and_new_ones_start_where_the_server_is_killed(tmp_path: Path
         assert kant.over(second) == ["finished"]
         (kant.home / "go").touch()
         assert kant.over(first) == ["finished"] and kant.log(first) == "through\n"
+
+
+def test_what_the_jobs_of_a_test_run_does_not_outlive_the_tests(tmp_path: Path) -> None:
+    with Up(tmp_path / "home") as kant:
+        job = kant.submit("sleep 600", gpus=1)
+        folder = kant.home / "runs" / job / "1"
+        assert eventually(lambda: (folder / "claim").exists())
+    claim = read_claim(folder)
+    assert claim is not None and started(claim.pid) == claim.start, "it outlives its Kant"
+    end_jobs([kant.home])
+    assert eventually(lambda: started(claim.pid) is None)

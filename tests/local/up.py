@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from tests.patience import PATIENCE_S
 from tests.side_processes import server, use
 
 from kant.live.warm import warm
+from kant.local.processes import kill_marked
+from kant.local.runs import mark, read_exit
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts, parse_profile
 from kant.service.client import ServiceClient
@@ -23,6 +25,15 @@ from kant.workload.cluster_file import read_cluster
 
 TEXT = builtin_texts()["kant"].replace("base_s = 10", "base_s = 0").replace('"nominal"', '"nominal"\nmin_run_s = 0')
 PROFILE = parse_profile(TEXT, "kant, in a hurry")
+homes: set[Path] = set()
+"""Those of all Kants and machines of this process."""
+
+
+def end_jobs(of: Iterable[Path]) -> None:
+    """Kill what the jobs of these homes still run. Jobs outlive their Kant, and would outlive the tests."""
+    for claim in (claim for home in of for claim in home.glob("runs/*/*/claim")):
+        if read_exit(claim.parent) is None:
+            kill_marked(mark(claim.parent))
 
 
 def nothing() -> None:
@@ -47,6 +58,7 @@ class Up:
         self.home = home
         self.client = ServiceClient(home)
         home.mkdir(exist_ok=True)
+        homes.add(home)
         given = {"profile": PROFILE, "cluster": read_cluster(cluster) if cluster is not None else None} | options
         aside = server()
         self.pid = os.fork()
