@@ -271,11 +271,12 @@ class FreeByPools:
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
         """Return CPU and memory; FOREVER where some node does not limit them."""
-        table, rows = self.state.table, self._open_nodes(shape)
-        free = []
-        for left, limit in ((c.CPU_FREE, c.CPU), (c.MEMORY_FREE, c.MEMORY)):
-            free.append(FOREVER if (table[rows, limit] >= FOREVER).any() else int(table[rows, left].sum()))
-        return free[0], free[1]
+        own = self.state.table[self._open_nodes(shape), c.CPU_FREE : c.MEMORY + 1]  # side by side in each row
+        cpu, memory, most_cpu, most_memory = own.T
+        return (
+            FOREVER if (most_cpu >= FOREVER).any() else int(cpu.sum()),
+            FOREVER if (most_memory >= FOREVER).any() else int(memory.sum()),
+        )
 
     def _open_nodes(self, shape: Shape) -> Table:
         if shape.reach not in self._open:

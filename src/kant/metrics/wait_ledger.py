@@ -156,8 +156,10 @@ class WaitLedger:
         """Add to a job the time that its account has recorded since the job joined."""
         if row in self._joined:
             key, then = self._joined.pop(row)
-            account = self._accounts[key]
-            self._row(row)[:] += _difference(account.reading(now), then)
+            account, own = self._accounts[key], self._row(row)
+            for at, (late, early) in enumerate(zip(account.reading(now), then, strict=True)):
+                if late > early:  # else a clock went back between them
+                    own[at] += late - early
             self._settle(row, now, account.cause)
         elif row in self._gated:
             since, _, key = self._gated.pop(row)
@@ -173,9 +175,12 @@ class WaitLedger:
 
         Excess is taken from the `last` cause; unobserved waiting is OTHER.
         """
-        own, waited = self._row(row), int(waits_at(self.state, now, row))
-        before = int(self.before[row]) if row < len(self.before) else 0
-        _even(own, waited - before - int(own.sum()), last)
+        own, jobs = self._row(row), self.state.jobs
+        waited = jobs.item(row, c.J_WAITED)
+        if jobs.item(row, c.J_STATUS) == JobStatus.PENDING:
+            waited += now - jobs.item(row, c.J_SINCE)
+        before = self.before.item(row) if row < len(self.before) else 0
+        _even(own, waited - before - sum(own.tolist()), last)
 
     def _row(self, row: int) -> Table:
         while row >= len(self.spent):
@@ -252,7 +257,8 @@ def _even(own: Table, left: int, last: Cause) -> None:
     The others are reduced only if a clock went back by more than the `last` cause has.
     """
     if left >= 0:
-        own[_AT[Cause.OTHER]] += left
+        if left:
+            own[_AT[Cause.OTHER]] += left
         return
     for i in (_AT[last], *np.argsort(-own, kind="stable").tolist()):
         less = min(int(own[i]), -left)
