@@ -107,6 +107,16 @@ def test_behind_says_who_is_first_and_what_keeps_that_one(runs: Runs) -> None:
     assert lines[-1] == "1m: order 1m"
 
 
+def test_an_equal_job_ahead_is_no_matter_of_the_queue_and_may_take_the_place(runs: Runs) -> None:
+    """Under backfill the queue lets others pass; what would free a place frees it for the first job."""
+    runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,4,600 second,0,600,4,600 third,0,600,4,600", profile="kant")
+    assert "starts now if" in runs.lines("head", "1m")
+    lines = runs.lines("second", "1m")
+    assert lines[0] == "second: job head is ahead of it and asks for the same"
+    assert "starts now, unless a job before it takes the place, if" in lines
+    assert "starts now, unless one of 2 jobs before it takes the place, if" in runs.lines("third", "1m")
+
+
 def test_over_quota_says_whose_and_how_much(runs: Runs) -> None:
     runs.run(f"{TENANT} borrows,0,3600,6,b own,60,600,4,a beyond,60,600,3,b", queues=TWO_QUEUES)
     lines = runs.lines("own", "2m")

@@ -24,6 +24,7 @@ from kant.model.placement import MASK, NODE, Allocation, Booking
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER, GPU, HOUR, SECOND
 from kant.placement.placer import Placer
+from kant.queueing.growth import Elastic
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile
@@ -167,6 +168,18 @@ def test_cancelling_a_reservation_wakes_whom_it_kept() -> None:
     harness.happen(BookingEnded(harness.now, "r"))
     harness.cycle()
     assert harness.running() == ["a"]
+
+
+@pytest.mark.parametrize("discipline", ("best-effort", "backfill", "easy"))
+def test_an_elastic_gang_grows_onto_gpus_whose_reservation_is_over(discipline: str) -> None:
+    harness = Harness(make_cluster(2), make_profile("fifo", discipline, elastic=Elastic(grow_s=0)))
+    book(harness, "r", 0, HOUR, (0, 0b01))
+    harness.submit(make_job("gang", pods=2, floor=1, estimate=9 * HOUR))
+    harness.cycle()
+    harness.cycle(SECOND)
+    assert harness.state.running[0][:, MASK].tolist() == [0b10]
+    harness.cycle(HOUR)
+    assert harness.state.running[0][:, MASK].sum() == 0b11
 
 
 def test_booked_gpus_take_their_part_of_the_cores_along() -> None:

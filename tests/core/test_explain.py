@@ -48,7 +48,7 @@ def test_the_head_does_not_fit_and_the_others_stand_behind_it() -> None:
 def test_best_effort_stands_behind_nobody_of_another_shape() -> None:
     scheduler = scheduled("fifo-best-effort", 6, 4, 4, 2)
     assert why(scheduler, "1") == NoFit(group=0, pods=1, fits=0)
-    assert why(scheduler, "2") == Behind("1")
+    assert why(scheduler, "2") == Behind("1", same=True)
     with pytest.raises(StateError, match="does not wait"):
         why(scheduler, "3")
 

@@ -36,7 +36,9 @@ def explained(answer: dict[str, Any], section: Callable[[str, list[str]], None])
     section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer.get("bad_nodes") else [])
     section("what would free it", [each["sentence"] for each in answer["remedies"]])
     more = [one["remedy"] for one in answer.get("more_nodes", ())]
-    section("starts now if", [*now_if(answer["starts_now_if"]), *more])
+    before = rivals["rank"] - 1
+    others = f", unless {'a job' if before == 1 else f'one of {before:,} jobs'} before it takes the place,"
+    section(f"starts now{others if before else ''} if", [*now_if(answer["starts_now_if"]), *more])
     ranks = (
         f"{rivals['rank']:,} of {rivals['of']:,} among the waiting jobs that compete for its GPUs, "
         f"{own['rank']:,} of {own['of']:,} in its queue"

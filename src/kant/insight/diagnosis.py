@@ -75,8 +75,10 @@ class Diagnosis:
 
     def blocked_by(self, row: int) -> Behind | Outranked | None:
         """Return the head of its bucket, if that is another job, or a job of higher priority that it may not pass."""
-        head = self.scheduler.pending.head_before(row)
-        return Behind(self.state.ids[head]) if head is not None else self.profile.discipline.held_by(self.cycle, row)
+        head, shape_of = self.scheduler.pending.head_before(row), self.state.shape_of
+        if head is None:
+            return self.profile.discipline.held_by(self.cycle, row)
+        return Behind(self.state.ids[head], shape_of(head) is shape_of(row))
 
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
         """Return what the job would lack if tried now (None: nothing), and the shape for the GPU model concerned.

@@ -46,9 +46,13 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
-    """Another job is ahead of this one, and the discipline does not let this one pass."""
+    """Another job is ahead of this one, and the discipline does not let this one pass.
+
+    `same`: that job asks for the same.
+    """
 
     job: str
+    same: bool = False
 
 
 class Outranked(_Reason, frozen=True, tag="outranked"):
@@ -224,6 +228,8 @@ def sentence(reason: Reason) -> str:
             return f"it can never fit in one {level}: {best}{_each_where(reason)}"
         case NeverFits(pods=pods, fits=fits):
             return f"it can never fit: the empty cluster takes {fits} of {pods} pods{_each_where(reason)}"
+        case Behind(job=job, same=True):
+            return f"job {job} is ahead of it and asks for the same"
         case Behind(job=job):
             return f"job {job} is ahead of it, and its queue allows no passing"
         case Outranked(job=job, until=until):

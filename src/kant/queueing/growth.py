@@ -104,6 +104,7 @@ class Growth:
                 cycle.forecast is not None
                 or cycle.stopped  # it may use what the plan frees
                 or cycle.shrunk
+                or state.books  # time alone ends a booking
                 or self._failed.get(row) != (progress.pods, progress.shape.index, self._stamp(row))
             ):
                 yield row

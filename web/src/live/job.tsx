@@ -117,19 +117,19 @@ function Answered({ answer }: { answer: NonNullable<Why["answer"]> }) {
       {answer.wait_or_place && <p>{answer.wait_or_place.sentence}</p>}
       <Sentences title="Facts" said={answer.facts} />
       <Sentences title="What would help" said={answer.remedies} />
-      <NowIf found={answer.starts_now_if} />
+      <NowIf found={answer.starts_now_if} before={answer.among_rivals.rank - 1} />
     </>
   );
 }
 
-/** What starts it now, each change with one click to what it would mean for all others. */
-function NowIf({ found }: { found: NonNullable<Why["answer"]>["starts_now_if"] }) {
+/** What starts it now if none of the jobs `before` it takes the place, each with one click to what it would mean for all others. */
+function NowIf({ found, before }: { found: NonNullable<Why["answer"]>["starts_now_if"]; before: number }) {
   const { source } = usePage();
   if (!found.changes.length && !found.none?.startsWith("proven")) return null;
   const may = source.may.includes("whatif");
   return (
     <section aria-labelledby="now-if-title" id="now-if">
-      <h4 id="now-if-title">Starts now if</h4>
+      <h4 id="now-if-title">Starts now{before > 0 && `, unless ${before === 1 ? "a job" : `one of ${before} jobs`} before it takes the place,`} if</h4>
       <ul>
         {found.none && <li>{found.none}</li>}
         {found.changes.map((change, i) => {
