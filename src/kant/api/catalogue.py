@@ -22,7 +22,7 @@ tasks, planners."""
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy for people. `fields` are its settings with their defaults, `package` is its origin."""
+    """A policy, described for people. `fields` are its settings with their defaults, `package` is its origin."""
 
     kind: str
     policy: str

@@ -56,7 +56,9 @@ class Result:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Digests of what determined the run (`workload`, `cluster`, `profile`, `code`) and of what it `decided`."""
+        """Digests of the inputs of the run (`workload`, `cluster`, `profile`, `code`) and of its decisions
+        (`decided`).
+        """
         inner = self.profile.inner
         return {
             "workload": self.workload.digest,
@@ -160,7 +162,7 @@ class Result:
 
 
 def compare(*results: Result, figures: Sequence[str] = SHOWN) -> pl.DataFrame:
-    """Return a row for each result: what was run, the figures by name (such as "wait_s.p90"), and the digest.
+    """Return a row for each result: its inputs, the figures by name (such as "wait_s.p90"), and the digest.
 
     Raises InputError without results, and for an unknown figure.
     """

@@ -32,11 +32,11 @@ def simulate(
 ) -> Result:
     """Run a workload on a cluster under a profile in simulated time, and return the result.
 
-    Each is an object, or what its `read` takes: a trace, `"4x8"` or a cluster file, the name or the file of a profile.
-    The run ends with the last job, or at `until` (such as "30d" after the first submission). `queues` is a TOML file of
-    queues and quotas, `faults` a CSV file of node faults. With `ledger` every wait is split by its causes. All random
-    numbers are drawn from `seed`: equal inputs, equal digests. Raises InputError for inputs that cannot be used or do
-    not fit together.
+    Each is an object, or an argument of its `read`: a trace, `"4x8"` or a cluster file, the name or the file of a
+    profile. The run ends with the last job, or at `until` (such as "30d" after the first submission). `queues` is a
+    TOML file of queues and quotas, `faults` a CSV file of node faults. With `ledger` every wait is split by its causes.
+    All random numbers are drawn from `seed`: equal inputs, equal digests. Raises InputError for inputs that cannot be
+    used or do not fit together.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
         raise InputError("seed", "a whole number from 0 to 2^63 - 1", seed)

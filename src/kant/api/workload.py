@@ -46,8 +46,8 @@ class Workload:
     ) -> Workload:
         """Read the trace in a file, plain or gzip.
 
-        `format` is one of those in docs/workloads.md (None: detected from the content), `slice` one queue or trace of a
-        file that holds several, `window` keeps submissions within A:B, such as "27d:88d". Raises InputError.
+        `format` is one of those in docs/workloads.md (None: detected from the content). `slice` is one queue or trace
+        of a file that holds several. `window` keeps submissions within A:B, such as "27d:88d". Raises InputError.
         """
         span = parse_window(window, "window") if window is not None else None
         return cls(read_workload(Path(path), format=format, slice=slice, window=span))

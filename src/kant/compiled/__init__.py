@@ -1,15 +1,15 @@
 """The only module through which Kant uses Numba: `@compiled` for a kernel, `@inlined` for a function that kernels call.
 
-A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as
-the oracle that the compiled one is tested against; Numba, which takes half a second to load, is not loaded then.
+A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as the
+oracle against which the compiled one is tested; Numba, which takes half a second to load, is then not loaded.
 
 Seven things keep the first run short. Numba infers the type of each kind of call once (`compiler.py`). A kernel that
 others call is compiled once, and not again as a part of each of them (`unit.py`). LLVM optimises an inlined function
-only as a part of the kernels that call it (`inner.py`), and what many kernels call is a kernel, too (`shared`). LLVM
-does not vectorise loops: most of them run over the eight devices of a node, and half of the compile time would go
-there. It optimises at `-O1`: a higher level takes a fifth longer, and makes most kernels no faster. Machine code is
-cached on disk, named by everything that it depends on (`kept.py`). `kant profiles compile` and `make setup` fill this
-cache before the first run.
+only as a part of the kernels that call it (`inner.py`), and a function that many kernels call is a kernel, too
+(`shared`). LLVM does not vectorise loops: most of them run over the eight devices of a node, and half of the compile
+time would go there. It optimises at `-O1`: a higher level takes a fifth longer, and makes most kernels no faster.
+Machine code is cached on disk, named by everything that it depends on (`kept.py`). `kant profiles compile` and `make
+setup` fill this cache before the first run.
 
 A caller that cannot wait lets another thread compile, and meanwhile runs the kernels as plain Python (`as_written`).
 """

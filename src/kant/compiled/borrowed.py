@@ -1,9 +1,9 @@
-"""Lowering that does not count references to what a function only borrows.
+"""Lowering that counts no references to values that a function only borrows.
 
-By default Numba counts a reference for each variable that holds an array, also for arguments and for what is read from
+By default Numba counts a reference for each variable that holds an array, including arguments and values read from
 them: one atomic increment and decrement for each array of each tuple, at each call. A caller keeps its arguments until
-the call ends, so a variable that is assigned once, to an argument or a part of one, needs no count of its own. Whoever
-takes such a value over, as a result, in a tuple or in a variable assigned twice, counts it as before.
+the call ends, so a variable that is assigned once, to an argument or a part of one, needs no count of its own. A value
+that is passed on, as a result, in a tuple or in a variable assigned twice, is counted as before.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
         dels = [(each, inst) for each, block in self.blocks.items() for inst in block.find_insts(ir.Del)]
         own = [(each, inst) for each, inst in dels if inst.value == name]
         if not any(each != label for each, _ in own):
-            return  # it is used in one block, where LLVM takes out what is counted twice
+            return  # it is used in one block, where LLVM removes counts that cancel
         self._kept.add(name)
         for each, inst in own:
             self.blocks[each].body.remove(inst)
@@ -60,7 +60,9 @@ class BorrowingLower(Lower):  # type: ignore[misc]
                 block.body.insert(-1, ir.Del(name, block.terminator.loc))
 
     def _borrows(self, value: Any) -> bool:
-        """Return whether `value` is an argument, a part of a tuple or array that outlives it, or a tuple of such."""
+        """Return whether `value` is an argument, a part of a tuple or array that outlives it, or a tuple of such
+        values.
+        """
         if isinstance(value, ir.Arg):
             return True
         if isinstance(value, ir.Var):
@@ -81,7 +83,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
         return shares and value.op != "getattr"
 
     def _lasts(self, var: Any) -> bool:
-        """Return whether what a variable holds is there until the function returns, or needs no count."""
+        """Return whether the value of a variable exists until the function returns, or needs no count."""
         plain = types.Number | types.Boolean | types.NoneType
         return var.name in self._borrowing | self._kept or isinstance(self.typeof(var.name), plain)
 
@@ -112,10 +114,10 @@ class BorrowingLower(Lower):  # type: ignore[misc]
 
 
 MACHINE_CODE = "borrows from what is kept"
-"""A name of what this lowering makes, for the cache: another one makes other code of the same kernel."""
+"""A name of this lowering, for the cache: another lowering makes other code from the same kernel."""
 
 _PARTS = ("getattr", "static_getitem", "getitem", "exhaust_iter")
-"""What reads a part of a tuple or of an array, and allocates nothing."""
+"""Operations that read a part of a tuple or of an array, and allocate nothing."""
 
 
 def _is_part(value: Any) -> bool:

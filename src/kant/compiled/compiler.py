@@ -2,7 +2,7 @@
 the library of a subclass.
 
 To type `a + b` Numba tries some twenty definitions of `+`, for every `+` again, twice. Kernels consist of integers and
-tables of them: of 20 calls of Numba's own functions, 19 are like an earlier one.
+tables of them: of 20 calls of Numba's own functions, 19 equal an earlier one.
 
 Compiling creates millions of objects that live until its end. The collector would visit them repeatedly.
 """

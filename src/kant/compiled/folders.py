@@ -9,7 +9,8 @@ from pathlib import Path
 
 
 def folders() -> Iterator[Path]:
-    """Yield the folders of the cache; the first writable one is used: the user's cache, else a temporary folder.
+    """Yield the folders of the cache, of which the first writable one is used: the user's cache, then a temporary
+    folder.
 
     Code from these folders is executed, so a folder of another user is skipped.
     """

@@ -1,4 +1,4 @@
-"""How an inlined function is compiled: once, and only as far as its calling kernels need.
+"""How an inlined function is compiled: once, and only as far as its calling kernels need it.
 
 By default Numba compiles every function that a kernel calls to machine code, and then optimises it once more in each
 caller, level by level. An inlined function never runs alone, so it stays as Numba has lowered it.

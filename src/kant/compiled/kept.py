@@ -38,13 +38,13 @@ from kant.compiled.unit import UnitLibrary, entry_of
 from kant.compiled.work import work
 
 KEPT = 128
-"""The most files per kernel name, the last used ones: there is one for each policy and version of Kant."""
+"""The most files per kernel name, the last used ones, since each policy and version of Kant has its own."""
 
 FORMAT = 4
-"""Of a file: a change makes older ones unknown."""
+"""The format of a file: a change makes older files unknown."""
 
 CPU_S_PER_BYTE = 5e-5
-"""CPU seconds of compilation for each byte of what a kernel depends on, as text."""
+"""CPU seconds of compilation for each byte of a kernel's dependencies, as text."""
 
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
 _FOREIGN = ("numba.", "numpy.", "builtins.", "math.", "_heapq.")
@@ -55,7 +55,7 @@ _units: dict[str, CompileResult] = {}
 """The kernels of this process by the names of their files."""
 
 _files: dict[str, str] = {}
-"""The names of the files by symbol; empty for a kernel that is not kept, nor is what calls it."""
+"""The names of the files by symbol; empty for a kernel that is not kept, and for kernels that call it."""
 
 
 class KeptCode(NullCache):  # type: ignore[misc]
@@ -79,7 +79,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
 
     @property
     def compile_s(self) -> float:
-        """About how many CPU seconds it takes to compile the kernel with all that it calls."""
+        """Estimated CPU seconds to compile the kernel with everything that it calls."""
         return CPU_S_PER_BYTE * self._length if self._depends_on is not None else 0.0
 
     def is_there(self, types: Iterable[Any], context: Any) -> bool:
@@ -88,7 +88,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
         return name is not None and (name in _units or any((folder / name).exists() for folder in folders()))
 
     def digest(self, types: tuple[Any, ...], context: Any) -> str | None:
-        """Return what the kernel depends on for arguments of these types; None if that is unknown."""
+        """Return a digest of the kernel's dependencies for arguments of these types; None if these are unknown."""
         if self._depends_on is None:
             return None
         digest = hashlib.blake2b(self._depends_on, digest_size=16)
@@ -138,14 +138,14 @@ class KeptCode(NullCache):  # type: ignore[misc]
         _files[result.fndesc.mangled_name] = self._save(self._name(signature, result.target_context), result) or ""
 
     def _save(self, name: str | None, result: CompileResult) -> str | None:
-        """Save what was compiled in the first writable folder. Returns its name, None if it cannot be kept."""
+        """Save compiled code in the first writable folder. Returns its name, None if it cannot be kept."""
         module = result.library._final_module
         calls = {function.name for function in module.functions if function.is_declaration} & _files.keys()
         needs = {symbol: _files[symbol] for symbol in calls}
         if result.library.has_dynamic_globals or not all(needs.values()):
             name = None
         if name is not None:
-            _units[name] = result._replace(metadata=None)  # else Numba would write it twice
+            _units[name] = result._replace(metadata=None)  # otherwise Numba would write it twice
             # Its annotated source serves only to debug Numba, and contains addresses of this process.
             data = dumps((needs, result._replace(type_annotation="")._reduce()))
             for folder in folders():
@@ -167,7 +167,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
             old.unlink(missing_ok=True)
 
     def end_turn(self) -> None:
-        """Let processes that wait for this kernel go on: it is saved, or could not be compiled."""
+        """Let processes that wait for this kernel continue: it is saved, or could not be compiled."""
         if self._turn is not None:
             self._turn.end()
             self._turn = None
@@ -178,7 +178,7 @@ _kept_of: WeakKeyDictionary[Callable[..., object], KeptCode] = WeakKeyDictionary
 
 
 class UnitCompiler(KernelCompiler):
-    """Numba's usual pipeline, but it emits a unit, under a symbol that tells what it depends on in any process."""
+    """Numba's usual pipeline, except that it emits a unit, under a symbol that is the same in every process."""
 
     library_class = UnitLibrary
 
@@ -237,7 +237,7 @@ class _UnknownError(Exception):
 
 
 def _reached(kernel: Callable[..., object]) -> Iterator[object]:
-    """Yield what the machine code of `kernel` depends on, in the same order in every process."""
+    """Yield the dependencies of the machine code of `kernel`, in the same order in every process."""
     seen: set[int] = set()
     rest: list[object] = [kernel]
     while rest:
@@ -262,7 +262,7 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
         elif id(part) not in seen:
             seen.add(id(part))
             code = part.__code__
-            yield part.__module__, part.__qualname__  # the name for the linker, and for whoever loads it
+            yield part.__module__, part.__qualname__  # the name for the linker, and for code that loads it
             yield from _code(code)
             rest += [part.__defaults__, *(cell.cell_contents for cell in part.__closure__ or ())]
             rest += _globals(code, part.__globals__)

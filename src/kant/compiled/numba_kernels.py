@@ -42,14 +42,14 @@ _ahead: set[int] = set()
 def compiled(function: F) -> F:
     """Compile `function` for each set of argument types, and cache the result on disk.
 
-    A kernel that is not cached first runs as plain Python, until that has cost a part of what compiling it would: so no
+    A kernel that is not cached first runs as plain Python, until that has cost a certain part of its compilation, so no
     run waits for code that it hardly uses. One call of it as plain Python should take less than seconds.
     """
     return _kernel(function, at_once=False)
 
 
 def compiled_at_once(function: F) -> F:
-    """Compile as `compiled` does, at the first call: for a kernel whose calls take long."""
+    """Compile as `compiled` does, but at the first call: for a kernel whose calls take long."""
     return _kernel(function, at_once=True)
 
 
@@ -88,9 +88,9 @@ def _kernel(function: F, at_once: bool) -> F:
             plain_s[0] += took + CALL_S
             work.cpu_s += took
 
-    kernel._compile_for_args = code_for  # what Numba calls without code for the types of a call
+    kernel._compile_for_args = code_for  # called by Numba if it has no code for the types of a call
     kernel.add_overload = lambda unit: kernel.overloads.update({tuple(unit.signature.args): unit})
-    # A kernel that calls it with a constant needs no code of its own for that.
+    # A kernel that calls it with a constant needs no separate code.
     kernel.get_call_template = lambda args, kws: template([unliteral(arg) for arg in args], kws)
     return cast(F, kernel)
 
@@ -112,7 +112,7 @@ def as_written() -> Iterator[None]:
 
 @contextmanager
 def compiling_ahead() -> Iterator[None]:
-    """Compile each kernel at its first call in this thread: what follows shall not wait, or is measured."""
+    """Compile each kernel at its first call in this thread: the following code must not wait, or is measured."""
     with _marked(_ahead):
         yield
 

@@ -1,10 +1,10 @@
-"""What is compiled once, as a unit of its own: a kernel, and the entry by which Python calls it.
+"""A unit of compilation: a kernel, and the entry by which Python calls it.
 
 By default Numba copies a kernel into every kernel that calls it, and optimises and compiles it there again. A unit is
 called by its symbol instead.
 
-An entry turns Python's objects into the arguments of a kernel. With many arrays it is as long as the kernel is, and
-most kernels are called by kernels only. So it is no part of the kernel, and is compiled when Python calls.
+An entry turns Python's objects into the arguments of a kernel. With many arrays it is as long as the kernel, and most
+kernels are called only by kernels. So it is no part of the kernel, and is compiled when Python calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kant.compiled.compiler import KernelLibrary
 
 
 class UnitLibrary(KernelLibrary):
-    """Machine code whose callers are linked to it, and get no copy."""
+    """Machine code that callers are linked to, without copying it."""
 
     def _get_module_for_linking(self) -> Any:
         self._ensure_finalized()
@@ -32,7 +32,7 @@ class UnitLibrary(KernelLibrary):
 @global_compiler_lock  # type: ignore[untyped-decorator]
 def entry_of(kernel: CompileResult) -> CompileResult:
     """Compile the entry of `kernel`."""
-    # That of a kernel from the cache would return arrays without their references.
+    # The entry of a kernel from the cache would return arrays without their references.
     context, called = kernel.target_context.subtarget(enable_nrt=True), copy(kernel.fndesc)
     called.env_name += ".entry"  # a process that reads the kernel alone has no constants of the entry
     constants = Environment.from_fndesc(called)

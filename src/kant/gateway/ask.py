@@ -1,7 +1,7 @@
 """Parses requests to an OpenAI-compatible engine as far as routing needs, and formats errors in the API's form.
 
-No content of a body is trusted: invalid fields are left for the engine to reject; only a body that is not a JSON object
-is rejected here.
+No content of a body is trusted: invalid fields are left for the engine to reject, and only a body that is not a JSON
+object is rejected here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
 
 @dataclass(slots=True)
 class Ask:
-    """What a router knows of a request.
+    """What a router knows about a request.
 
     `prompt` counts tokens: exactly if the prompt is a list of token ids, else estimated from the bytes of its text.
     `most` is the maximum output; `program` names the program, session or agent that sent the call.
@@ -171,7 +171,7 @@ def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
 
 
 def _texts(content: Any) -> list[str]:
-    """Return all texts of a message, in order: also those of its parts, and of the answers of tools."""
+    """Return all texts of a message, in order, including those of its parts and of the results of tools."""
     found: list[str] = []
     left = [content]
     while left:
@@ -186,7 +186,7 @@ def _texts(content: Any) -> list[str]:
 
 
 def _listed(prompt: list[Any]) -> tuple[str, int]:
-    """Return the same for a list of token ids, of texts, or of lists of token ids."""
+    """Return the text and the number of tokens of a list of token ids, of texts, or of lists of token ids."""
     if prompt and isinstance(prompt[0], int):
         return "", len(prompt)
     texts = [part for part in prompt if isinstance(part, str)]
@@ -277,7 +277,7 @@ MOST_EVENT = 1 << 20
 class _Usage(msgspec.Struct):
     """Token counts, in the field names of OpenAI's completions, or of its responses and Anthropic's messages.
 
-    Anthropic's `input_tokens` are without those that were cached.
+    Anthropic's `input_tokens` do not include cached ones.
     """
 
     prompt_tokens: int = 0

@@ -266,7 +266,7 @@ class Attempt:
             self.relief = asyncio.create_task(self._relieve())
 
     def _begin(self) -> None:
-        """Note that the first piece has arrived, or that none will."""
+        """Record that the first piece has arrived, or that none will."""
         if self.begun is not None and not self.begun.done():
             self.begun.set_result(None)
 
@@ -314,7 +314,7 @@ class Attempt:
             self.entry.span.note("first token")
 
     def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
-        """Finish a complete response: its place is freed before the client knows."""
+        """Finish a complete response: its place is freed before the client gets the last byte."""
         good = judged(status)
         if good is not None:
             self.proxy.answered(self.placed, good and said)

@@ -56,7 +56,7 @@ class Backend:
     clients: tuple[int, int] = (0, 0)
     """The requests and tokens of clients that are no peers, as estimated from its metrics."""
     peers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """What each other router has there: requests, tokens, and those still to prefill."""
+    """The load of each other router there: requests, tokens, and tokens still to prefill."""
     health: Health = field(default_factory=Health)
     """Its health, judged by its responses."""
 
@@ -93,18 +93,18 @@ class Backend:
                 self.site.said(placed.row, max(1, rest // len(running)))
 
     def own_load(self) -> tuple[int, int, int]:
-        """Return what this router has there: requests, tokens, and those still to prefill."""
+        """Return the load of this router there: requests, tokens, and tokens still to prefill."""
         site = self.site
         pending = site.pending_prefill() - site.other_pending
         return len(self.rows), site.tokens() - site.other_tokens, pending
 
     def _of_peers(self) -> tuple[int, int, int]:
-        """Return what all other routers have there."""
+        """Return the load of all other routers there."""
         requests, tokens, pending = (sum(column) for column in zip((0, 0, 0), *self.peers.values(), strict=True))
         return requests, tokens, pending
 
     def add_up(self) -> None:
-        """Let the router count what peers and other clients have there."""
+        """Set the totals that the router uses to include the load of peers and other clients."""
         requests, tokens, pending = self._of_peers()
         self.site.beside(requests + self.clients[0], tokens + self.clients[1], pending)
 
@@ -153,7 +153,7 @@ class Placement:
     deadline_s: float = math.inf
     """Seconds from arrival within which its client wants the first token."""
     due: float = 0.0
-    """When it is refused if it still waits, by the dispatcher's clock: among equals, the earliest goes first."""
+    """When it is refused if it is still waiting, by the dispatcher's clock; among equals, the earliest goes first."""
     blocks: Sequence[int] = ()
     """The hash chain of its prompt, if the router uses it."""
     block_tokens: float = 0.0
@@ -164,7 +164,7 @@ class Placement:
     """The backend that another process has chosen for it."""
     placed: asyncio.Future[None] | None = None
     unseen: bool = False
-    """Whether its response is not seen here: its tokens are known only from the engine's metrics."""
+    """Whether its response is not seen here, so that its tokens are known only from the engine's metrics."""
     over: bool = False
     withdraw: Callable[[], None] | None = None
     """Called if its backend is found to be lost."""
@@ -182,7 +182,7 @@ class Placement:
 
     @property
     def key(self) -> tuple[float, float, int]:
-        """Its place among the requests of its tenant that wait: lower first."""
+        """Its position among the waiting requests of its tenant: lower goes first."""
         return self.priority, self.due, self.order
 
     def __lt__(self, other: Placement) -> bool:

@@ -15,7 +15,7 @@ from kant.gateway.looks import look_at
 from kant.serving.routers.prefix import PrefixAware
 
 Addresses = Mapping[str, bool]
-"""For each URL, whether the backend may get new requests; one that is leaving may not, and finishes what it has."""
+"""For each URL, whether the backend may get new requests; a leaving backend may not, and finishes those it has."""
 
 
 class Source(Protocol):

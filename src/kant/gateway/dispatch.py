@@ -44,7 +44,7 @@ MOST_AGAIN_S = 60
 """The maximum of `Retry-After`, in seconds."""
 
 MOST_BACKENDS, MOST_KNOWN = 1 << 14, 64
-"""The most backends, and models for which those are kept: the names of models come from clients."""
+"""Maximum numbers of backends, and of models whose backends are kept, since clients choose the names of models."""
 
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
@@ -53,7 +53,9 @@ FORGETS = 0.02
 """The weight of the latest response in the running averages."""
 
 RANKS, MIDDLE = 128.0, 256.0
-"""Scale and offset of a trained ranker's small scores around 0; priorities are whole, and those of tokens positive."""
+"""Scale and offset for a trained ranker's scores, which are small and around 0; priorities are whole numbers, and those
+in tokens are positive.
+"""
 
 
 class Dispatcher:
@@ -187,7 +189,7 @@ class Dispatcher:
         return bool(first_ms > 1e3 * (placed.deadline_s - (self.now - placed.came)))
 
     def _shed(self, placed: Placement) -> None:
-        """The queue is full: refuse the last in order among waiting requests and this one, with a retry time."""
+        """The queue is full: of the waiting requests and this one, refuse the last in order, with a retry time."""
         refused = RefusedError(429, f"at most {self.limits.held} requests wait here", "overloaded", self._again())
         mine = self.shares.begins(placed.tenant)
         lasts = (queue.last((placed.level, mine)) for queue in self.held.values())
@@ -213,7 +215,7 @@ class Dispatcher:
         known = self._known.get(model)
         if known is None:
             known = self._with_loads(self.in_service(model, frozenset()))
-            if not any(b.health.ejected for b in self.backends):  # else it depends on the time, too
+            if not any(b.health.ejected for b in self.backends):  # otherwise it also depends on the time
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
                 self._known[model] = known
@@ -319,7 +321,7 @@ class Dispatcher:
         return True
 
     def move(self, placed: Placement, other: Backend) -> None:
-        """Move a request to the backend that served it: the one it was sent to has failed it."""
+        """Move a request to the backend that served it, after the one it was first sent to failed."""
         assert placed.backend is not None
         self.answered(placed, False)
         if placed.tests:
@@ -410,7 +412,7 @@ class Dispatcher:
         return done
 
     def _settle(self, placed: Placement, done: int) -> None:
-        """Replace the predicted output of a request by its actual output in its tenant's share."""
+        """Replace a request's predicted output by its actual output in its tenant's share."""
         self.shares.charge(placed.tenant, 0, done - placed.predicted)
         queue = self.held.get(placed.ask.model)
         if queue is not None and done < placed.predicted:
@@ -425,7 +427,7 @@ class Dispatcher:
             return
         placed.over = True
         if output:
-            self.said(placed, output)  # of an answer without a stream nothing was heard before
+            self.said(placed, output)  # without a stream nothing was received before
         done = self.take_back(placed)
         if output is not None:
             self.output += FORGETS * (output - self.output)
@@ -449,7 +451,8 @@ class Dispatcher:
     def have(self, addresses: Mapping[str, bool]) -> None:
         """Replace the list of backends, each with whether it may get new requests.
 
-        One that may not, or is no longer listed, keeps its requests; it is removed once it has none and is not listed.
+        A backend that may not, or that is no longer listed, keeps its requests; it is removed once it has none and is
+        not listed.
         """
         known = {backend.url: backend for backend in self.backends}
         for url, may in addresses.items():
@@ -476,7 +479,7 @@ class Dispatcher:
         """Note that a backend cannot be connected to: it gets no requests until a scrape succeeds; its others
         continue."""
         backend.up = False
-        self.router.forget(backend.number)  # it may come back with an empty cache
+        self.router.forget(backend.number)  # it may return with an empty cache
         self._watch_panic()
 
     def lost(self, backend: Backend) -> None:

@@ -1,8 +1,8 @@
 """The messages of Envoy's external processing, as far as an endpoint picker needs them.
 
 Made at import from a table of fields: names and numbers are those of Envoy's external_processor.proto, base.proto and
-http_status.proto (envoyproxy/data-plane-api, Apache-2.0) and of gRPC's health.proto. What Envoy sends beyond these is
-unknown fields, which protobuf keeps.
+http_status.proto (envoyproxy/data-plane-api, Apache-2.0) and of gRPC's health.proto. Other parts of Envoy's messages
+are unknown fields, which protobuf keeps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, st
 STRUCT = struct_pb2.DESCRIPTOR.name
 KINDS = {"bool": 8, "string": 9, "bytes": 12, "int32": 5, "uint32": 13}
 
-# message: (field, number, type); a capitalized type is a message; "*": repeated; "?": one of a oneof.
+# message: (field, number, type); a capitalized type is a message; "*": repeated; "?": part of a oneof.
 EXT_PROC = {
     "HeaderValue": (("key", 1, "string"), ("value", 2, "string"), ("raw_value", 3, "bytes")),
     "HeaderMap": (("headers", 1, "*HeaderValue"),),

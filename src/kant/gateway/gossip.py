@@ -1,7 +1,7 @@
-"""Tells other routers before the same engines what this one has sent there, and hears what they have, over UDP.
+"""Tells other routers in front of the same engines what this one has sent there, and receives their loads, over UDP.
 
-Each says its whole load of each engine, twenty times a second, so a datagram that is lost or comes late does no harm. A
-peer that has not been heard for a while counts no more; what it has sent then shows in the engines' metrics.
+Each router sends its whole load of each engine, twenty times a second, so lost or late datagrams do no harm. A peer
+that has been silent for a while no longer counts; its requests then show in the engines' metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SILENT_S = 1.0
 """Seconds without a datagram after which a peer counts no more."""
 
 RESOLVE_S = 5.0
-"""Seconds between two look-ups of the peers' names: behind one may be many addresses, which come and go."""
+"""Seconds between two look-ups of the peers' names: one name may have many addresses, which change."""
 
 AT_ONCE = 500
 """The most engines in a datagram, which may have 64 KiB."""
@@ -38,7 +38,7 @@ Load = tuple[int, int, int]
 
 
 class Heard(msgspec.Struct, array_like=True):
-    """A datagram: who says it, and its load of some engines, by URL."""
+    """A datagram: its sender, and the sender's load of some engines, by URL."""
 
     peer: int
     loads: dict[str, Load]
@@ -48,7 +48,7 @@ _DECODER, _ENCODER = msgspec.msgpack.Decoder(Heard), msgspec.msgpack.Encoder()
 
 
 def count(backends: Iterable[Backend], peer: int, loads: Mapping[str, Load] | None) -> None:
-    """Note what another router has on some backends, by URL; None: it is not heard any more."""
+    """Record the load of another router on some backends, by URL; None: the router is silent."""
     for backend in backends:
         before = backend.peers.get(peer)
         load = None if loads is None else loads.get(backend.url, before)
@@ -75,7 +75,7 @@ class Gossip(asyncio.DatagramProtocol):
         self.resolved = 0.0
 
     async def open(self) -> None:
-        """Start to tell and to hear; raises InputError if the address is taken or elsewhere."""
+        """Start to send and to receive. Raises InputError if the address is taken, or not one of this machine."""
         try:
             found = await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, local_addr=self.listen)
         except OSError:
@@ -105,7 +105,7 @@ class Gossip(asyncio.DatagramProtocol):
             await asyncio.sleep(EVERY_S)
 
     async def _resolve(self) -> None:
-        """Look up the peers' names; where that fails, what was known stays."""
+        """Look up the peers' names; if that fails, the last known addresses stay."""
         found: set[Address] = set()
         for host, port in self.peers:
             try:
@@ -117,7 +117,7 @@ class Gossip(asyncio.DatagramProtocol):
         self.resolved = time.monotonic()
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
-        """Take what a peer says; whatever comes from elsewhere, or is nothing that a peer says, is ignored."""
+        """Process a peer's datagram; any other datagram is ignored."""
         if not any(addr[0] == host for host, _ in self.addresses):
             return
         try:
@@ -131,7 +131,7 @@ class Gossip(asyncio.DatagramProtocol):
             count(self.dispatcher.backends, heard.peer, heard.loads)
 
     def error_received(self, exc: Exception) -> None:
-        """Ignore that a peer is away: it is forgotten for its silence."""
+        """Ignore that a peer is unreachable: it is forgotten once it has been silent for a while."""
 
     def _forget_silent(self) -> None:
         now = time.monotonic()

@@ -42,7 +42,7 @@ class Held(ABC):
 
     @abstractmethod
     def may_ask(self, placed: Placement) -> bool:
-        """Whether the router may be asked about a new request before those that wait."""
+        """Whether the router may be asked about a new request before the waiting ones."""
 
     @abstractmethod
     def push(self, placed: Placement) -> None:
@@ -58,7 +58,7 @@ class Held(ABC):
 
     def changed(self, placed: Placement) -> None:
         """Note that the usage of a request's tenant has decreased."""
-        del placed  # matters only where tenants take turns
+        del placed  # matters only if tenants take turns
 
     @abstractmethod
     def last(self, turn: tuple[int, float]) -> Placement | None:
@@ -68,9 +68,9 @@ class Held(ABC):
 class HeldInTurns(Held):
     """Tenants take turns: the least served tenant of the most urgent level.
 
-    Of a tenant the request of the best priority goes first, among equals the one that is due first (EDF). There is a
-    heap for each tenant, and one of their turns. Stale entries are dropped or corrected when they reach the top; a
-    tenant's heap is also rebuilt when half of it is stale.
+    Of a tenant's requests, the one of the best priority goes first; among equals, the one with the earliest deadline
+    (EDF). There is a heap for each tenant, and one for their turns. Stale entries are dropped or corrected when they
+    reach the top; a tenant's heap is also rebuilt when half of it is stale.
     """
 
     def __init__(self, shares: Shares) -> None:

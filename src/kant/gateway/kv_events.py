@@ -2,8 +2,8 @@
 
 Both publish batches of arrays in msgpack (vllm/distributed/kv_events.py, 0.32; SGLang has the same): which blocks of
 tokens were stored after which, and which were removed. The events contain the tokens, so the blocks are hashed again in
-the router's way, and the index matches the engine. For text prompts the router does not know the tokens; for those, and
-for adapters, which events name by an internal number, the index still uses what was sent.
+the router's way, and the index matches the engine. For text prompts, and for adapters, which events name by an internal
+number, the router does not know the tokens. For these the index still uses the requests that were sent.
 """
 
 from __future__ import annotations

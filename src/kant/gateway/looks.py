@@ -55,7 +55,7 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
 def looked(
     backend: Backend, dispatcher: Dispatcher, scraped: Scraped, then: list[Placement], before: tuple[int, int]
 ) -> None:
-    """Process the metrics of a backend; `then` and `before` are its requests and load when the scrape was sent."""
+    """Process the metrics of a backend; `then` and `before` are its requests and its load when the scrape was sent."""
     dispatcher.counted(backend.scraped, scraped)
     over = [placed for placed in then if placed.unseen][: max(0, len(then) - scraped.requests)]
     for placed in over:  # the engine has fewer than were sent, so the oldest have ended

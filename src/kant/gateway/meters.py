@@ -22,7 +22,7 @@ BACKENDS: dict[str, tuple[str, Callable[[Backend], float]]] = {
     "engine_waiting": ("Requests that wait, as the engine says.", lambda one: one.scraped.waiting),
     "engine_kv_usage": ("Share of the KV in use, as the engine says.", lambda one: one.scraped.usage),
 }
-"""The gauges of each backend: what each says, and its value."""
+"""The gauges of each backend: the meaning of each, and its value."""
 
 
 class Meters:
@@ -71,7 +71,7 @@ class Meters:
         self.backends = {gauge(f"backend_{name}", about, "backend"): of for name, (about, of) in BACKENDS.items()}
 
     def opinion(self, placed: Placement) -> None:
-        """Count what a shadow has said of a request, if there is one."""
+        """Count the decision of a shadow about a request, if there is one."""
         if placed.opinion is None:
             return
         other, later_s, agrees = placed.opinion

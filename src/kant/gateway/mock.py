@@ -51,7 +51,7 @@ class MockEngine:
     def __init__(self, settings: EngineSettings, policy: Policy, model: str, conducted: bool, speed: float) -> None:
         if not 0 < speed <= 1e6:
             raise InputError("--speed", "a number above 0", speed)
-        with compiling_ahead():  # else the first requests, and all that look at it, would wait for that
+        with compiling_ahead():  # otherwise the first requests, and all scrapes, would wait for the compilation
             trial = Engine(settings)
             trial.add(0.0, 1, 1)
             trial.run()

@@ -19,7 +19,9 @@ ARRIVALS = re.compile(
     r" ([0-9.eE+]+)$",
     re.MULTILINE,
 )
-"""The requests that have come, as a router counts them, or an Envoy with the configuration of deploy/envoy.yaml."""
+"""The number of arrived requests, as counted by a router, or by an Envoy with the configuration of
+deploy/envoy.yaml.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Operators:
     addresses: Sequence[str]
 
     def total(self) -> float:
-        """Return the arrivals of all routers; an address with a path is that of the metrics themselves."""
+        """Return the arrivals of all routers; an address with a path is the address of the metrics themselves."""
         found = 0.0
         for address in self.addresses:
             path = "" if urlsplit(address).path.strip("/") else "/metrics"

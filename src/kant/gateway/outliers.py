@@ -77,7 +77,7 @@ class Health:
 
 
 def judged(status: int) -> bool | None:
-    """Whether a status is a good sign for its backend; None if it says nothing, as 404 or 429."""
+    """Whether a status is a good sign for its backend; None if it says nothing about the backend, as 404 or 429."""
     if status >= 500:
         return None if status in CLIENTS_OWN else False
     return True if status < 400 else None

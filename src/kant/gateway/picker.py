@@ -58,7 +58,7 @@ FALLBACKS = 2
 """The number of further endpoints, for Envoy's retries."""
 
 PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
-"""gRPC rejects some of more than 1,000 simultaneous requests at random; here, `Limits` decides what is too many."""
+"""gRPC randomly rejects some of more than 1,000 simultaneous requests; here `Limits` decides how many are too many."""
 
 UNSHOWN = 0
 """BodySendMode.NONE: the response body is not sent here."""
@@ -167,7 +167,7 @@ class _Exchange:
             )
         self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
-        level = -self.picker.objectives.get(self.headers.get(OBJECTIVE, ""), 0)  # here lower goes first
+        level = -self.picker.objectives.get(self.headers.get(OBJECTIVE, ""), 0)  # lower goes first here
         ask.yield_to(level if self.dispatcher.policy.by_priority else 0)  # other engines refuse a priority
         self.dispatcher.now = time.monotonic()
         predicted = predicted_tokens(self.headers.get(PREDICTED))

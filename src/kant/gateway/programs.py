@@ -1,4 +1,4 @@
-"""The programs, sessions and agents that send requests, by number: a client names them, and there may be many."""
+"""The programs, sessions and agents that send requests, by number: clients name them, and there may be many."""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ MOST_BODY = 32 << 20
 PROGRAM = "x-kant-program"
 PREDICTED = "x-kant-predicted-tokens"
 DEADLINE = "x-kant-deadline-s"
-"""Seconds within which a client wants its first token; later it wants none."""
+"""The header with the seconds within which a client wants its first token; after that it no longer wants the
+response.
+"""
 
 TIMEOUTS = Timeouts()
 JSON = {"Content-Type": "application/json"}
@@ -107,7 +109,7 @@ class Proxy:
                 self.record.write(entry, self.dispatcher.bytes_per_token)
             if self.spans is not None and entry.span is not None:
                 facts: dict[str, Value] = {"kant.request.id": entry.id, "kant.attempts": entry.attempts}
-                if entry.prompt:  # the engine has said so
+                if entry.prompt:  # the engine has reported it
                     facts["gen_ai.usage.input_tokens"] = entry.prompt
                 facts["gen_ai.usage.output_tokens"] = entry.output
                 self.spans.end(entry.span, entry.status, entry.placed, **facts)

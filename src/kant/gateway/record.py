@@ -2,7 +2,7 @@
 
 It is both an access log and a trace for replay: the format is that of Mooncake's traces (Qin et al., FAST'25), lengths
 and hashes of prompt blocks, with more fields. It contains no text. Blocks are numbered in order of arrival, so a number
-only shows that two prompts begin alike.
+shows only that two prompts begin with the same text.
 """
 
 from __future__ import annotations

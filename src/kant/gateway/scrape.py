@@ -48,7 +48,8 @@ class Scraped:
 
 
 def read_metrics(text: str) -> Scraped | None:
-    """Parse the text of `/metrics`; several engines at one address are added up. None: neither vLLM nor SGLang.
+    """Parse the text of `/metrics`; several engines at one address are added up. None if they are neither from vLLM nor
+    from SGLang.
 
     SGLang with priorities repeats its counts for each priority, and has the total under priority "", which is read.
     """

@@ -261,10 +261,12 @@ S = TypeVar("S", bound=Server)
 
 
 def collect_rarely() -> None:
-    """Let Python look for cycles rarely: requests leave few, and to scan those in flight pauses all others."""
+    """Let Python look for reference cycles rarely: requests leave few, and scanning those in flight pauses all
+    others.
+    """
     gc.collect()
     gc.freeze()  # loaded modules stay: scanning them again would pause all requests for 0.1 s
-    gc.set_threshold(20_000, 50, 100)  # by default ten times a second
+    gc.set_threshold(20_000, 50, 100)  # by default it is ten times a second
 
 
 def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:

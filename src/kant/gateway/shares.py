@@ -1,8 +1,8 @@
 """Fair sharing: a token counter for each tenant, by which waiting tenants take turns.
 
 The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: the least served
-tenant goes next, and a tenant that returns starts no lower than those that wait, so that no tenant saves up credit. An
-output token counts twice a prompt token, as there; outputs are counted as predicted when a request is sent, and
+tenant goes next, and a tenant that returns starts no lower than the waiting ones, so that no tenant can save up credit.
+An output token counts twice a prompt token, as there; outputs are counted as predicted when a request is sent, and
 corrected when it ends (their section 4.4).
 """
 
@@ -74,7 +74,7 @@ class Shares:
 
     def charge(self, tenant: str, prompt: float, output: float) -> None:
         """Charge a tenant for tokens; negative numbers are refunds."""
-        if len(self.had) > MOST:  # the names come from clients
+        if len(self.had) > MOST:  # clients choose the names
             self.had = {name: had for name, had in self.had.items() if name in self.waits or name == self.latest}
         before = self.had.get(tenant, 0.0)
         self.had[tenant] = before + prompt + OUTPUT * output

@@ -38,7 +38,7 @@ class Span:
         return f"00-{self.trace}-{self.id}-01"
 
     def decided(self, placed: Placement | None, backend: int, what: Mapping[str, Value]) -> None:
-        """Note that a request has a backend, and what a shadow says of that."""
+        """Record that a request has a backend, and the decision of a shadow about it."""
         of: dict[str, Value] = {"kant.backend": backend}
         if placed is not None and placed.opinion is not None:
             other, later_s, _ = placed.opinion

@@ -92,7 +92,7 @@ class Tenant:
         return self
 
     def rank(self, ask: Ask) -> None:
-        """Limit the urgency of a request to the tenant's, and remove what is not trusted."""
+        """Limit the urgency of a request to its tenant's priority, and remove what is not trusted."""
         if not self.trusted:
             ask.forget_program()
         ask.yield_to(self.priority)
@@ -150,7 +150,7 @@ class Tenants:
     def read_metrics(self, authorization: str) -> None:
         """Check access to the metrics; raises RefusedError with 401 if keys are configured and this is none of them.
 
-        If the metrics have their own key, only that one is accepted; else that of any tenant.
+        If the metrics have their own key, only that one is accepted; otherwise that of any tenant.
         """
         if self.metrics is None and not self.by_digest:
             return

@@ -15,9 +15,9 @@ from kant.gateway.upstream import UpstreamError
 class Timeouts:
     """Timeouts in seconds; 0: no limit.
 
-    `first_byte_s`: from sending a request to the first byte of the response body, which is its first token if it
-    streams, and its last if not. `idle_s`: between two pieces. `total_s`: from the arrival of a request to the end of
-    its response, including the wait in the router.
+    `first_byte_s`: from sending a request to the first byte of the response body. If the response streams, this is its
+    first token; otherwise its last. `idle_s`: between two pieces. `total_s`: from the arrival of a request to the end
+    of its response, including the wait in the router.
     """
 
     first_byte_s: float = 600.0

@@ -28,7 +28,7 @@ _SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(;[^\r\n]*)?\r\n")
 _DIGITS = re.compile(r"[0-9]{1,15}")
 
 Piece = Callable[[bytes, bytes | None], None]
-"""A function that takes a piece of a body, and the same as whole HTTP/1.1 chunks if it arrived so."""
+"""A function that takes a piece of a body, and the same piece as whole HTTP/1.1 chunks if it arrived so."""
 
 
 class UpstreamError(Exception):
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._broken = ""
         self._held = False
 
-    # --- what a request does with it --------------------------------------------------------------------------------
+    # --- for requests -----------------------------------------------------------------------------------------------
 
     async def ask(self, head: bytes, body: bytes) -> Head:
         """Send a request and wait for the head of its response; raises UpstreamError if none arrives."""
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
     def pieces(self, take: Piece) -> asyncio.Future[None]:
         """Pass each piece of the body to `take` as it arrives; the future is done when the body is complete.
 
-        It raises UpstreamError if the backend breaks off, and whatever `take` raises.
+        It raises UpstreamError if the backend breaks off, and passes on exceptions of `take`.
         """
         self._piece = take
         whole = self._whole = self.loop.create_future()
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         self.closed, self._head = True, None
         self.transport.abort()
 
-    # --- what the socket says ---------------------------------------------------------------------------------------
+    # --- for the socket ---------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         return Head(status, headers, framed)
 
     def _advance(self) -> None:
-        """Pass on what has arrived of the body."""
+        """Pass on the received part of the body."""
         assert self._piece is not None and self._whole is not None
         if self._whole.done():
             return
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
         data, at, parts = self._data, 0, []
         as_it_came = self._left == 0
         while True:
-            if self._left:  # within a chunk, whose line end counts too
+            if self._left:  # within a chunk, including its line end
                 as_it_came = False
                 part = data[at : at + self._left - 2] if self._left > 2 else b""
                 parts.append(part)

@@ -64,7 +64,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             self.max_num_active_reqs: int
             self.slots = self.max_num_active_reqs
             blocks = int(self.kv_cache_config.num_blocks)
-            latency = latency_model("llama-3-8b", "a100")[0]  # not used here: vLLM's real steps take their own time
+            latency = latency_model("llama-3-8b", "a100")[0]  # not used here: real steps of vLLM take their own time
             kind = "priority" if self.ordered else "fcfs"
             settings = EngineSettings(latency, max(blocks, 2), int(self.block_size), self.slots, policy=kind)
             self.book = Engine(settings, AT_FIRST)
@@ -111,7 +111,9 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return NO_PROGRAM if program is None else self.programs.setdefault(str(program), len(self.programs))
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
-            """Schedule a step, after the policy ran and a preemptive one took seats and blocks from worse requests."""
+            """Schedule a step, after the policy has run and a preemptive policy has taken seats and blocks from worse
+            requests.
+            """
             if self.kant.by_step:
                 self.write_book()
                 self.kant.before_step(self.book)
@@ -167,7 +169,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return len(self.kv_cache_manager.get_blocks(request.request_id).blocks[0])
 
         def waits(self) -> Iterator[Any]:
-            """Yield the waiting requests, those that hold blocks first."""
+            """Yield the waiting requests, first those that hold blocks."""
             for name in HOLDING:
                 yield from getattr(self, name, ())
             yield from self.waiting
@@ -207,7 +209,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return True
 
         def update_from_output(self, output: Any, *args: Any, **kwargs: Any) -> Any:
-            """End a step: tell the policy which requests ran and how long, and then which ended."""
+            """End a step: tell the policy which requests ran and for how long, and then which ones ended."""
             ran = {self.rows[name]: self.requests[name] for name in output.num_scheduled_tokens if name in self.rows}
             self.over = []
             done = super().update_from_output(output, *args, **kwargs)

@@ -1,1 +1,1 @@
-"""Kant on a real Kubernetes cluster: changes of API objects come in as events, and plans go out as bindings."""
+"""Kant on a real Kubernetes cluster: changes of API objects become events, and plans become bindings."""

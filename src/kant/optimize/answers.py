@@ -12,8 +12,9 @@ Round = Literal["fallback", "defragment", "route"]
 
 
 class LearnedShares(Struct, frozen=True):
-    """What rounds have learned: for each pool the share of time in which waiting jobs wanted more idle nodes, and the
-    share in which gangs wanted more of them in one leaf."""
+    """What rounds have learned: for each pool, the share of time in which waiting jobs wanted more idle nodes, and the
+    share in which gangs wanted more idle nodes in one leaf.
+    """
 
     wanted: tuple[float, ...] = ()
     leaves: tuple[float, ...] = ()
@@ -44,7 +45,7 @@ class DefragmentPlan(Struct, frozen=True):
 
     `nodes` nodes were examined, of which `fragmented` are partly in use. `price` and `worth` are GPU time in
     milli-GPU-seconds: the cost of the moves, and the gain from the emptied nodes. `lodgers` counts the jobs on
-    fragmented nodes, `staying` those of them that may not be moved.
+    fragmented nodes, `staying` those among them that may not be moved.
     """
 
     steps: tuple[tuple[DefragmentMove, ...], ...] = ()
@@ -59,7 +60,7 @@ class DefragmentPlan(Struct, frozen=True):
 
 
 class Startable(Struct, frozen=True):
-    """Waiting jobs that a packing starts, with their milli-GPUs and their share of what all waiting jobs request.
+    """Waiting jobs that a packing starts, with their milli-GPUs and their share of the requests of all waiting jobs.
 
     It moves the running jobs `moves`. `proven`: no packing starts more pods, the highest priority first.
     """
@@ -89,7 +90,7 @@ class Stranded(Struct, frozen=True):
 
 
 class Optimality(Struct, frozen=True):
-    """The state of the cluster at `time`. `held_back` waiting jobs may not start, whatever is free."""
+    """The state of the cluster at `time`. `held_back` waiting jobs may not start, however much is free."""
 
     time: int
     waiting: int

@@ -1,7 +1,7 @@
-"""One round of defragmentation: which jobs move so that partly used nodes become idle, and whether that pays.
+"""One round of defragmentation: the jobs to move so that partly used nodes become idle, and whether the moves pay.
 
-A profile asks for rounds periodically (`rounds.py`), a person for one (`DefragmentOrder`) with a preview of its
-changes.
+A profile asks for rounds periodically (`rounds.py`); a person asks for a single one (`DefragmentOrder`), with a preview
+of its changes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
 
 
 class MoveRound:
-    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` takes the share of time in which a
-    pool's nodes are wanted idle."""
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` gets the share of time in which a
+    pool's nodes are wanted idle.
+    """
 
     def __init__(
         self,

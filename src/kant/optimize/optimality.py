@@ -1,9 +1,9 @@
-"""How far the present state is from the optimum: which waiting jobs a solver could start now that the policy has not,
+"""How far the present state is from the optimum: which waiting jobs a solver could start now and the policy has not,
 how large a gang could start, and which jobs strand how much capacity.
 
-Two packings answer the first: one without moves, and one in which running jobs may move but none stops. Only jobs count
-that their queue, quotas and back-off allow to start. Both are the result of a solver with a limit, so the shares are
-lower bounds; a proven packing is exact in pods, the highest priority first.
+Two packings answer the first question: one without moves, and one in which running jobs may move but none stops. Only
+jobs count that their queue, quotas and back-off allow to start. Both are the result of a solver with a limit, so the
+shares are lower bounds; a proven packing is exact in pods, the highest priority first.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _may_start(scheduler: Scheduler, now: int) -> list[int]:
 def _packed(
     state: ClusterState, waiting: list[int], may_move: Callable[[int], bool], limit: float
 ) -> tuple[Startable, int]:
-    """What a packing starts, and the number of waiting jobs that it cannot express."""
+    """The jobs that a packing starts, and the number of waiting jobs that it cannot express."""
     if not waiting:
         return Startable(), 0
     snapshot = snapshot_of(state, waiting, may_move)

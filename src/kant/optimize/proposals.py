@@ -1,4 +1,4 @@
-"""The proposals of a solver in a round: jobs start or move so that more start, or so that nodes become idle."""
+"""The proposals of a solver in a round: jobs start or move so that more jobs start, or so that nodes become idle."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def _proposed(places: dict[str, Counter[str]], jobs: list[str]) -> tuple[Propose
 def _defragment(
     scheduler: Scheduler, now: int, learned: LearnedShares, movable: frozenset[str] | None
 ) -> PlanProposed | None:
-    """Move jobs together so that partly used nodes (with `leaves` also leaves) become idle, as far as that pays."""
+    """Move jobs together so that partly used nodes (with `leaves` also leaves) become idle, if the gain exceeds the
+    cost.
+    """
     settings = scheduler.profile.defragment
     assert settings is not None
     round_ = DefragmentRound(scheduler, now, settings, movable)

@@ -1,7 +1,7 @@
 """Rounds: when a profile asks a solver or a look-ahead, and what the solver learns about the queue.
 
 A driver asks `Rounds` when a round is due, gives the state to a solver (`proposals.py`), and passes the proposal to the
-core as an event. The solver also gets what was learned about the queue on the way.
+core as an event. The solver also gets the facts about the queue that were learned on the way.
 """
 
 from __future__ import annotations

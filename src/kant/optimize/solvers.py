@@ -27,7 +27,7 @@ def deterministic(limit: float, seed: int = 0) -> Any:
     Deterministic seconds count the solver's own steps, about a core-second each. So the same model gives the same
     answer on a busy machine and on an idle one. No solver of Kant has a limit by the clock.
 
-    Ctrl-C while it solves ends the search and raises KeyboardInterrupt, or does what the process has asked for.
+    Ctrl-C while it solves ends the search and raises KeyboardInterrupt, or whatever handler the process has set.
     """
     solver = _interruptible()()
     solver.parameters.num_workers = 1
@@ -41,8 +41,8 @@ def deterministic(limit: float, seed: int = 0) -> Any:
 def _interruptible() -> type[Any]:
     """CP-SAT's solver in a thread beside the caller, so that the caller's handlers of signals run while it searches.
 
-    CP-SAT's own handler of SIGINT would end the search and return what it has, as if it were the answer. It leaves the
-    default behind, by which the next SIGINT kills the process.
+    CP-SAT's own handler of SIGINT would end the search and return its present solution, as if it were the answer. It
+    also restores the default handler, by which the next SIGINT kills the process.
     """
     base: type[Any] = cp_sat().CpSolver
 
@@ -54,7 +54,7 @@ def _interruptible() -> type[Any]:
                     return found.result()
                 except BaseException:
                     while not found.done():
-                        self.stop_search()  # before it begins it hears nothing
+                        self.stop_search()  # before the search begins, it ignores this call
                         wait([found], HEARD_S)
                     raise
 

@@ -11,8 +11,8 @@ from kant.placement.cost.communication import FULL
 class IntervalOverhead:
     """Every running job loses its overhead in every interval between two events, except in its last one.
 
-    The rule of Muri's simulator (Zhao et al., SIGCOMM 2022): an interval shorter than the overhead gives no progress;
-    the end of a job is projected at full speed. Preempting and moving have no cost of their own. Jobs that end within a
+    Source: Muri's simulator (Zhao et al., SIGCOMM 2022). An interval shorter than the overhead gives no progress; the
+    end of a job is projected at full speed. Preempting and moving have no cost of their own. Jobs that end within a
     relative distance of `merge` of the earliest end with it.
     """
 

@@ -47,10 +47,10 @@ def select(jobs: Table, ranked: Table, pools: Table, budgets: Table) -> Table:
 
 
 def contested(groups: Iterable[PoolGroup], since: int) -> int:
-    """The pools, as bits, whose plan may change: a job waits for them and something has happened there `since`.
+    """Return the pools, as bits, whose plan may change: a job waits for them and something has happened there `since`.
 
-    Pools tied to them by jobs that may use both are included. If nothing happened since the last cycle the plan remains
-    valid: waiting jobs keep their keys, and running jobs only come closer to their ends.
+    Pools tied to them by jobs that may use both are included. If nothing happened since the last cycle, the plan
+    remains valid: waiting jobs keep their keys, and running jobs only come closer to their ends.
     """
     last_changed, bits, before = 0, 0, -1
     for group in groups:
@@ -68,11 +68,11 @@ def contested(groups: Iterable[PoolGroup], since: int) -> int:
 
 
 class Pooled(Discipline, frozen=True, tag="pooled"):
-    """The order over waiting and running jobs decides who should run, by a count of GPUs that ignores nodes.
+    """The order over waiting and running jobs decides which jobs should run, by a count of GPUs that ignores nodes.
 
-    Running jobs that are not selected are preempted; selected waiting jobs are placed, and one that does not fit then
-    waits although it was selected. Running jobs are never moved. It may preempt needlessly: it serves to reproduce
-    published results, and `preemptive` is the discipline to use.
+    Running jobs that are not selected are preempted. Selected waiting jobs are placed; one that does not fit then waits
+    although it was selected. Running jobs are never moved. It may preempt needlessly: it serves to reproduce published
+    results, and `preemptive` is the discipline to use.
     """
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"

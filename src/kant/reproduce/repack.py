@@ -30,7 +30,7 @@ class Repack(Discipline, frozen=True, tag="repack"):
     def run(self, cycle: CyclePlan) -> None:
         state, trial = cycle.state, cycle.placer.trial
         cycle.demote()
-        rows = np.sort(np.concatenate([cycle.going_on(), cycle.waiting_rows()]))  # on ties in order of arrival
+        rows = np.sort(np.concatenate([cycle.going_on(), cycle.waiting_rows()]))  # ties keep the order of arrival
         ranked = rows[cycle.ranking(rows)]
         for row in cycle.going_on().tolist():
             trial.evict(state.running[row])

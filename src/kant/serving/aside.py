@@ -1,7 +1,7 @@
-"""A decision of a router as bytes, so that another process makes it: engines are run forward for milliseconds.
+"""Sends a router's decision to another process as bytes, since running engines ahead takes milliseconds.
 
-The question has all that `Router.choose` sees of observed engines, and the state of the random draws; the answer has
-the choice, and the draws as it leaves them. So a decision is the same wherever it is made.
+The question has everything that `Router.choose` sees of observed engines, and the state of the random draws; the answer
+has the choice, and the new state of the draws. So a decision is the same wherever it is made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from kant.serving.site import LoadTable, ObservedSite
 def question(
     router: Router, request: Incoming, sites: list[ObservedSite], loads: LoadTable, draw: Draw, settings: EngineSettings
 ) -> bytes:
-    """Return the question of which engine gets a request. `sites` are in `loads`, with `settings` but for their KV."""
+    """Return the question of which engine gets a request. `sites` are in `loads`, with `settings` except for their
+    KV.
+    """
     seen = [
         (s.row, s.number, s.settings.num_blocks, s.settings.block_size, s.other_requests, s.other_tokens)
         for s in sites
@@ -30,7 +32,7 @@ def question(
 
 
 def understood(asked: bytes) -> tuple[Router, Incoming, list[ObservedSite], Draw]:
-    """Return what a question asks: the engines have the requests that they had, in the same order."""
+    """Return the content of a question: the engines have the same requests, in the same order."""
     router, request, seen, sent, draw, settings = pickle.loads(asked)
     table = LoadTable(len(seen))
     sites: dict[int, ObservedSite] = {}

@@ -1,12 +1,12 @@
 """The paged KV of an engine: free blocks in order of eviction, and the prefix cache over full blocks.
 
-As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is identified by its content and all content before it;
-unused blocks stay in the cache until they are needed, the least recently used first; of blocks with equal contents the
-oldest is found. Without the prefix cache blocks are interchangeable, and only counted.
+As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is identified by its content and all content before it.
+Unused blocks stay in the cache until they are needed, and the least recently used is reused first. Of blocks with equal
+contents the oldest is found. Without the prefix cache blocks are interchangeable, and only counted.
 
 A model whose layers differ in attention has KV groups (kv_cache_coordinator.py, single_type_kv_cache_manager.py): each
-has blocks of its own for the same tokens, all from one pool. A block beyond a group's sliding window is given back
-while its request runs. A prefix is found as far as each group has what its next token attends to.
+has blocks of its own for the same tokens, all from one pool. A block that a group's sliding window has passed is freed
+while its request runs. A prefix is found as far as each group has everything that its next token attends to.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limit
     """Return the number of leading blocks of a waiting request in the cache; its last token is always computed.
 
     Full attention needs all of them, a window only those that it covers at their end, or all if they are fewer. With
-    drafts from hidden states each window is tried one block further, and that block is left out.
+    drafts from hidden states, each window is tried one block further, and that block is then left out.
     """
     known, size, dropped = requests[r, c.PROMPT] + requests[r, c.DONE], limits[c.BLOCK], limits[c.DROPPED]
     most = known // size if dropped == 1 and limits[c.GROUPS] > 1 else (known - 1) // size
@@ -195,8 +195,8 @@ def grow(
 ) -> None:  # fmt: skip
     """Allocate blocks to request `r` for `slots` tokens, `tokens` without drafts; the caller has checked that they fit.
 
-    As in vLLM, the blocks that this step fills are in the cache at once, before the step has run; those with a token
-    that is still to be generated, only after that.
+    As in vLLM, the blocks that this step fills are in the cache at once, before the step has run; blocks with a token
+    that is still to be generated follow only after that.
     """
     wanted = (slots + limits[c.BLOCK] - 1) // limits[c.BLOCK]
     if limits[c.CACHING] == 0:
@@ -274,7 +274,7 @@ def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state:
 
 @inlined
 def slide(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
-    """Free the blocks of a running request that its windows have left behind, as far as is computed for sure."""
+    """Free the blocks of a running request that its windows have passed, as far as that is certain."""
     for group in range(limits[c.GROUPS]):
         end = min(beyond(limits, group, requests[r, c.COMPUTED] - requests[r, c.FLYING]), requests[r, c.HELD])
         if end > requests[r, c.GONE + group]:

@@ -153,7 +153,7 @@ class CapacityCurve:
         """Return the capacity of a number of replicas in requests a second."""
         last = self.replicas[-1]
         if replicas >= last:
-            return self.rates[-1] * (replicas / last)  # so that rounding never lets it fall
+            return self.rates[-1] * (replicas / last)  # so that rounding never makes it fall
         return float(np.interp(replicas, (0, *self.replicas), (0.0, *self.rates)))
 
     def needed(self, rate: float) -> int:

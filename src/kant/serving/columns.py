@@ -21,16 +21,16 @@ HASHED = 5  # leading blocks of those that the prefix cache knows
 BLOCK_ROW = 6  # its row in the table of held blocks, -1 without one
 PREEMPTED = 7  # how often it lost its blocks
 CACHED = 8  # tokens found in the prefix cache when it was first scheduled; -1 before
-SWAPPED = 9  # tokens whose KV is in host memory; those that have KV once what comes by a KV connector is here
+SWAPPED = 9  # tokens whose KV is in host memory; tokens with KV once the transfer by a KV connector is complete
 SHARED_FROM = 10  # start of its contents in the list of shared contents
 SHARED = 11  # how many leading blocks have such contents
 OWN = 12  # the contents of its other blocks are OWN, OWN - 1, … (negative, so never shared)
 TIE = 13  # last criterion of every order
 STATE = 14
-AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will output; negative once it is preempted
-MOST = 16  # tokens after which it ends even without a stop token: all that a scheduler knows of OUTPUT
+AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will output; negative after a preemption
+MOST = 16  # tokens after which it ends even without a stop token; a scheduler knows no more of OUTPUT
 DRAFTS = 17  # tokens drafted for its next step
-SEED = 18  # what its drafts' acceptance is drawn from
+SEED = 18  # the seed from which the acceptance of its drafts is drawn
 FLYING = (
     19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the step under way computes
 )
@@ -39,7 +39,7 @@ REMOTE = 20  # 1: KV of it is elsewhere or on its way; 2: it has come from host 
 COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; that of the others fails to
 GONE = 22  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
 REQUEST_WIDTH = 22  # and a column for each KV group
-OFFERED = 23  # with host memory, which needs one KV group: blocks that it knows
+OFFERED = 23  # with host memory, which needs one KV group: number of blocks that host memory has
 STORED = 24  # leading blocks that it has been asked to store
 NEXT_ENDED = 25  # the number + 1 of the next request from FIRST_LEFT on
 MORE_COLUMNS = 3  # with host memory, or KV that is sent
@@ -55,11 +55,11 @@ LAST = 3  # when its latest token appeared
 GAP = 4  # longest time between two of its tokens
 FINISH = 5  # NaN before
 LOADED = 6  # how many seconds the KV of its prompt takes to come; once it is asked for, when it is here (or FOREVER);
-# where it is sent, once it has ended, likewise
+# the same for its KV that is sent, once it has ended
 TIMES_WIDTH = 7
 FOREVER = float("inf")
 
-# --- what an engine may do ----------------------------------------------------------------------------------------
+# --- limits of an engine ------------------------------------------------------------------------------------------
 MAX_SEQS = 0  # requests that run at once
 TOKENS = 1  # tokens a step
 BLOCK = 2  # tokens a block
@@ -98,7 +98,7 @@ PREEMPTIONS = 6
 ADMIT = 7  # requests that may still be admitted by the next step; -1: any number
 MOVED = 8  # tokens to swap in the step under way
 LOOKED_UP = 9  # tokens that were looked up in the prefix cache
-HITS = 10  # tokens found there
+HITS = 10  # tokens found in the cache
 TOKENS_DONE = 11  # tokens computed by completed steps
 HEAD = 12  # first and last free block, in order of eviction; -1 if there is none
 TAIL = 13
@@ -122,7 +122,7 @@ KV_SECONDS = 3  # sum over steps of blocks held x seconds
 NEXT_MS = 4  # how long the step after the current one takes
 FLUSHED = 5  # no step begins before
 STORE_STREAM, LOAD_STREAM = 6, 7  # when host memory has stored and loaded all that is asked for
-BLOCKED = 8  # until then no step can be planned, unless a request comes
+BLOCKED = 8  # no step can be planned before this, unless a request arrives
 CLOCK_WIDTH = 9  # and a time for each block of host memory: when it is stored
 
 # --- the latency of a step, in ms: max(FLOOR + EXPERTS (1 - MISSED ** tokens), SLOPE tokens + FIXED) + KV decode

@@ -24,7 +24,9 @@ SPAN = 1 << 20
 
 
 WITH_HIDDEN_STATES = ("mtp", "eagle", "eagle3")
-"""Methods whose drafts come from the model's own states: they need KV of their own, and the last cached block anew."""
+"""Methods whose drafts come from the model's own states: they need KV of their own, and compute the last cached block
+again.
+"""
 
 MOST_DRAFTS, MOST_GROUPS = 64, 64
 
@@ -35,7 +37,7 @@ OF_SGLANG = (
     "latency", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "policy", "engine", "async_scheduling",
     "acceptance", "max_model_len",
 )  # fmt: skip
-"""The settings that an engine of SGLang has, or that do nothing in it."""
+"""The settings that have an effect on an engine of SGLang, or that it ignores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,11 @@ class EngineSettings:
     `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
     numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
 
-    With the `kv_role` of a `kv_consumer` the KV of prompts may come from other engines by a connector; where it does
-    not, the `kv_load_failure_policy` is to `recompute` it or to `fail` the request. With that of a `kv_producer` it is
-    sent to others once a request has ended, whose blocks are held until then.
+    With the `kv_role` of a `kv_consumer`, the KV of prompts may come from other engines by a connector. If it does not
+    arrive, `kv_load_failure_policy` says whether to `recompute` it or to `fail` the request. With that of a
+    `kv_producer`, KV is sent to others once a request has ended, and its blocks are held until then.
 
-    `host_blocks` of host memory keep blocks too, of prompts alone with `offload_prompt_only`.
+    `host_blocks` of host memory keep blocks too; with `offload_prompt_only`, only those of prompts.
 
     With the `engine` `sglang` blocks are tokens, `max_num_batched_tokens` is the chunk of prompts, and `policy` is one
     of its schedule policies.
@@ -130,7 +132,7 @@ class EngineSettings:
     def caps(self) -> tuple[int, ...]:
         """The most blocks that a request holds at once in each KV group.
 
-        As vLLM counts them for a window: what it covers, and what the steps under way compute.
+        For a window, as in vLLM, these are the blocks that it covers, and those that the steps under way compute.
         """
         flying = (1 + self.async_scheduling) * self.max_num_batched_tokens
         ends = [min(w - 1 + flying, self.max_model_len) if w else 0 for w in self.sliding_windows]
@@ -143,7 +145,7 @@ class EngineSettings:
 
     @property
     def tokens(self) -> int:
-        """The tokens of one request whose KV fits."""
+        """Number of tokens of a single request whose KV fits."""
         if not any(self.sliding_windows):
             return (self.num_blocks - 1) // len(self.sliding_windows) * self.block_size
         most, caps = MOST // self.block_size, self.caps
@@ -245,12 +247,12 @@ class Engine:
         """Add a waiting request; return its number. The engine must have run until `arrival`.
 
         `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
-        equal tokens. `most` is the request's `max_tokens`; where `output` is less it ends at a stop token, of which
-        asynchronous scheduling learns a step later. `seed`, its number by default, says which drafts are accepted.
-        `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV connector. Beyond
-        `remote_tokens` the load fails, which is known at its end, and what lacks is computed here. Of a `kv_producer`
-        it is how many seconds the KV takes to be sent once the request has ended; FOREVER: until `sent` says when.
-        Raises InputError if it can never fit.
+        equal tokens. `most` is the request's `max_tokens`. If `output` is less, the request ends at a stop token, which
+        asynchronous scheduling learns a step later. `seed`, by default its number, determines which drafts are
+        accepted. `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV
+        connector. Beyond `remote_tokens` the load fails, which is known at its end, and the missing tokens are computed
+        here. For a `kv_producer` it is how many seconds sending the KV takes once the request has ended; FOREVER: until
+        `sent` is called. Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
         r = self.count
@@ -268,7 +270,7 @@ class Engine:
         nan = float("nan")
         row[c.REMOTE], row[c.COMES] = (remote_s is not None) * (3 if self.limits[c.SENDS] else 1), remote_tokens
         if self.limits[c.CONNECTED] and not self.limits[c.BY_PRIORITY]:
-            priority = 0.0  # the kernel puts those first that it has preempted
+            priority = 0.0  # the kernel puts requests that it has preempted first
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)
         if not self.state[c.PLANNED] and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
@@ -314,7 +316,7 @@ class Engine:
         return why
 
     def sent(self, r: int, at: float) -> None:
-        """Say when the KV of a request that has ended will have been sent: then its blocks are free."""
+        """Set when the KV of a request that has ended will have been sent: then its blocks are free."""
         self.times[r, c.LOADED] = at
         self.clock[c.BLOCKED] = min(self.clock[c.BLOCKED], at)
 
@@ -351,8 +353,9 @@ class Engine:
 
     @property
     def next_event(self) -> float:
-        """The end of the current step, or of what the next one waits for; now if one can be planned at once; infinity
-        if there is nothing to do."""
+        """The end of the current step, or of the event that the next step waits for; now if a step can be planned at
+        once; infinity if there is nothing to do.
+        """
         if self.may_plan:
             return self.now
         if self.state[c.PLANNED]:
@@ -384,7 +387,7 @@ class Engine:
         """Remove a live request whose client has disconnected. Return False while the current step computes it or its
         KV comes from another engine.
 
-        With asynchronous scheduling that is until the next step is planned; what is under way is then in vain.
+        With asynchronous scheduling that lasts until the next step is planned; tokens under way are then discarded.
         """
         if self.requests[r, c.STATE] == c.LOADING:
             return False
@@ -423,7 +426,7 @@ class Engine:
         twin.limits, twin.latency = self.limits.copy(), self.latency
         twin.limits[c.CACHING] = twin.limits[c.HOST] = 0
         twin.state, twin.clock = self.state.copy(), self.clock.copy()
-        twin.state[c.ENDED], twin.state[c.ADMIT] = 0, -1  # nobody limits its admissions anew
+        twin.state[c.ENDED], twin.state[c.ADMIT] = 0, -1  # nothing limits its admissions now
         twin.state[c.FIRST_LEFT] = 0
         room = np.zeros((1, self.requests.shape[1]), dtype=np.int64)
         twin.requests = np.concatenate([self.requests[live], room])

@@ -45,7 +45,7 @@ def preempt(
     requests[r, c.PREEMPTED] += 1
     state[c.PREEMPTIONS] += 1
     if limits[c.CONNECTED] == 1 and limits[c.BY_PRIORITY] == 0:
-        times[r, c.PRIORITY] = -state[c.PREEMPTIONS]  # before all others, who may have come earlier
+        times[r, c.PRIORITY] = -state[c.PREEMPTIONS]  # before all others, even those that arrived earlier
     wait(requests, times, limits, state, waiting, r)
     return int(r)
 
@@ -74,7 +74,7 @@ def blocks_for(tokens: int, limits: Table) -> int:
 def reserved_for(tokens: int, hits: int, limits: Table) -> int:
     """Return the blocks that the admission of a request with so many tokens reserves, beyond `hits` in each KV group.
 
-    As in vLLM, a group with a sliding window counts only what a request may hold there at once.
+    As in vLLM, a group with a sliding window counts only the blocks that a request may hold there at once.
     """
     wanted, found = (tokens + limits[c.BLOCK] - 1) // limits[c.BLOCK], 0
     for group in range(limits[c.GROUPS]):
@@ -87,7 +87,7 @@ def make_room(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
     running: Table, free_rows: Table, plan: Table, base: int,
 ) -> None:  # fmt: skip
-    """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
+    """Preempt running requests of worse priority than waiting ones that could take their place. This is not in vLLM."""
     taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
     while state[c.WAITS] > 0:
         w = waiting[0]

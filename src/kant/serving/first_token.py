@@ -1,4 +1,5 @@
-"""How long a prompt would wait for its first token, on each of many engines: kernels, as every decision needs them.
+"""Kernels for the expected wait of a prompt for its first token, on each of many engines, since every decision needs
+it.
 
 `loads` has a row for each engine (`kant.serving.site.LoadTable`); `rows` are those that count, and `out` gets a number
 for each of them. `late` has the milliseconds until the current step of each engine ends.
@@ -33,8 +34,8 @@ LEAST_REST = 10.0
 def first_ms(load: Table, late: float, new: float, latency: Times, budget: int, prompt: int) -> float:
     """Return the milliseconds to the first token of a prompt, of which `new` tokens must be computed.
 
-    The rest of the current step, then as many steps of `budget` tokens as the pending tokens and this prompt need, each
-    over the KV of the decoding requests.
+    This is the rest of the current step, then as many steps of `budget` tokens as the pending tokens and this prompt
+    need, each with the KV of the decoding requests.
     """
     tokens = load[PENDING] + new
     steps = max(float(math.ceil(tokens / max(budget - load[REQUESTS], 1))), 1.0)
@@ -59,8 +60,8 @@ def with_room(
 ) -> int:
     """Write the positions in `rows` of the engines that may get a prompt, and return their number.
 
-    Each has fewer than `in_flight` requests. Unless it has none, the prompt fits into its KV and is expected to have
-    its first token within `most_ms`.
+    Each has fewer than `in_flight` requests. The prompt also fits into the engine's KV and is expected to have its
+    first token within `most_ms`, unless the engine has no requests.
     """
     count = 0
     for i in range(len(rows)):

@@ -28,7 +28,7 @@ SAMPLES = 400
 """The approximate number of time points of the series."""
 
 After = Callable[[int, float], Sequence[tuple[float, int]]]
-"""What follows a finished request: (arrival, request) for each request that it releases."""
+"""The requests that follow a finished request: (arrival, request) for each one that it releases."""
 
 
 @dataclass(slots=True)
@@ -240,10 +240,10 @@ def simulate(
 ) -> Served:
     """Run all requests to their end.
 
-    With `observed`, the router sees what it would see of real engines: what was sent, and the tokens so far. Without
-    `after`, every request arrives at its time. With it, only those of `begin` do, and each finished request releases
-    what `after` returns; with `patience` so does each that is given up. Raises InputError if a request can never be
-    served.
+    With `observed`, the router sees what it would see of real engines: the requests sent, and the tokens so far.
+    Without `after`, every request arrives at its time. With it, only those of `begin` do. Each finished request
+    releases the requests that `after` returns; with `patience`, so does each abandoned one. Raises InputError if a
+    request can never be served.
     """
     fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
     series = _by_clock(fleet) if after is None else by_release(fleet, after, begin or range(len(requests)), patience)
@@ -346,7 +346,7 @@ def by_release(
             continue
         steps, began = int(engine.state[c.STEPS]), engine.now
         engine.run(event, steps=0)
-        if engine.state[c.STEPS] > steps:  # else it has waited for a transfer
+        if engine.state[c.STEPS] > steps:  # otherwise it has waited for a transfer
             fleet.policy.after_step(engine, engine.now - began)
         ended = engine.take_ended()
         for r in ended:

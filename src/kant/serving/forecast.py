@@ -21,7 +21,9 @@ WINDOW = 30
 """Minutes over which the present is compared with the pattern."""
 
 LATEST, AHEAD = 10, 60
-"""Minutes that show how far off a written forecast is, and for how many minutes ahead that applies."""
+"""The number of latest minutes that show the error of a written forecast, and the number of minutes ahead to which that
+error applies.
+"""
 
 UNKNOWN = 1.1
 """The margin until one hour has been seen."""
@@ -62,8 +64,8 @@ class Seen:
     """The larger of a forecast and a projection from recent traffic, for the next hour: corrects forecasts that are too
     low.
 
-    The projection is the maximum of the last minutes, times the forecast's rise since then, times a margin: that which
-    would have covered the share `cover` of the minutes of the last day, each from `lead` minutes before. `seen` has
+    The projection is the maximum of the last minutes, times the forecast's rise since then, times a margin. The margin
+    would have covered the share `cover` of the minutes of the last day, each forecast `lead` minutes before. `seen` has
     requests a second from minute `first` of the forecast on; only those before `now` are used.
     """
 
@@ -139,7 +141,7 @@ class Rhythm:
         return usual
 
     def _covering(self, day: int) -> float:
-        """Return the margin of the day that starts at that minute: it would have covered the days before."""
+        """Return the margin for the day that starts at that minute: the one that would have covered the days before."""
         if day not in self._margins:
             errors = self._off[max(day - DAYS * DAY, 0) : day]
             known = errors[~np.isnan(errors)]

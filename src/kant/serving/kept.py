@@ -39,10 +39,10 @@ def kept_shares(service: Service, curve: CapacityCurve) -> LateShares:
 def _kept(service: Service, of: tuple[object, ...], kind: type[T], measure: Callable[[], T]) -> T:
     """Return the cached measurement, or measure now."""
     file = _kept_at(service, of)
-    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):  # else it is measured now
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):  # otherwise it is measured now
         return msgspec.json.decode(file.read_bytes(), type=kind)
     found = measure()
-    with suppress(OSError):  # else it is measured again next time
+    with suppress(OSError):  # otherwise it is measured again next time
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as out:
             out.write(msgspec.json.encode(found))

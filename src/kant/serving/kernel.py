@@ -133,7 +133,7 @@ def complete(
             samples, tokens = samples - beyond, tokens - beyond
         requests[r, c.DONE] += tokens
         if ahead:
-            runs = requests[r, c.STATE] == c.RUNNING  # else it was preempted meanwhile
+            runs = requests[r, c.STATE] == c.RUNNING  # otherwise it was preempted in the meantime
             requests[r, c.AHEAD] -= samples if runs else -samples
             if runs and limits[c.CACHING] == 1:
                 known = requests[r, c.COMPUTED] - requests[r, c.AHEAD]

@@ -3,7 +3,7 @@
     ms = max(floor + experts (1 - missed ** tokens), slope tokens + fixed) + kv decode + context chunks + overhead
 
 `tokens` counts all tokens of the step; `decode` sums, over requests that decode one token, their tokens so far;
-`chunks` sums count (before + count / 2) over all others. The weights of an expert are read where one of the tokens goes
+`chunks` sums count (before + count / 2) over all others. The weights of an expert are read if one of the tokens goes
 through it; `missed` is the chance that a token does not. Linear layers are `floor`, `slope` and `fixed`: fitted to
 Vidur's profiles of them (Agrawal et al., MLSys'24; microsoft/vidur), all within 8 %. Attention is a roofline: reading
 keys and values at 80 % of the memory's bandwidth, prefill at half of the peak rate.
@@ -227,7 +227,7 @@ def _roofline(shape: Shape, card: Gpu, degree: int) -> LatencyModel:
 
 
 def kv_tokens(model: str, gpu: str, tensor_parallel: int) -> int:
-    """Return the tokens whose KV fits: 90 % of the memory, less the weights and 1.5 GB a GPU for the rest."""
+    """Return the tokens whose KV fits: 90 % of the memory, minus the weights and 1.5 GB per GPU for everything else."""
     card, shape = GPUS[gpu], shape_of(model)
     room = 0.9 * card.memory_gb * tensor_parallel - shape.weight_gb - 1.5 * tensor_parallel
     if room <= 0:

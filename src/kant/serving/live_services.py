@@ -51,14 +51,15 @@ class LiveService:
         return self._bounded(scaler.wanted(minute, count))
 
     def overrun(self, now: float, count: int) -> bool:
-        """Whether to call `wanted` before its time: more came in the last minute than `count` replicas bear."""
+        """Whether to call `wanted` early: more requests came in the last minute than `count` replicas can serve."""
         scaler, minute = self._scaler(int(now // 60))
         return isinstance(scaler, Foresight) and count < self.table.most and scaler.overrun(minute, count)
 
     def rates(self, now: float) -> dict[str, float]:
-        """Return what `wanted` depends on, in requests a second; empty without a forecast.
+        """Return the rates that `wanted` depends on, in requests a second; empty without a forecast.
 
-        `expected` is by the forecast alone, until replicas requested now could serve; `seen` is of the last minute.
+        `expected` is the highest rate of the forecast until replicas requested now could serve; `seen` is the rate of
+        the last minute.
         """
         if self.table.scale != "forecast":
             return {}
@@ -103,7 +104,7 @@ class LiveService:
         return Foresight(self.curve, forecast, table.start_s, table.every_s, table.hold_s), at
 
     def _forecast(self, minute: int) -> tuple[Seen, int]:
-        """Return the forecast, corrected by what is seen, and the present minute on its clock."""
+        """Return the forecast, corrected by the recent traffic, and the present minute on its clock."""
         table = self.table
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)

@@ -1,10 +1,10 @@
-"""Requests whose prompt's KV comes or goes through a KV connector.
+"""Requests whose prompt's KV is received or sent through a KV connector.
 
-Those whose KV comes are the last rows of the waiting ones, from the end.
+Requests whose KV is coming are the last rows of the waiting ones, from the end.
 
-As in vLLM (`kv_holding_waiting` of its scheduler) they hold blocks, but no seat, and are asked before all others that
-wait: in order of the start of their transfer, by priority in that of the waiting ones. Those whose KV is sent have
-ended, and hold their blocks until it is (`finished_sending`).
+As in vLLM (`kv_holding_waiting` of its scheduler) they hold blocks, but no seat, and are considered before all other
+waiting ones: in order of the start of their transfer; with priorities, in the order of the waiting ones. Requests whose
+KV is sent have ended, and hold their blocks until it has been sent (`finished_sending`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kant.serving.waiting import before
 
 @inlined
 def put(requests: Table, times: Times, limits: Table, waiting: Table, state: Table, r: int) -> None:
-    """Add a request whose KV is asked for."""
+    """Add a request whose KV is requested."""
     i = len(waiting) - 1 - state[c.LOADS]
     if limits[c.BY_PRIORITY] == 1:
         while i + 1 < len(waiting) and before(requests, times, limits, r, waiting[i + 1]):
@@ -38,7 +38,7 @@ def take(waiting: Table, state: Table, i: int) -> None:
 
 @inlined
 def first_loaded(requests: Table, times: Times, waiting: Table, state: Table, now: float) -> float:
-    """Return when the next KV is here that nobody has been asked about yet, from `now` on; infinity if none comes."""
+    """Return when the next KV arrives that has not been considered yet, from `now` on; infinity if none comes."""
     first = FOREVER
     for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]
@@ -52,7 +52,7 @@ def fail(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
     ended: Table, now: float,
 ) -> None:  # fmt: skip
-    """End the requests of which not all KV has come: vLLM's policy `fail`."""
+    """End the requests whose KV has not arrived completely: vLLM's policy `fail`."""
     i = 0
     while i < state[c.LOADS]:
         r = waiting[len(waiting) - 1 - i]
@@ -91,7 +91,8 @@ def send(requests: Table, times: Times, blocks: Table, held: Table, limits: Tabl
 def left_of_prefills(
     requests: Table, limits: Table, state: Table, running: Table, waiting: Table, plan: Table, row: int, fresh: int
 ) -> int:  # fmt: skip
-    """Return the blocks that a transfer leaves to others: what prompts and the KV that comes still need to decode.
+    """Return the blocks that a transfer leaves to others: those that prompts, and requests whose KV is coming, still
+    need to decode.
 
     Running requests from the `fresh`-th on are admitted by this step, whose plan has them from a row on: those whose
     prompt it completes need no more.

@@ -1,11 +1,11 @@
 """Blocks of KV that are kept in host memory as well: vLLM's OffloadingConnector with one group of full attention.
 
 As in vLLM 0.32 (kv_connector/v1/offloading/scheduler.py, kv_offload/cpu/manager.py and policies/lru.py): a step stores
-the blocks that it fills, and loads those that a waiting request finds beyond the prefix cache; meanwhile that request
-holds blocks and no seat (`loading`). A request waits until what it finds is stored, and until nobody else loads it. The
-least recently used block is replaced, a prompt's last block before its first; a store that finds no room is tried again
-with the next step. Each direction is one stream. A store begins when its step is computed. A step waits for stores of
-blocks that it writes to, if their request was preempted or has ended.
+the blocks that it fills, and loads those that a waiting request finds beyond the prefix cache. During the load that
+request holds blocks, but no seat (`loading`). A request waits until the blocks that it finds are stored, and until no
+other request loads them. The least recently used block is replaced, a prompt's last block before its first; a store
+that finds no room is tried again with the next step. Each direction is one stream. A store begins when its step is
+computed. A step waits for stores of blocks that it writes to, if their request was preempted or has ended.
 
 Rows of the table of blocks: those of the GPU, those of the host, and the blocks that are being stored.
 """
@@ -119,7 +119,7 @@ def offer(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int,
     tokens: int,
 ) -> int:  # fmt: skip
-    """Store what the first `tokens` tokens of a request fill and host memory lacks; return how many blocks."""
+    """Store the blocks that the first `tokens` tokens of a request fill and host memory lacks; return their number."""
     tokens = min(tokens, requests[r, c.PROMPT] + (0 if limits[c.PROMPT_ONLY] == 1 else requests[r, c.DONE]))
     begin, end, row = requests[r, c.STORED], tokens // limits[c.BLOCK], 2 * r
     lacks = 0
@@ -130,7 +130,7 @@ def offer(
         if b < 0:
             lacks += 1
         elif blocks[b, c.USERS] >= 0:
-            blocks[b, c.USERS] += 1  # it may not be replaced by its neighbours
+            blocks[b, c.USERS] += 1  # its neighbours may not replace it
     room = lacks == 0 or replaced(blocks, limits, state, lacks)
     for k in range(begin, end):
         b = kept(requests, shared, blocks, buckets, limits, r, k)
@@ -181,7 +181,7 @@ def written(
 def leave_host(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int
 ) -> None:  # fmt: skip
-    """Make all blocks that a request has used the latest, its first block the last."""
+    """Make all blocks of a request the most recently used ones, its first block the last."""
     for k in range((requests[r, c.PROMPT] + requests[r, c.DONE]) // limits[c.BLOCK] - 1, -1, -1):
         if held[2 * r + 1, k] == 1:
             b = kept(requests, shared, blocks, buckets, limits, r, k)
@@ -194,7 +194,7 @@ def stash(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, clock: Times, waiting: Table, plan: Table, base: int, planned: int,
 ) -> None:  # fmt: skip
-    """Store what a planned step computes, and what is left of requests that have ended since the step before."""
+    """Store the blocks that a planned step computes, and the rest of requests that have ended since the step before."""
     entries = limits[c.USABLE] + limits[c.HOST]
     for i in range(state[c.STORES]):
         owner = blocks[entries + i, OWNER]
@@ -229,7 +229,7 @@ def stash(
 
 @inlined
 def send(blocks: Table, limits: Table, latency: Times, state: Table, clock: Times, start: float, at_once: int) -> None:
-    """Give new stores their time: those of a request go together, from `start` on."""
+    """Schedule new stores: those of a request go together, from `start` on."""
     first, i = limits[c.USABLE] + limits[c.HOST], 0
     while i < state[c.STORES]:
         j = i
@@ -254,7 +254,9 @@ def settle(
     requests: Table, times: Times, blocks: Table, limits: Table, latency: Times, state: Table, clock: Times,
     waiting: Table, start: float, planned: int, ms: float,
 ) -> None:  # fmt: skip
-    """Give the transfers of a step their times. It starts at `start`, or once those that it waits for have ended."""
+    """Schedule the transfers of a step. The step starts at `start`, or once the transfers that it waits for have
+    ended.
+    """
     send(blocks, limits, latency, state, clock, start, 1)
     for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]

@@ -32,7 +32,7 @@ NUMBERS = (
 QUANTILES = ("mean", "p50", "p90", "p99")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""The page makes no connection, wherever it is opened."""
+"""The page makes no connections, wherever it is opened."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --faint: #59636d; --ground: #fff; --field: #f3f5f7; --line: #cdd4da; }

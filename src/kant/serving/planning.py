@@ -93,7 +93,8 @@ def schedule(
                 requests[r, c.COMPUTED] = min(requests[r, c.SWAPPED], known - 1)
                 requests[r, c.REMOTE] = requests[r, c.SWAPPED] = 0
             hits, idle = 0, 0
-            if limits[c.CACHING] == 1 and requests[r, c.HELD] == 0:  # nothing has come: it is asked as if it were new
+            # nothing has arrived: the request is treated as new
+            if limits[c.CACHING] == 1 and requests[r, c.HELD] == 0:
                 hits = hits_of(requests, shared, blocks, buckets, limits, r)
                 idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
             computed = requests[r, c.COMPUTED] + hits * size
@@ -135,7 +136,7 @@ def schedule(
     ):
         r = waiting[0]
         if ahead and requests[r, c.AHEAD] < 0:
-            break  # a token of it is under way; vLLM, which admits nobody after a preemption, never comes here
+            break  # a token of it is under way; vLLM, which admits no request after a preemption, never comes here
         known = requests[r, c.PROMPT] + requests[r, c.DONE]
         hits, idle = 0, 0  # blocks found in the cache, and how many of them are unused
         swapped = requests[r, c.SWAPPED]
@@ -154,7 +155,7 @@ def schedule(
         count = known - computed
         if not loads:
             if drafts and count == 1 and not prefills and (decodes > 0 or computed > 0):
-                count += limits[c.SPECULATIVE]  # padded, so that all decode alike
+                count += limits[c.SPECULATIVE]  # padded, so that all decode the same number of tokens
                 if count > budget:
                     break
             count = min(count, most)

@@ -13,12 +13,12 @@ from kant.model.taxonomy import Tags
 from kant.serving.engine import Engine
 
 ENDED = "ended"
-"""The signal of whoever predicts from the outputs of requests that have ended."""
+"""The signal of policies that predict from the outputs of ended requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a policy knows of a new request: its prompt, predicted output, priority, program, and time.
+    """What a policy knows about a new request: its prompt, predicted output, priority, program, and time.
 
     `now` is in seconds, from any origin common to all requests.
     """
@@ -31,7 +31,7 @@ class Job:
 
 
 class Policy:
-    """First come, first served, as in vLLM: the base of all policies, which does nothing at all."""
+    """First come, first served, as in vLLM: the base of all policies. It changes nothing."""
 
     source: ClassVar[str] = "vLLM V1"
     tags: ClassVar[Tags] = {
@@ -49,10 +49,10 @@ class Policy:
     """Its tags in `kant.model.taxonomy`; a subclass overrides those that differ."""
 
     signals: ClassVar[tuple[str, ...]] = ()
-    """What of a request it goes by: predicted, priority, program; or `ENDED`, the outputs of those that have ended."""
+    """What it uses of a request: predicted, priority, program; or `ENDED`, the outputs of ended requests."""
 
     preemptive = False
-    """Whether a better priority takes the seat of a worse one."""
+    """Whether a request of better priority takes the seat of one of worse priority."""
 
     by_priority = False
     """Whether requests are ordered by priority before arrival."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 
 class Node:
-    """A piece of text below its parent's. `used` is when it was last looked at: a count, not a time."""
+    """A piece of text below its parent's. `used` is the count at its last use, not a time."""
 
     __slots__ = ("children", "locks", "parent", "text", "used")
 
@@ -26,7 +26,7 @@ class Node:
 
 
 class Radix:
-    """A tree of texts; `evictable` is how many tokens could be evicted."""
+    """A tree of texts; `evictable` is the number of tokens that could be evicted."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -57,7 +57,7 @@ class Radix:
         return at, node
 
     def insert(self, text: Sequence[int]) -> int:
-        """Add a text; return how much of it was there."""
+        """Add a text; return how many of its tokens were already there."""
         had, node = self.find(text)
         if had < len(text):
             self.looks += 1
@@ -85,7 +85,7 @@ class Radix:
             at = at.parent
 
     def by_weight(self, nodes: Sequence[Node]) -> list[int]:
-        """Return the places of nodes in a list, those below a node before its own, branches with most of them first."""
+        """Return the indices of nodes in depth-first order, from the branches with the most of these nodes."""
         weight: Counter[Node] = Counter()
         for node in nodes:
             weight.update(above(node))

@@ -246,7 +246,7 @@ def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> R
     """Draw requests from ServeGen's client rates (Xiang et al., NSDI'26), for the first model of the file.
 
     Each client draws its gaps between arrivals from the Gamma or Weibull distribution of each window of ten minutes.
-    The rates have no lengths: those are drawn as by `kant serve generate conversation`. Only the first `count` requests
+    The rates have no lengths: these are drawn as by `kant serve generate conversation`. Only the first `count` requests
     (default 10,000) are drawn.
     """
     table = _table(

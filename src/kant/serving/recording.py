@@ -34,9 +34,9 @@ class RecordedRequest(msgspec.Struct, frozen=True):
 
     Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
     is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's `max_tokens`,
-    `output` if it is absent; a request with less output ends at a stop token. The KV of a
-    prompt with `remote_s` comes from another engine, and takes so many seconds; of `remote_tokens` of it, if that is
-    given, and the load of the rest fails.
+    `output` if it is absent; a request with less output ends at a stop token. The KV of a prompt with `remote_s` comes
+    from another engine, and takes that many seconds. With `remote_tokens`, only this many tokens come, and the load of
+    the rest fails.
     """
 
     id: int
@@ -87,7 +87,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def mode(self) -> str:
-        """How the scheduler worked: what `kant serve verify` counts by."""
+        """The scheduler's mode, by which `kant serve verify` counts."""
         if self.engine == "sglang":
             return f"SGLang, {self.policy}" + (", overlap" if self.async_scheduling else "")
         mode = "asynchronous" if self.async_scheduling else "synchronous"
@@ -193,7 +193,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
     both = EngineSettings.__dataclass_fields__.keys() & set(Cell.__struct_fields__)
     settings = EngineSettings(latency, **{name: getattr(cell, name) for name in both})
     engine = new_engine(settings, len(cell.requests) + 1)
-    # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
+    # On equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
     names = sorted(str(request.id) for request in cell.requests) if cell.policy == "priority" else []
     tie = {name: at for at, name in enumerate(names)}
     known: dict[tuple[int, bytes], int] = {}

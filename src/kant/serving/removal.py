@@ -75,7 +75,7 @@ def removal(
 
 
 class _Absence:
-    """A fleet whose last engine takes no requests for a while."""
+    """A fleet whose last engine accepts no requests for a while."""
 
     def __init__(self, service: Service, coming: Requests, replicas: int, seed: int) -> None:
         router = router_named(service.router)

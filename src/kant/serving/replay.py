@@ -2,7 +2,7 @@
 
 Both runs see the same requests at the same times. The day is cut into slices of equally many requests; figures are
 compared slice by slice, so that common variation over the hours cancels out. The router sees what it would see of real
-engines: what was sent, the tokens so far, and of outputs only the mean of earlier ones.
+engines: the requests sent, the tokens so far, and of outputs only the mean of earlier ones.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class Day:
     engines: int
     left_out: int
     shadow: dict[str, str | int | float] | None
-    """What `--shadow` has said: its `router`, `requests` that it was asked about, on how many it `agrees`, how many it
-    would have `held`, and by how many seconds first tokens would have come later (`later_s`, the mean of all)."""
+    """The results of `--shadow`: its `router`, the number of `requests` that it was asked about, on how many it
+    `agrees`, how many it would have `held`, and by how many seconds first tokens would have come later (`later_s`, the
+    mean of all).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def _shadow(rows: list[MooncakeLine]) -> dict[str, str | int | float] | None:
 
 
 def _predicted(rows: list[MooncakeLine]) -> Times:
-    """Return the router's prediction of each output: a running mean of those before."""
+    """Return the router's prediction of each output: a running mean of the outputs before."""
     found, mean = np.zeros(len(rows)), FIRST_GUESS
     for i, row in enumerate(rows):
         found[i] = mean

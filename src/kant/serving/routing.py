@@ -75,23 +75,23 @@ class Router(ABC):
     """Whether it may return HOLD."""
 
     overtaken: ClassVar[bool] = False
-    """Whether smaller requests may overtake one that it holds; if not, those behind wait too."""
+    """Whether smaller requests may overtake one that it holds; if not, the requests behind it wait too."""
 
     signals: ClassVar[tuple[str, ...]] = ()
-    """What of a request it goes by, beside its prompt: predicted, program, prefix."""
+    """What it uses of a request besides its prompt: predicted, program, prefix."""
 
     prefixes: ClassVar[bool] = False
     """Whether it uses the blocks of prompts."""
 
     costly: ClassVar[bool] = False
-    """Whether a decision takes milliseconds, so that before real engines another process makes it."""
+    """Whether a decision takes milliseconds, so that with real engines another process makes it."""
 
     @abstractmethod
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         """Return the index in `sites` of the engine for the request, or HOLD to be asked again later."""
 
     def sent(self, request: Incoming, site: Site) -> int:
-        """Note that a request goes to an engine; return how many of its prompt tokens are assumed to be cached."""
+        """Record that a request goes to an engine; return how many of its prompt tokens are assumed to be cached."""
         return 0
 
     def forget(self, number: int) -> None:
@@ -116,7 +116,7 @@ class Overtaking:
 
 
 def least(values: Sequence[float | tuple[float, float]] | Table | Times, draw: Draw) -> int:
-    """Return the index of the least value; of equal ones a random one.
+    """Return the index of the least value; of equal values, a random one.
 
     Otherwise, routers that see the same engines would all send to the first idle one.
     """

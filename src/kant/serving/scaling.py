@@ -29,10 +29,10 @@ class Scaler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The replicas needed for the forecast until those of the next call could serve.
+    """The replicas needed for the forecast until the replicas of the next call could serve.
 
     A replica is released only if it is not needed within `hold_s` either, since it would have to start again. After an
-    `overrun` it is called before its time.
+    `overrun` it is called early.
     """
 
     curve: CapacityCurve
@@ -48,7 +48,9 @@ class Foresight:
         return min(max(count, least), most)
 
     def overrun(self, now: int, count: int) -> bool:
-        """Whether more came in the last minute than `count` replicas bear, so that the next call would be too late."""
+        """Whether more requests came in the last minute than `count` replicas can serve, so that the next call would be
+        too late.
+        """
         return isinstance(self.forecast, Seen) and self.curve.needed(self.forecast.latest(now)) > count
 
 
@@ -78,7 +80,7 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """Always the same number: provisioned for a peak."""
+    """Always the same number of replicas, provisioned for a peak."""
 
     replicas: int
     every_s: int = 3600

@@ -40,7 +40,9 @@ class Mix:
     burstiness: float = 1.0
 
     def requests(self, count: int, rate: float, seed: int) -> Requests:
-        """Draw `count` requests at `rate` a second. More start with the same ones; another rate only scales times."""
+        """Draw `count` requests at `rate` a second. A higher `count` begins with the same requests; another rate only
+        scales times.
+        """
         parts: list[Lengths] = []
         gaps: list[Times] = []
         for block in range(-(-count // BLOCK)):
@@ -104,7 +106,7 @@ class Service:
 
 
 def late(served: Served, objectives: Objectives) -> tuple[np.ndarray, np.ndarray]:
-    """Return which requests miss the objective of the first token, and which that of the later ones.
+    """Return which requests miss the objective for the first token, and which miss the one for later tokens.
 
     A request that never finishes misses both.
     """

@@ -56,7 +56,7 @@ class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OnKubernetes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The object whose replicas Kant scales on Kubernetes: it has a `scale` subresource, and holds the bursts.
+    """The object whose replicas Kant scales on Kubernetes: it has a `scale` subresource, and provides the bursts.
 
     It is PLURAL/NAME of the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
     """
@@ -115,7 +115,7 @@ class Declared:
     """A service of a simulated cluster: its table, settings and capacity, and the requests of each minute.
 
     `gpus` is the GPUs of a replica. `counts` are the arriving requests; a scaler sees those before the present. `price`
-    is the cost of stopping a replica, if that is not its lost work.
+    is the cost of stopping a replica, if it differs from its lost work.
     """
 
     table: ServiceTable
@@ -139,7 +139,9 @@ class Declared:
         return isinstance(self.scaler, Foresight) and count < self.table.most and self.scaler.overrun(now, count)
 
     def rate(self, now: int) -> float:
-        """Return the requests a second of the next minutes: the forecast, else the rate of the last minute."""
+        """Return the requests a second of the next minutes: the forecast, or without one the rate of the last
+        minute.
+        """
         if isinstance(self.scaler, Foresight):
             soon = now + math.ceil((self.table.start_s + self.scaler.every_s) / 60)
             return self.scaler.forecast.most(now, now, soon)
@@ -200,7 +202,7 @@ def _check(table: ServiceTable, where: str) -> None:
 
 
 def replicas_of(table: ServiceTable, path: Path) -> tuple[Service, CapacityCurve, int]:
-    """Return what the replicas of a service run, their capacity, and the GPUs of each. Raises InputError."""
+    """Return the service that replicas run, their capacity, and the GPUs of each. Raises InputError."""
     where, folder = f"{path}: service {table.name}", path.parent
     try:
         latency, gpus = latency_model(table.model, table.gpu, table.tensor_parallel)

@@ -1,15 +1,15 @@
 """An engine that batches as SGLang does: its scheduler, version 0.5.23 (srt/managers/scheduler.py, Apache-2.0).
 
 In short: a step computes either prompts or one token of each running request, and prompts go first. Waiting requests
-are taken in order of arrival (`fcfs`), by the longest output that they may have (`lof`), by the longest cached prefix
-(`lpm`; of several with the same uncached beginning one), or prefix by prefix, those of most requests first
-(`dfs-weight`). A request is admitted if its prompt and what it and all running ones may still output fit,
-counting a share of these outputs: the new-token ratio, which falls at each step of decoding. Prompts are cut at the
-chunk. If KV runs out, those with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
+are taken in order of arrival (`fcfs`), by the longest possible output (`lof`), by the longest cached prefix (`lpm`; of
+several with the same uncached beginning, only one), or prefix by prefix, those of most requests first (`dfs-weight`). A
+request is admitted if its prompt fits together with everything that it and all running ones may still output. A share
+of these outputs counts: the new-token ratio, which falls at each step of decoding. Prompts are cut at the chunk. If KV
+runs out, the requests with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
 
 Its overlap of scheduling and computing, the default, is the setting `async_scheduling`: a step is planned while the one
-before it is computed. Whoever may output no token more by its limit is left out; who ends at a stop token is computed
-for one more step in vain, and who is retracted loses the token that is under way.
+before it is computed. A request at its limit of tokens is left out. A request that ends at a stop token is computed for
+one more step, whose token is discarded, and a retracted one loses the token that is under way.
 
 It has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks it
 against recorded runs.
@@ -26,7 +26,7 @@ from kant.serving.engine import NO_LIMIT, Engine, EngineSettings
 from kant.serving.radix import Node, Radix
 
 LONGEST_ESTIMATE = 4096
-"""SGLang counts no more tokens than these of what a request may still output."""
+"""SGLang counts at most this many tokens of what a request may still output."""
 
 MOST_PREFILL = 16384
 """SGLang's default of `max_prefill_tokens`: the most tokens of prompts in a step."""
@@ -36,12 +36,12 @@ SORTED_AT_MOST, SHORT_PREFIX, REFRESH_EVERY = 128, 32, 32
 
 
 class ForwardBatch(NamedTuple):
-    """What a step computes: of which requests, and of how many of their tokens there is KV after it."""
+    """The work of a step: its requests, and how many tokens of each have KV after it."""
 
     who: list[int]
     ends: list[int]
     prompts: bool
-    middle: int  # whose prompt goes on in a later step; -1: nobody's
+    middle: int  # the request whose prompt continues in a later step; -1: nobody's
     ms: float
 
 
@@ -55,7 +55,7 @@ class SGLang(Engine):
         self.prefix: list[int] = []  # tokens of each request that have KV before the step
         self.end: list[int] = []  # and after it
         self.ours: list[int] = []  # tokens of its KV that are the tree's
-        self.node: list[Node] = []  # what it has locked
+        self.node: list[Node] = []  # the node that it has locked
         self.line: list[int] = []
         self.runs: list[int] = []
         self.step: ForwardBatch | None = None  # under way
@@ -112,7 +112,7 @@ class SGLang(Engine):
                 raise StateError("requests wait for an engine that runs nothing")
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
-        """Refuse: a router that runs a copy of an engine ahead has none of this kind."""
+        """Refuse: a router that runs a copy of an engine ahead does not support this kind."""
         raise InputError("--router", "one that runs no copy of an engine ahead, with SGLang", "one that does")
 
     def withdraw(self, r: int) -> bool:
@@ -265,9 +265,9 @@ class SGLang(Engine):
             self.line = [self.line[k] for k in self.tree.by_weight(nodes)]
 
     def _decode(self) -> list[int]:
-        """Return the requests of which the step computes a token, once so many have lost their KV.
+        """Return the requests of which the step computes a token, once enough others have lost their KV.
 
-        Those whose last token by their limit is under way are left out, and nobody loses KV where theirs will do.
+        Requests whose last token by their limit is under way are left out, and no request loses KV if theirs suffices.
         """
         had, flying = len(self.runs), self.last.who if self.last and self.settings.async_scheduling else []
         ending = {r for r in flying if self.requests[r, c.DONE] + 1 >= self.requests[r, c.MOST]}
@@ -366,7 +366,7 @@ class SGLang(Engine):
                 self._checkpoint(r, end)
 
     def _checkpoint(self, r: int, tokens: int) -> None:
-        """Give the KV of a request's first tokens to the tree, and the tokens back that it has already."""
+        """Give the KV of a request's first tokens to the tree, and free the tokens that the tree already has."""
         text, prompt = self.texts[r][:tokens], int(self.requests[r, c.PROMPT])
         had = self.tree.insert(text)
         if 0 < prompt < tokens:

@@ -58,7 +58,7 @@ class Shape:
 
     @property
     def weight_gb(self) -> float:
-        """GB of the weights; those of the embeddings and the last layer are in half precision."""
+        """GB of the weights; the embeddings and the last layer are in half precision."""
         linear = (self.dense_weights + self.expert_weights) * self.weight_bytes
         return round((linear + 2 * self.vocab * self.hidden * HALF) / 1e9, 1)
 

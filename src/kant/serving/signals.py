@@ -1,4 +1,6 @@
-"""What policies and routers go by, and whether the requests have it: no oracle goes unsaid, and no signal to waste."""
+"""The signals that policies and routers use, and whether the requests have them: a use of an oracle is reported, and so
+is an unused signal.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ LACKS = {
     "program": "program, and no request has one",
     "prefix": "prefixes, and no two requests share one",
 }
-"""What is said of a part that goes by a signal which the requests have not."""
+"""The text about a part that uses a signal which the requests do not have."""
 
 
 def present(requests: Requests) -> set[str]:
-    """Return the signals that the requests have: what was predicted of them, priorities, programs, shared prefixes."""
+    """Return the signals that the requests have: predictions, priorities, programs, shared prefixes."""
     has = {
         "predicted": (requests.predicted != requests.output).any(),
         "priority": len(np.unique(requests.priority)) > 1,
@@ -29,7 +31,7 @@ def present(requests: Requests) -> set[str]:
 
 
 def said(requests: Requests, cached: bool, parts: dict[str, Policy | Router]) -> list[str]:
-    """Return a sentence on each signal that a part goes by, and on each of the requests that none goes by.
+    """Return a sentence on each signal that a part uses, and on each signal of the requests that no part uses.
 
     `parts` are the policy and the router, by name; with `cached` the engines use shared prefixes.
     """

@@ -1,4 +1,5 @@
-"""An engine as its router sees it: exact, in the simulator, or observed, from what was sent and received.
+"""An engine as its router sees it: exact, in the simulator; or observed, from the requests sent and the tokens
+received.
 
 A router of real engines knows neither their queues nor their blocks. It knows which requests it has sent, and which
 tokens were received: that is `ObservedSite`. The simulator has both views, so a proxy's decisions can be simulated.
@@ -191,11 +192,11 @@ class LoadTable:
         cells[place, DONE], cells[place, PREDICTED] = sent.done, sent.predicted
 
     def said(self, sent: Sent) -> None:
-        """Take the output tokens that a request has now."""
+        """Record the output tokens that a request has now."""
         self._cells[sent.place, DONE] = sent.done
 
     def remove(self, sent: Sent) -> None:
-        """Remove a request; the last one takes its place."""
+        """Remove a request; the last one moves to its row."""
         last = self.sent.pop()
         if last is not sent:
             self.asked[sent.place] = self.asked[last.place]
@@ -251,7 +252,9 @@ class Sites(Sequence[Site]):
         return self._column(PENDING, lambda site: site.pending_prefill())
 
     def sums(self, heavy: float) -> Times:
-        """Return a row of sums over the requests of each engine, as `kant.serving.first_token.sum_up` has them."""
+        """Return a row of sums over the requests of each engine, in the columns of
+        `kant.serving.first_token.sum_up`.
+        """
         if self._of is not None and self._rows is not None:
             found = self._of.sums
             sum_up(self._of.asked, len(self._of.sent), self._rows, heavy, found)
@@ -278,7 +281,7 @@ class ObservedSite:
     """An engine seen from outside: the requests sent there, by keys of the caller, and the tokens received.
 
     Requests with a token are assumed to run, in the order in which they were sent; those without are assumed to wait.
-    `other_requests` and `other_tokens` are what others have there, and `other_pending` the tokens of these to prefill.
+    `other_requests` and `other_tokens` are the load of others there, and `other_pending` their tokens still to prefill.
     """
 
     settings: EngineSettings
@@ -299,16 +302,16 @@ class ObservedSite:
         self.resize(self.settings)
 
     def leave(self) -> None:
-        """Give the row back."""
+        """Free the row."""
         self.table.free.append(self.row)
 
     def resize(self, settings: EngineSettings) -> None:
-        """Take other settings, such as the KV that the engine reports."""
+        """Use other settings, such as the KV that the engine reports."""
         self.settings = settings
         self.table.cells[ROOM][self.row] = settings.tokens
 
     def beside(self, requests: int, tokens: int, pending: int = 0) -> None:
-        """Set what others have there: requests, their tokens, and those of them still to prefill, if known."""
+        """Set the load of others there: requests, their tokens, and their tokens still to prefill, if known."""
         self._add(0, requests - self.other_requests, tokens - self.other_tokens, pending - self.other_pending)
         self.other_requests, self.other_tokens, self.other_pending = requests, tokens, pending
 

@@ -1,7 +1,7 @@
 """Simulates engines that compute prompts beside engines that decode, as with vLLM's KV connectors.
 
-An engine for prompts holds the blocks of a request until its decode engine has fetched their KV, which that does once
-it has blocks for it. So engines for prompts advance event by event, and the others follow up to each event.
+An engine for prompts holds the blocks of a request until its decode engine has fetched their KV, for which that engine
+needs free blocks. So engines for prompts advance event by event, and the others follow up to each event.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from kant.serving.summary import Served
 
 @dataclass(slots=True)
 class PrefillAndDecode:
-    """The engines for prompts, those that decode, and what these have not fetched yet.
+    """The engines for prompts, the engines that decode, and the KV that these have not fetched yet.
 
-    `unfetched` has for each decode engine, by its own number of the request, the engine for its prompt and its number
+    `unfetched` has, for each decode engine, by its number of the request, the engine for its prompt and its number
     there.
     """
 
@@ -75,13 +75,13 @@ def simulate_apart(
     requests: Requests, settings: EngineSettings, engines: tuple[int, int], policy: str, router: str, kv_gb_s: float,
     seed: int,
 ) -> Served:  # fmt: skip
-    """Run all requests to their end on so many engines for prompts and so many that decode.
+    """Run all requests to their end on (engines for prompts, engines that decode) of these numbers.
 
     The router chooses the former; the latter is the one with the fewest tokens, since decoding is short of KV. As with
     vLLM's connectors, the token of the engine for prompts is dropped: the decode engine computes the last token of the
-    prompt again and gives the first token. Engines for prompts that have host memory hold no blocks for others, and
-    decode engines have none: no prompt is looked for there where its KV comes from elsewhere. Raises InputError if
-    that is not possible.
+    prompt again and gives the first token. Engines for prompts with host memory hold no blocks for others. Decode
+    engines have no host memory: no prompt is looked for there if its KV comes from elsewhere. Raises InputError if that
+    is not possible.
     """
     if settings.engine != "vllm":
         raise InputError("--split", "engines of vLLM", settings.engine)

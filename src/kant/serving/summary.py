@@ -24,8 +24,8 @@ class Objectives:
 class Served:
     """The outcome of each request, in order, and totals of the engines.
 
-    Times are seconds, NaN if something did not happen. `kv_use` is the share of KV blocks held, over the time in which
-    an engine runs; `kv_use_max` the highest share on one engine.
+    Times are seconds, NaN if something did not happen. `kv_use` is the share of KV blocks held, averaged over the time
+    in which an engine runs; `kv_use_max` is the highest share on one engine.
     """
 
     requests: Requests

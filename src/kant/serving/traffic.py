@@ -17,7 +17,7 @@ KEPT = (DAYS + 2) * DAY
 class Traffic:
     """Requests of each minute, by the minute since the Unix epoch.
 
-    `before` is the requests a second of the minutes from `begins` on, known from elsewhere. Counts are kept in `file`,
+    `before` has the requests a second of the minutes from `begins` on, known from elsewhere. Counts are kept in `file`,
     for use after a restart. Raises InputError for an invalid file.
     """
 
@@ -35,7 +35,8 @@ class Traffic:
                 raise InputError(f"{file}:{number}", "a minute, a comma and its requests", line) from None
 
     def note(self, now: float, total: float) -> None:
-        """Note that all routers have had `total` requests at `now`, in seconds. A total that falls restarted at zero.
+        """Note that all routers have had `total` requests at `now`, in seconds. A total that falls counts as restarted
+        at zero.
 
         The requests since the last note are spread evenly over the time since then.
         """

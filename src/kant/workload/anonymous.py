@@ -1,4 +1,4 @@
-"""Anonymizes a workload: removes names, contents and dates, as far as scheduling does not need them."""
+"""Anonymizes a workload: removes names, contents and dates that scheduling does not need."""
 
 from __future__ import annotations
 

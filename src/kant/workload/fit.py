@@ -19,7 +19,7 @@ FEWEST = 20
 """The minimum number of jobs for a fit."""
 MOST_SHAPES, MOST_USERS, MOST_LIMITS, LONGEST_SESSION = 200, 5000, 20, 1000
 WITHIN = 60 * SECOND
-"""Like jobs that one user submits within this time are one submission, such as that of a script."""
+"""Equal jobs that one user submits within this time are one submission, such as that of a script."""
 DATED = 10**9 * SECOND
 """A clock beyond this (the year 2001) counts from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
 
@@ -28,7 +28,7 @@ def fit(workload: Workload) -> FittedWorkload:
     """Fit the generator of `workload`, without names. Raises InputError for too few jobs or no span of time.
 
     Jobs of one user and one shape that follow each other within a minute are one submission. The rhythm of the day
-    needs two days, that of the week two weeks; with less data it is uniform.
+    needs two days of data, that of the week two weeks; with less data it is uniform.
     """
     n = len(workload)
     span = int(workload.submit[-1] - workload.submit[0]) if n else 0

@@ -2,8 +2,8 @@
 
 Arrivals are those of `generate/arrivals.py`: a Gamma renewal process of submissions under a rate of hour of day x
 weekday x slow noise. Each submission has a user and a request (a *shape*), and contains one or more equal jobs. Run
-times follow the quantiles of the trace's jobs of the same size class; limits follow those of its jobs with similar run
-times.
+times follow the quantiles of the trace's jobs of the same size class; limits follow the limits of its jobs with similar
+run times.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kant.workload.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: its summary, who defined it, its columns, what a slice of it is, and its reader."""
+    """One format: its summary, its source, its columns, the meaning of a slice, and its reader."""
 
     name: str
     summary: str

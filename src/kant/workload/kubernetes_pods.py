@@ -183,7 +183,7 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
             lines.append(line)
             first = len(lines) == 1 and line.startswith("{")
             if not line.startswith("}") and not (first and line.rstrip().endswith("}")):
-                continue  # of an object over several lines only the last begins so
+                continue  # if an object has several lines, only its last one begins so
             try:
                 found = json.loads("".join(lines))
             except (ValueError, RecursionError) as error:

@@ -76,7 +76,7 @@ def workload_of(name: str, jobs: list[_Job], notes: tuple[str, ...]) -> Workload
         field: np.array([getattr(job, field) for job in jobs], dtype=np.int64)
         for field in ("submit", "runtime", "limit", "gpus", "nodes", "cpu", "memory")
     }
-    even = columns["gpus"] % columns["nodes"] == 0  # else only the total is known
+    even = columns["gpus"] % columns["nodes"] == 0  # otherwise only the total is known
     pods = np.where(even, columns["nodes"], 0)
     parts = np.where(even, columns["nodes"], 1)
     first = int(columns["submit"][0])

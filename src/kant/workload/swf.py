@@ -185,7 +185,7 @@ def parse(path: Path) -> Trace:
         notes.append(f"{dropped} jobs dropped: no submission, run time or processor count")
     if parts := int(np.count_nonzero(part)):
         notes.append(f"{parts} lines dropped: parts of jobs that have a line of their own")
-    kept = {name: columns.pop(name)[keep] for name in list(columns)}  # no column is there twice: logs are large
+    kept = {name: columns.pop(name)[keep] for name in list(columns)}  # no column exists twice: logs are large
     n = len(kept["job"])
     limit = _microseconds(kept.pop("requested_time"))
     queue, queues = _numbered(kept.pop("queue"), "default")
@@ -243,7 +243,7 @@ def _numbered(column: Floats, unknown: str) -> tuple[NDArray[np.int32], tuple[st
 def _ids(numbers: Ints) -> list[str]:
     """Job numbers as texts. Repeated numbers (of parts without a line of their own) get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
-        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # else their integers lie among the texts
+        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # otherwise their integers lie among the texts
         return [str(number) for part in parts for number in part.tolist()]
     seen: dict[int, int] = {}
     ids = []

@@ -35,9 +35,9 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 class Field:
     """One column of a table. `whole` numbers are kept as they are, `seconds` become microseconds.
 
-    A `moment` is an ISO date and time, as `2020-06-09 18:41:01` or with an offset from UTC, and becomes microseconds
-    after 1970; without an offset it is taken as UTC. `low` and `high` bound the kept integer. `default` replaces an
-    empty cell and an absent column; None makes both an error.
+    A `moment` is an ISO date and time, such as `2020-06-09 18:41:01` or with an offset from UTC, and becomes
+    microseconds after 1970; without an offset it counts as UTC. `low` and `high` bound the kept integer. `default`
+    replaces an empty cell and an absent column; None makes both an error.
     """
 
     name: str

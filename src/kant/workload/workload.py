@@ -20,8 +20,8 @@ class Workload:
 
     `pods` is 0 if the trace gives only a total: then `gpus` is that total and the simulator shapes the gang to the
     cluster's nodes; otherwise `gpus` is per pod. `milli`, `cpu` and `memory` are per pod (`milli`: per GPU). `limit` is
-    the user's run-time limit, `due` the time by which the job should be done (-1: none). `overhead` is what the
-    interval-overhead speed model charges. `queue`, `user`, `title` (the owner's name for the job) and `models` are
+    the user's run-time limit, `due` the time by which the job should be done (-1: none). `overhead` is the time that
+    the interval-overhead speed model charges. `queue`, `user`, `title` (the owner's name for the job) and `models` are
     codes into `queues`, `users`, `titles` and `model_sets`. `base_job` is the row of the job that this one is a burst
     replica of (-1: none), a row before it. `preemptible` is 0 if the scheduler may not stop the job. `within` is the
     fabric level at which one domain should hold the gang (1 + its index in LEVELS, 0: none), and `within_required` is 1

@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 def waits(*results: Result, labels: Sequence[str] | None = None, size: tuple[float, float] = (4.2, 2.6)) -> Figure:
     """Plot the share of jobs that waited at most a given time, a line for each result; logarithmic time.
 
-    Rejected and cancelled jobs do not count. A job that never started counts as waiting for ever, so that its line ends
-    below 100 %. Waits below the first time tick are at the left edge; where most jobs hardly wait the share does not
-    begin at 0. `labels` name the lines, `size` is in inches.
+    Rejected and cancelled jobs do not count. A job that never started counts as waiting forever, so its line ends below
+    100 %. Waits below the first time tick are at the left edge. If most jobs hardly wait, the share does not begin at
+    0. `labels` name the lines, `size` is in inches.
     """
     return _cumulative("Wait", [_waits(one) for one in results], names_of(labels, results), size)
 

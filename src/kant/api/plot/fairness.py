@@ -1,4 +1,4 @@
-"""What sharing costs each queue."""
+"""The cost of sharing for each queue."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHORTEST = 10 * SECOND
 def fairness(*results: Result, labels: Sequence[str] | None = None, size: tuple[float, float] | None = None) -> Figure:
     """Plot for each queue the mean wait of its jobs, and its finish-time fairness; a mark for each result.
 
-    On the right is rho: the time that its jobs took over the time on its nominal quota alone (docs/metrics.md); above 1
-    the queue would be better off alone. Where no queue has a quota it is the mean bounded slowdown of its finished
+    On the right is rho: the time that its jobs took over the time on its nominal quota alone (docs/metrics.md). Above
+    1, the queue would be better off alone. If no queue has a quota, it is the mean bounded slowdown of its finished
     jobs: completion time over run time, with run times below 10 s counted as 10 s. Each queue is labelled with its
-    share of all GPU time under the first result; of many queues the 20 with the largest shares are shown.
+    share of all GPU time under the first result; if there are many queues, the 20 with the largest shares are shown.
     """
     names = names_of(labels, results)
     tables = [one.summary["by_queue"] for one in results]

@@ -30,10 +30,10 @@ def gantt(
     nodes: int | list[str] = NODES,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw a row for each node and in it a lane for each GPU, with a bar where a job holds it, coloured by queue.
+    """Draw a row for each node and in it a lane for each GPU, with a bar while a job holds it, coloured by queue.
 
     `nodes` are names, or how many of the first nodes with GPUs are shown. The queues with the most GPU time have
-    colours, others are grey; where there is one queue, neighbouring jobs differ in colour instead. Jobs that share a
+    colours, others are grey. If there is only one queue, neighbouring jobs differ in colour instead. Jobs that share a
     GPU have narrower bars in its lane. Raises InputError for a node that the cluster does not have.
     """
     chosen = _chosen(result, nodes)
@@ -63,7 +63,7 @@ def gantt(
                 start, end = row[4] * scale, row[5] * scale
                 boxes.append([(start, low), (end, low), (end, high), (start, high)])
                 fills.append(colours[row[0]])
-                edges.append("white" if end - start > 0.005 * last * scale else fills[-1])  # else nothing is left
+                edges.append("white" if end - start > 0.005 * last * scale else fills[-1])  # otherwise nothing is left
                 if len(shown) <= NAMED and (end - start) > 0.035 * last * scale and count * share >= 0.9:
                     _name(axes, result.inner.jobs.id[row[0]], (start + end) / 2, (low + high) / 2, fills[-1])
         bars = PolyCollection(boxes, facecolors=fills, edgecolors=edges, linewidths=0.3)
@@ -117,9 +117,9 @@ def rows_of(mask: int) -> Iterator[tuple[int, int]]:
 
 
 def offsets(rows: np.ndarray) -> list[float]:
-    """Return where in the lane of its GPU each piece begins: 0 for whole GPUs, and shares next to each other.
+    """Return where in the lane of its GPU each piece begins: 0 for whole GPUs; shares are next to each other.
 
-    A share goes into the first gap that holds it. Where the free space is split it ends at the edge of the lane,
+    A share goes into the first gap that holds it. If the free space is split, the share ends at the edge of the lane,
     overlapping others.
     """
     found = [0.0] * len(rows)

@@ -14,7 +14,7 @@ from kant.model.errors import InputError, install_command
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 REST = "#C8C8C8"
-"""The colour for all that is left after the last colour."""
+"""The colour for everything after the last colour."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<>"
 
@@ -104,7 +104,7 @@ def legend(axes: Any, count: int, **options: Any) -> None:
 
 
 def names_of(labels: Sequence[str] | None, results: Sequence[Any]) -> list[str]:
-    """Return the name of each result: `labels`, or its profile, plus whatever else differs. Raises InputError."""
+    """Return the name of each result: `labels`, or its profile and other differences. Raises InputError."""
     if not results:
         raise InputError("kant.plot", "at least one result")
     if labels is not None:

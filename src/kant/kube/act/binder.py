@@ -1,7 +1,7 @@
 """The binder: sends the bindings of placed workloads, those of a gang together, and reports the result of each.
 
 A gang is sent once no pod is being evicted on any of its nodes. Transient failures are retried. A lost answer proves
-nothing, so the pod is read before a result is decided (a 409 is as often an echo of our own request).
+nothing, so the pod is read before a result is decided (a 409 may just echo our own request).
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Outcome(Enum):
     GONE = "gone"  # the pod does not exist any more
     ASTRAY = "astray"  # it is bound, to another node
     REFUSED = "refused"  # for good, or for longer than PATIENCE
-    WITHDRAWN = "withdrawn"  # not sent: its node no longer has what it was placed for
+    WITHDRAWN = "withdrawn"  # not sent: its node no longer has the place
     NOT_LEADING = "not leading"  # another replica leads
 
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """The result for the pod `uid` of a workload; `pod` as it was read, if it was.
+    """The result for the pod `uid` of a workload; `pod` is the pod as it was last read, if at all.
 
     `code` is that of the last refusal, or a word. `notes` are annotations that were sent with the binding.
     """
@@ -82,7 +82,7 @@ class Binder:
         self.leaving: dict[str, dict[str, None]] = {}
         self.closed: set[str] = set()
         self.short: set[str] = set()
-        self._places: dict[str, tuple[Workload, Slot]] = {}  # of the pods that are in flight
+        self._places: dict[str, tuple[Workload, Slot]] = {}  # the places of pods whose bindings are in flight
         self._rng = random.Random()
 
     def pump(self, placed: deque[Workload]) -> None:
@@ -148,7 +148,7 @@ class Binder:
         return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
     def left(self, uid: str) -> None:
-        """Note that a pod is gone: nothing waits for it, even if it was evicted before it was bound."""
+        """Record that a pod is gone: nothing waits for it, even if it was evicted before it was bound."""
         for node in [node for node, pods in self.leaving.items() if uid in pods]:
             del self.leaving[node][uid]
             if not self.leaving[node]:
@@ -207,7 +207,7 @@ class Binder:
                     same = read.spec.node_name == slot.node
                     return (Outcome.BOUND if same else Outcome.ASTRAY), read, "" if same else last, code
                 pod = read
-            is_known = read is not None or 0 < code < 500  # else the pod may have been bound
+            is_known = read is not None or 0 < code < 500  # otherwise the pod may have been bound
             if is_known and (
                 effects.clock() - began > PATIENCE or slot.pod != uid or workload.phase is not Phase.PLACED
             ):
@@ -216,7 +216,7 @@ class Binder:
             wait = min(wait * 2, LONGEST_WAIT)
 
     async def _read(self, namespace: str, name: str) -> Pod | None:
-        """Return the pod as it is; None if it cannot be read now. A pod that does not exist has no uid."""
+        """Return the present pod; None if it cannot be read now. A pod that does not exist has no uid."""
         try:
             return await self.effects.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod)
         except ApiError as error:

@@ -5,7 +5,7 @@ Nothing is stored elsewhere: an allocation of ours that is used by no bound pod,
 makes no difference whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
 
 Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which also
-takes back what ended pods have left.
+takes back the claims of ended pods.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class ClaimBinder:
         return not self.allocations.is_beyond([grant for plan in plans for grant in plan.grants], missing)
 
     async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
-        """Allocate a claim by a plan, or (None) only reserve it, for these pods and others of it that have a place."""
+        """Allocate a claim by a plan, or (None) only reserve it, for these pods and its other placed pods."""
         if plan is not None and plan.made is not None:
             claim = await self._create(plan, claim)
         reserved = claim.status.reserved_for

@@ -72,7 +72,7 @@ class DeviceLocks:
         return False
 
     async def _take(self, node: str, pod: Pod) -> None:
-        """Take the lock of a node for a pod, or pause where it is taken."""
+        """Take the lock of a node for a pod, or pause while another has it."""
         path, meta = f"/api/v1/nodes/{node}", pod.metadata
         view = await self.effects.client.get(path, Node)
         if not self._is_free((view.metadata.annotations or {}).get(LOCK, ""), node, meta.uid):

@@ -2,7 +2,7 @@
 
 Each kind of request is a step. An effect of a step has a key, and at most one effect of a key is in flight. Effects are
 level-triggered: the caller begins one in each turn until the watch shows that it has been carried out. So a failed
-effect leaves nothing behind: after a pause it may begin again, built from what is known then.
+effect leaves nothing behind: after a pause it may begin again, built from the state of that time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 ELSEWHERE = "volume-elsewhere"
-"""What a pod lacks whose volume cannot be reached from its node: it may be bound to another one."""
+"""What a pod lacks if its volume cannot be reached from its node: it may be bound to another one."""
 
 
 class RefusedError(Exception):
@@ -84,8 +84,9 @@ class Effects:
 
 
 class Step(Generic[Key]):
-    """One kind of effect. `in_flight` has the keys of those that have begun, until they are answered or may begin
-    again, and `queued` those of them that were not sent; `refusals` has, by key, why one was refused."""
+    """One kind of effect. `in_flight` has the keys of effects that have begun, until they are answered or may begin
+    again, `queued` those that were not sent, `refusals` why one was refused, by key.
+    """
 
     def __init__(self, effects: Effects, workers: int) -> None:
         self.in_flight: dict[Key, None] = {}
@@ -128,7 +129,7 @@ class Step(Generic[Key]):
         return found
 
     async def drain(self, within: float) -> None:
-        """Begin nothing more, and wait for what is in flight: first for all of it, then only for what has been sent."""
+        """Begin nothing more, and wait for effects in flight: first for all, then only for those that were sent."""
         self.closed = True
         for _ in range(2):
             with suppress(TimeoutError):
@@ -165,7 +166,7 @@ class Step(Generic[Key]):
                 return
             if error.heals:
                 pause = PAUSE
-            elif error.code in (404, 409):  # the watch says what the object is now
+            elif error.code in (404, 409):  # the watch shows the present object
                 pause = 0.0 if key in self._begun else PAUSE
             else:
                 pause = REFUSED

@@ -22,7 +22,7 @@ from kant.kube.reconcile.workload import Workload
 PATIENCE = 120.0  # seconds of retries where a budget refuses after the dry run was allowed
 RETRY = 2.0
 VOLUNTARY = ("fallback", "defragment")
-"""The reasons for which no pod has to go: all victims are checked first."""
+"""The reasons for which no pod must leave: all victims are checked first."""
 
 
 @dataclass(slots=True, eq=False)

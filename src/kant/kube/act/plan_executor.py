@@ -62,7 +62,7 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the decisions without preemptions in vain: those for a job that could not start even then.
+        """Return the decisions without needless preemptions: those for a job that could not start even then.
 
         A job that was to start on the nodes of the remaining victims is submitted again.
         """
@@ -95,8 +95,9 @@ class KubeExecutor(PlanExecutor):
         staying: dict[str, set[str]],
         freed: dict[str, list[Allocation]],
     ) -> list[Decision]:
-        """Return the decisions without those about jobs that would start in vain, their victims (`staying`), and all
-        jobs that were to get places there. The core counts these jobs as started, so they are re-created."""
+        """Return the decisions without those about jobs that would not start, their victims (`staying`), and jobs to be
+        placed there. The core counts these jobs as started, so they are re-created.
+        """
         left, known = set(vain), self.workloads.by_job
         while True:
             gone = left.union(*(staying.get(job, ()) for job in left))

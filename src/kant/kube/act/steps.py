@@ -60,7 +60,7 @@ class Steps:
         return self._locks
 
     def is_binding(self) -> bool:
-        """Whether bindings are in flight, for which everything else waits."""
+        """Whether bindings are in flight; everything else waits for these."""
         return bool(self.binder.step.in_flight)
 
     @property

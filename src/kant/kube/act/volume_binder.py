@@ -32,7 +32,7 @@ from kant.kube.translate.volumes import (
 
 PATIENCE = 600.0  # seconds to provision a volume, as for kube-scheduler (bindTimeoutSeconds)
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""The annotation of a volume whose claim was chosen by a program: without its claim it is available again."""
+"""The annotation of a volume whose claim was chosen by a program; without its claim it is available again."""
 
 TAKEN = "volume-taken"
 

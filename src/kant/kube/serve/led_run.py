@@ -1,4 +1,4 @@
-"""The run of a leader, from one build of its state to the next: its core, its record, and what is computed of it.
+"""The run of a leader, from one build of its state to the next: its core, its record, and what is computed from it.
 
 What answers questions about it is imported with the first request (`serve/questions`).
 """

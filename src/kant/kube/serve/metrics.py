@@ -1,5 +1,4 @@
-"""Telemetry of a cluster: that of every live Kant, and that of one that binds pods.
-
+"""Telemetry of a cluster: the metrics of every live Kant, and those of a Kant that binds pods.
 docs/kubernetes-metrics.md lists each name.
 """
 
@@ -67,7 +66,7 @@ class KubeTelemetry(telemetry.Telemetry):
         self._observe("kant_bind_duration_seconds", seconds)
 
     def bind_failed(self, code: int | str) -> None:
-        """Count a failed binding. `code` is that of HTTP, or a word such as `timeout`."""
+        """Count a failed binding. `code` is an HTTP status, or a word such as `timeout`."""
         self._inc("kant_bind_errors", code=str(code))
         self._inc("scheduler_schedule_attempts", result="error", profile="kant")
 

@@ -56,7 +56,7 @@ class OrderDesk(Protocol):
         ...
 
     async def operations(self) -> list[Any]:
-        """Return the latest of what was planned and done by `kant ops`. Raises InputError."""
+        """Return the latest plans and actions of `kant ops`. Raises InputError."""
         ...
 
 
@@ -81,7 +81,8 @@ def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket
     orders = page.orders(config)
 
     def job(request: web.Request) -> str:
-        return unquote(request.match_info["job"])  # twice: API servers decode a slash that is encoded once
+        # unquoted a second time: API servers decode an encoded slash once
+        return unquote(request.match_info["job"])
 
     async def whoami(request: web.Request) -> dict[str, Any]:
         user, more = await orders.caller(request)
@@ -166,7 +167,7 @@ def _of_journal(
 
 
 async def _output(request: web.Request) -> web.StreamResponse:
-    """Tell the caller how to read the output of pods, which Kant may not read."""
+    """Tell the caller how to read the output of pods, which Kant itself may not read."""
     space, _, name = request.match_info["job"].partition("/")
     text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
     headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
@@ -189,8 +190,9 @@ def _number(request: web.Request, name: str, low: int, high: int) -> int:
 
 
 def _guarded(handler: Handler, ticket: str = "") -> Handler:
-    """Restrict a handler to the loopback and our own host names, which stops other pages whose name resolves to this
-    address; or to requests signed with the `ticket`."""
+    """Restrict a handler to the loopback and our own host names, against pages whose name resolves to this address; or
+    to requests signed with the `ticket`.
+    """
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         if ticket and is_signed(ticket, request.raw_path):
@@ -227,7 +229,7 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
 
 
 def _events(questions: LeaderQuestions) -> Handler:
-    """Return a handler that streams that something has changed, not what: the page then reads the record."""
+    """Return a handler that streams a notice of each change, without its content: the page then reads the record."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})

@@ -59,17 +59,17 @@ NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-dela
 """How long the job waits for a node before it preempts others."""
 
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
-"""When the job saved its work last, written on one of its pods; and the interval, where it is not."""
+"""When the job last saved its work, written on one of its pods; and the interval, if that is not known."""
 
 RESERVATION = f"{OWN}/reservation"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
-"""Shares of a GPU in the words of KAI.
+"""Shares of a GPU in KAI's terms.
 
 Its containers ask the kubelet for no GPU: KAI's binder starts a pod that takes the whole GPU, learns from it which one
-that is, and hands it to the container by a config map that KAI's webhook has put into the pod at creation: a pod of
-KAI's own schedulerName. Source: KAI-Scheduler, pkg/binder/binding/resourcereservation, pkg/binder/plugins/gpusharing,
-pkg/admission/webhook/v1alpha2/podhooks.
+it is, and passes it to the container by a config map that KAI's webhook has added to the pod at creation: so it must be
+a pod of KAI's own schedulerName. Source: KAI-Scheduler, pkg/binder/binding/resourcereservation,
+pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
 """
 
 
@@ -97,7 +97,7 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
-    """Return what the pod says, or else what its group says. Raises InputError for an invalid value."""
+    """Return what the pod says, or otherwise its group. Raises InputError for an invalid value."""
     said = _said(pod, where)
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
@@ -194,7 +194,7 @@ def _training(said: dict[str, str], where: str) -> Training | None:
     """Return how the job is trained. Raises InputError."""
     if not said.get(TRAINING):
         return None
-    from kant.workload.training_text import parse_training  # few jobs say it
+    from kant.workload.training_text import parse_training  # few jobs have it
 
     return parse_training(f"{where}, {TRAINING}", said[TRAINING])
 

@@ -1,7 +1,7 @@
 """CSI volumes: how many more a node may attach, and whether there is storage for volumes to be provisioned.
 
 Source: kube-scheduler's plugins NodeVolumeLimits (csi.go) and VolumeBinding (hasEnoughCapacity, capacitySufficient,
-nodeHasAccess). There each claim alone is compared with the capacity; here all claims of a gang, and those that others
+nodeHasAccess). There, each claim alone is compared with the capacity; here all claims of a gang, and those that others
 wait for, share it.
 """
 

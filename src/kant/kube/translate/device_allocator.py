@@ -1,7 +1,7 @@
 """The allocator: devices for claims, all of them or none, by an exhaustive search with a limit.
 
 Claims without a common pool are searched separately, so that the nodes of a gang do not multiply the search. Of devices
-that are alike in all that the claims ask about only one is tried, so that equal choices are not repeated.
+that are equal in all respects that the claims ask about, only one is tried, so that equal choices are not repeated.
 
 The order of the search is that of k8s.io/dynamic-resource-allocation, structured: claims and requests in their order,
 the first alternative of a request first, devices by driver, pool, slice and place in their slice.
@@ -36,7 +36,7 @@ class Grant(NamedTuple):
 
     @property
     def taken(self) -> dict[str, int]:
-        """What it takes of the capacity of a shared device, in billionths."""
+        """Its use of the capacity of a shared device, in billionths."""
         return (taken_of(dict(self.want.capacity), self.device.limits) or {}) if self.device.shared else {}
 
 
@@ -218,7 +218,7 @@ class _Search:
         )
 
     def _is_first(self, device: Candidate) -> bool:
-        """Whether no claim has the device yet. The first to share a device takes its counters on behalf of all."""
+        """Whether no claim has the device yet. The first claim to share a device takes its counters for all."""
         return not self.taken[device.id] and self.free.is_free(device.id)
 
     def _spent(self, device: Candidate) -> tuple[int, ...]:
@@ -227,7 +227,7 @@ class _Search:
         return tuple(others.get(name, 0) + own[name] for name in device.limits)
 
     def _has_room(self, want: Want, device: Candidate) -> bool:
-        """Whether the device has the requested capacity, and enough of it left where it is shared."""
+        """Whether the device has the requested capacity, and, if it is shared, enough of it left."""
         taken = taken_of(dict(want.capacity), device.limits)
         if taken is None or not device.shared or want.admin:
             return taken is not None

@@ -1,7 +1,7 @@
 """Consumable capacity: what a request takes of a device that several claims share (KEP-5075).
 
-Amounts are billionths, so that they add up exactly. A request takes what it asks for of each capacity, rounded up as
-the device says; of a capacity that it does not name, the default, or all of it where there is none.
+Amounts are billionths, so that they add up exactly. A request takes the amount that it names of each capacity, rounded
+up as the device says; of a capacity that it does not name it takes the default, or all if there is no default.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal/incubating (consumable_capacity.go).
 """
@@ -17,7 +17,7 @@ from kant.model.units import GPU
 
 NANO = 10**9
 MANY = 1 << 20
-"""Maximum number of requests that share a device without any capacity, which is in effect unlimited."""
+"""Maximum number of requests that share a device without any capacity: in effect no limit."""
 
 Taken = Mapping[str, int]
 """Amount by capacity, in billionths."""
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     step: int = 0
 
     def taken(self, asked: int | None) -> int:
-        """Return what a request takes that asks for this amount (None: unspecified); -1 if it cannot have it."""
+        """Return what a request for this amount (None: unspecified) takes; -1 if it cannot have it."""
         if asked is None:
             return self.default if self.default >= 0 else self.value
         if self.values:
@@ -91,6 +91,6 @@ def text_of(amount: int) -> str:
 
 
 def part_of(taken: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return the used thousandths of the device: the largest of those of its capacities; 0 if it has none."""
+    """Return the thousandths of the device that are used: the largest share of its capacities; 0 if it has none."""
     parts = [-(-GPU * taken.get(name, 0) // limit.value) for name, limit in limits.items() if limit.value]
     return min(max(parts, default=0), GPU)

@@ -68,7 +68,7 @@ class Asked(NamedTuple):
 
 
 def anonymous(asked: Asked) -> Asked:
-    """Return the request without the names of requests and classes: equal where the same devices will do."""
+    """Return the request without the names of requests and classes: equal if the same devices satisfy both."""
     named = bool(asked.constraints)
     return asked._replace(
         requests=tuple(
@@ -171,7 +171,7 @@ def is_ours(claim: d.ResourceClaim) -> bool:
 
 
 def identity(claim: d.ResourceClaim) -> str:
-    """Return the uid of a claim; for extended resources that of its pod, for which it may be re-created."""
+    """Return the uid of a claim; for extended resources, of its pod, for which it may be re-created."""
     if EXTENDED in (claim.metadata.annotations or {}):
         return next((one.uid for one in claim.metadata.owner_references if one.controller), "")
     return claim.metadata.uid
@@ -209,7 +209,7 @@ def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
 
 
 def with_consumers(reserved: Sequence[d.Consumer], pods: Sequence[k.Pod], others: Sequence[k.Pod]) -> list[d.Consumer]:
-    """Return for whom a claim is to be reserved: for these pods too, and for as many others as it may have."""
+    """Return the pods for which a claim is to be reserved: these, and as many others as it may have."""
     named = {one.uid: one for one in reserved}
     for number, pod in enumerate((*pods, *others)):
         if number < len(pods) or len(named) < MOST_CONSUMERS:

@@ -1,7 +1,7 @@
 """Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's own library.
 
-The library ends an expression after 10,000 loop iterations, and the CPU time of the expressions of each namespace is
-counted: a namespace that has used up its time waits, and no other.
+The library ends an expression after 10,000 loop iterations. The CPU time of the expressions of each namespace is
+counted: a namespace that has used up its time waits, but no other does.
 
 Source: k8s.io/dynamic-resource-allocation, cel/compile.go, for what an expression sees of a device; k8s.io/apiserver,
 pkg/cel/library (quantity.go, semverlib.go), for the functions besides those of CEL.
@@ -120,7 +120,7 @@ class DeviceSelectors:
 
 
 def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
-    """Whether a program returns true; False also where it fails: it may loop too often, or lack what it reads."""
+    """Whether a program returns true; False also if it fails: it may loop too often, or read what is absent."""
     try:
         return program.eval(data={"device": facts()}).value() is True
     except (RuntimeError, ValueError, InputError):
@@ -207,7 +207,7 @@ def _semver(text: str) -> Facts:
 
 
 def _rank(value: Facts) -> tuple[Any, ...]:
-    """Return a sort key for versions as semver.org orders them; what follows a + does not count."""
+    """Return a sort key for versions as semver.org orders them; the part after a + does not count."""
     found = _VERSION.fullmatch(value[SEMVER])
     assert found is not None
     parts = (found[4] or "").split(".") if found[4] else []

@@ -42,7 +42,7 @@ _ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 class Reach(NamedTuple):
-    """The nodes that can use a device: one, or those that a term selects, or (neither) all."""
+    """The nodes that can use a device: one, or those that a term selects, or (if neither is given) all."""
 
     node: str = ""
     term: Term | None = None
@@ -55,7 +55,7 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A device. `stamp` is the version of its slice, and `takes` what it needs of shared counters.
+    """A device. `stamp` is the version of its slice, and `takes` its use of shared counters.
 
     `taints` are its own, and those of the rules that apply to it. `usable` is False for a device that Kant does not
     allocate, since its nodes are given in an unknown way. A `shared` one serves several claims, within its `limits`.

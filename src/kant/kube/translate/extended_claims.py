@@ -1,7 +1,7 @@
 """Extended resources that a device class serves: the claim that stands for them, made for a pod once it has its node.
 
 A class serves the resource that its `extendedResourceName` says, and `deviceclass.resource.kubernetes.io/NAME` always.
-A node that has the resource from a device plugin allocates it itself; on any other the pod needs devices of the class.
+A node that gets the resource from a device plugin allocates it itself; on any other the pod needs devices of the class.
 
 Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for what the claim asks for,
 and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class serves a resource.
@@ -105,7 +105,7 @@ def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
     try:
         parts = tuple(part for name in asked if (part := _part(name, containers, starting)).requests)
     except InputError:
-        return None  # the pod is refused for it where its amounts are read
+        return None  # the pod is refused when its amounts are read
     return ExtendedClaim(name_for(pod), pod, parts, classes) if parts else None
 
 
@@ -144,7 +144,7 @@ def _relevant(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
 
 
 def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:
-    """Return the requests of the lasting containers, and one for what an init container needs beyond those after it."""
+    """Return the requests of the lasting containers, and one for what an init container needs beyond the later ones."""
     stays = [at >= starting or one.restart_policy == "Always" for at, one in enumerate(containers)]
     requests: dict[int, tuple[str, int]] = {}
     mappings: list[k.RequestMapping] = []

@@ -18,8 +18,9 @@ Spec = Mapping[str, Any]
 
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
-    """Return what the object at `GroupRef.paths` says of the group `part` in it; for a JobSet `part` is the first job
-    of a gang. Raises InputError if the object cannot be used."""
+    """Return what the object at `GroupRef.paths` says about the group `part` in it; for a JobSet `part` is the first
+    job of a gang. Raises InputError if the object cannot be used.
+    """
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
         spec = msgspec.json.decode(found.spec)

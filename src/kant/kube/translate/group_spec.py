@@ -1,4 +1,4 @@
-"""What is known of a group: how many pods have to run together, in which queue, where and for how long.
+"""The known properties of a group: how many pods have to run together, in which queue, where and for how long.
 
 Objects of groups are read by `group_objects`, which is imported with the first of them.
 """
@@ -16,7 +16,8 @@ STANDS_IN = "to be made: "
 
 class Part(NamedTuple):
     """Pods of a group that are made from one template. `after` are the parts that have to be ready before, or complete
-    (True); `scheduler` is the one that the template names."""
+    (True); `scheduler` is the template's.
+    """
 
     name: str
     pods: int
@@ -33,12 +34,12 @@ class GroupSpec(NamedTuple):
 
     `required` and `preferred` are levels of the fabric, by name or by node label; one domain of that level must, or
     should, hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each
-    task among `least`. `node_pool` is the pool that its pods have to name, in the words of KAI. `together`: its pods
-    are only evicted all at once. `preempts`: False if they must not preempt others. Pods of the `later` parts are
-    made only once others exist. `gangs` has the names of the parts of each gang where there are several: then the other
-    fields mean nothing. `alone`: each pod runs alone, even where a label gives a number of pods. `parent` names the
-    composite group that it is in; for a composite group itself, `least` are the groups that start together. `node_wait`
-    is how long they wait for a node before they preempt others.
+    task among `least`. `node_pool` is the pool that its pods have to name, in KAI's terms. `together`: its pods are
+    only evicted all at once. `preempts`: False if they must not preempt others. Pods of the `later` parts are made only
+    once others exist. `gangs` has the names of the parts of each gang if there are several: then the other fields mean
+    nothing. `alone`: each pod runs alone, even if a label gives a number of pods. `parent` names the composite group
+    that it is in; for a composite group itself, `least` are the groups that start together. `node_wait` is how long
+    they wait for a node before they preempt others.
     """
 
     least: int

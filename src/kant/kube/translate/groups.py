@@ -60,7 +60,7 @@ class GroupRef(NamedTuple):
     """A group: the convention that names it (`source`), and its name.
 
     `paths` are the API paths of the object with its details, of which the first that exists counts (none: the pods say
-    all). `part` is the name of the group inside that object, where it has several; for a JobSet that of its first job.
+    everything). `part` is the name of the group inside that object, if it has several; for a JobSet, of its first job.
     `least` is the minimum number of running pods that this pod states; 0: none. `tasks` has the minimum of each task.
     """
 

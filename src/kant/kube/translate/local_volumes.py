@@ -5,7 +5,7 @@ and labels that the claim asks for, and reaches the node. A claim with a volume 
 
 Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. It gives the claims
 of one pod, the smallest first, the smallest volume that fits, and so may miss a solution. Here a chosen volume is
-exchanged where that lets all claims have one, and those of a whole gang are matched together.
+exchanged if that lets all claims have one, and the claims of a whole gang are matched together.
 """
 
 from __future__ import annotations

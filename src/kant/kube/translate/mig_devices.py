@@ -1,4 +1,4 @@
-"""MIG devices of NVIDIA's device plugin (strategy `mixed`): which part of a GPU one of them is.
+"""MIG devices of NVIDIA's device plugin (strategy `mixed`): which part of a GPU each of them is.
 
 The plugin has cut the GPUs, counts the devices by profile and chooses among them; a node has a number of each. For
 quotas and shares a device is worth its memory slices, as everywhere in Kant (`kant.model.mig`): memory slices are what

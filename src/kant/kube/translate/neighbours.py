@@ -52,8 +52,8 @@ class Spread(NamedTuple):
     """At most `skew` more pods selected by `like` in a node's domain than in the emptiest domain of its label.
 
     Domains are those of nodes that the pod selects and whose taints it tolerates (each only if `by_selector` or
-    `by_taints` says so), and that have all of the labels `keys` by which the pod is spread. Where there are fewer
-    domains than `least`, the emptiest counts as empty.
+    `by_taints` says so), and that have all of the labels `keys` by which the pod is spread. If there are fewer domains
+    than `least`, the emptiest counts as empty.
     """
 
     like: Rule
@@ -101,7 +101,7 @@ def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
         if selector is not None and own:
             selector = replace(selector, match_expressions=(*selector.match_expressions, *own))
         if selector is not None and not (selector.match_labels or selector.match_expressions):
-            selector = None  # for kube-scheduler an empty one selects no pods
+            selector = None  # for kube-scheduler an empty selector selects no pods
         like = Rule((pod.metadata.namespace,), selector_text(selector), one.topology_key)
         by_selector, by_taints = one.node_affinity_policy != "Ignore", one.node_taints_policy == "Honor"
         found.append(Spread(like, one.max_skew, one.min_domains or 1, by_selector, by_taints, keys))

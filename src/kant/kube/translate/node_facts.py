@@ -1,4 +1,4 @@
-"""Node facts: what decides, apart from amounts, whether a pod may run on a node, and why no node fits.
+"""Node facts: everything except amounts that decides whether a pod may run on a node, and why no node fits.
 
 Facts are its labels, its name, its devices, how it shares its GPUs, and its soft taints (PreferNoSchedule), under one
 key each. Its hard taints are kept apart.

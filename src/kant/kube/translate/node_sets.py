@@ -20,7 +20,7 @@ from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
 from kant.model.job import Job
 
 EVERYWHERE = ""
-"""The name that stands for no set: that of pods that select nothing, as long as no node has a taint."""
+"""The name for no set, of pods that select nothing, as long as no node has a taint."""
 
 NEW_TAINT = "taints"
 """The change which says that some node is the first with a new soft taint."""
@@ -56,7 +56,7 @@ class _Set:
 
 @dataclass(slots=True, eq=False)
 class _Tolerant:
-    """The nodes (a bit mask) of which all taints are tolerated by some tolerations; `sets` have these tolerations."""
+    """The nodes (a bit mask) all of whose taints are tolerated by some tolerations; `sets` have these tolerations."""
 
     nodes: int
     sets: dict[_Set, None] = field(default_factory=dict)

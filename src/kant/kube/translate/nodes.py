@@ -127,7 +127,7 @@ def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
     """Return HBD, leaf, spine and superspine of a node; each name but the HBD's begins with the names of the domains
     around it.
 
-    A domain that no label names holds only the domain inside it, in the end the node alone: its neighbours are unknown.
+    A domain that no label names holds only the domain inside it, in the end the node: its neighbours are unknown.
     """
     labels = view.metadata.labels or {}
     hbd = labels.get(levels.hbd, "") if levels.hbd else ""
@@ -147,8 +147,9 @@ def _path(inside_out: list[str]) -> str:
 
 
 def contradictions(views: Iterable[k.Node], levels: Levels) -> dict[str, str]:
-    """Return the NVLink domains whose nodes are in several leaves, of which each part counts as a domain of its own: an
-    error for one node of each, by that node."""
+    """Return the NVLink domains that lie in several leaves, and so count as several: an error for one node of each, by
+    node.
+    """
     homes: dict[str, tuple[str, str]] = {}
     split: dict[str, tuple[str, str]] = {}
     for view in sorted(views, key=lambda view: view.metadata.name):

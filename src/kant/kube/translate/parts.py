@@ -1,8 +1,8 @@
 """Parts of a workload that start one after the other: which of them are one gang, and stand-ins for later pods.
 
-A part that waits until another one is *ready* runs at the same time, so both are one gang: it starts when there is room
-for all of it, and slots are kept for pods that are yet to be made. A part that waits until another one is *complete* is
-a gang of its own, since the earlier part ends without it.
+A part that waits until another one is *ready* runs at the same time, so both are one gang. It starts when there is room
+for all of it, and slots are kept for pods that are yet to be created. A part that waits until another one is *complete*
+is a gang of its own, since the earlier part ends without it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kant.model.errors import InputError
 def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
     """Return which parts form one gang.
 
-    Two parts do if one waits until the other is ready, and so do all parts whose completion no part waits for: they may
-    wait for each other. If a gang would hold places while one of its parts waits for another part to complete, that
-    part joins the gang: else it might wait for those places. Parts of different schedulers are never one gang.
+    Two parts do if one waits until the other is ready. So do all parts whose completion no part waits for, since they
+    may wait for each other. If a gang would hold places while one of its parts waits for another part to complete, that
+    part joins the gang: otherwise it might wait for those places. Parts of different schedulers are never one gang.
     """
     known = {part.name: part for part in parts}
     edges = [(part, known[name], complete) for part in parts for name, complete in part.after if name in known]
@@ -68,7 +68,7 @@ def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
-    """Return pods like those that a part will have: copies of `same`, a pod of the part, else as its template says.
+    """Return pods like those that a part will have: copies of `same`, a pod of the part, or else by its template.
 
     A `sibling` of the gang supplies what a template lacks: owner, priority and time. Claims that are created with a pod
     are left out, as they do not exist yet. Raises InputError if the template is invalid.

@@ -1,4 +1,4 @@
-"""The rules among pods as objects of the model: which classes a pod counts in, its demands on them, its amounts.
+"""The rules among pods as objects of the model: the classes in which a pod counts, its demands on others, its amounts.
 
 A class is the pods that a selector matches in some namespaces, those that carry one rule of anti-affinity, or those
 that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that the
@@ -116,7 +116,7 @@ class RuleBook:
 
     @property
     def is_overgrown(self) -> bool:
-        """Whether it pays to begin a new book from the existing pods: this one forgets nothing."""
+        """Whether a new book made from the existing pods would pay: this one forgets nothing."""
         return self._size > self._most
 
     def begun(self) -> None:
@@ -133,7 +133,7 @@ class RuleBook:
         return found
 
     def rules(self, pod: k.Pod) -> PodRules:
-        """Return all that a pod counts as and demands, and note what its rules name. Raises InputError."""
+        """Return a pod's classes and all of its demands, and note what its rules name. Raises InputError."""
         self.note(pod)
         near = [PodAffinity(self._class(rule), self._label(rule.key)) for rule in wanted_beside(pod)]
         even = [self._spread(one, whole_selection(pod)) for one in spreads_of(pod)]
@@ -147,7 +147,7 @@ class RuleBook:
         )
 
     def counted(self, pod: k.Pod) -> PodRules:
-        """Return what a placed pod counts as, without its demands."""
+        """Return the classes in which a placed pod counts, without its demands."""
         self.note(pod)
         return PodRules(self.classes(pod), amounts=amounts_of(pod))
 
@@ -258,7 +258,7 @@ def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
 
 
 def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
-    """Return the rules of a pod that also counts in this class, and is kept apart from others of it; None for none."""
+    """Return the rules of a pod that also counts in this class (None: in none), and is kept apart from its others."""
     if apart is None:
         return rules
     classes = tuple(sorted((*rules.classes, apart.pod_class)))
@@ -271,7 +271,7 @@ def topology_of(key: str) -> str:
 
 
 def named_class(name: str) -> str:
-    """Return what users call a class that a node limits, such as `port TCP/80`; "" for any other class."""
+    """Return the user's name for a class that a node limits, such as `port TCP/80`; "" for any other class."""
     if name.startswith(CLAIMED):
         return "what its claims ask for"
     if name.startswith((LIVING, CARRIERS)) or "[" in name:

@@ -31,7 +31,7 @@ _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """What controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
 
 Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
-"""Returns what a pod demands of its node for now, besides its spec."""
+"""Returns temporary demands of a pod on its node, besides its spec."""
 
 Child = tuple[str, Level]
 """A group inside the gang, and the level of which one domain has to hold its pods."""
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
 
     `node_sets` names the nodes of a selection, `demand` what a pod asks for (the second argument names the pod in
     errors), `preferences` what it prefers, `rules` what it counts as and demands of the pods around it, and `child` the
-    group inside the gang. They may raise InputError. By default nodes and pods have nothing in common that matters.
+    group inside the gang. They may raise InputError. By default nodes and pods have no such properties.
     """
 
     levels: Levels

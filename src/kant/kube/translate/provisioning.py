@@ -2,7 +2,7 @@
 
 The objects are of autoscaling.x-k8s.io, as the Cluster Autoscaler has them (its proposal provisioning-request.md): a
 user names the request on the pods, and the autoscaler reports its progress in conditions. Pods are not scheduled until
-their nodes are provided: before that a gang would take the room of others, or be considered unschedulable.
+their nodes are provided: earlier a gang would take the room of others, or count as unschedulable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def consumed_by(pod: Pod) -> str:
 def why_not_provided(name: str, found: Unstructured | None) -> str:
     """Return why the nodes of a ProvisioningRequest are missing, in one sentence; "" where they are provided.
 
-    Once its booking has expired, other pods may have taken them: its pods then compete for what is there.
+    Once its booking has expired, other pods may have taken the nodes: its pods then compete for free capacity.
     """
     if found is None:
         return f"its ProvisioningRequest {name} is not there"

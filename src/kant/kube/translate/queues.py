@@ -77,7 +77,7 @@ def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[
     """Return all queues by name, and the errors in some.
 
     A malformed one becomes a root that starts nothing, and its children move to the queue above it. One with an unknown
-    parent, or on a cycle of parents, starts nothing until that is fixed. All others are as they say.
+    parent, or on a cycle of parents, starts nothing until that is fixed. All others are as defined.
     """
     queues: dict[str, Queue] = {}
     wrong: dict[str, str] = {}

@@ -19,7 +19,7 @@ Amounts = Mapping[str, Quantity] | None
 
 
 def as_counted(pod: k.Pod) -> k.Pod:
-    """Return the pod with the amounts that its node has to have for it as requests, and without those of its status."""
+    """Return the pod with the amounts that its node must have for it as requests, and without those of its status."""
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return pod

@@ -41,7 +41,7 @@ Amounts = dict[str, Fraction]
 
 
 class PodRequests(NamedTuple):
-    """`others` are what the core does not count: whole numbers, or MiB for bytes. `kind` names the GPU resource."""
+    """`others` are not counted by the core: whole numbers, or MiB for bytes. `kind` names the GPU resource."""
 
     demand: Demand
     others: tuple[tuple[str, int], ...] = ()
@@ -53,7 +53,7 @@ MOST_KNOWN = 4096
 
 
 def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
-    """Cache by equal amounts: pods of a workload are alike, and exact sums dominate the cost of reading a pod."""
+    """Cache by equal amounts: pods of a workload are equal, and exact sums dominate the cost of reading a pod."""
     known: dict[Hashable, T] = {}
 
     @wraps(read)
@@ -136,7 +136,7 @@ BOTH = "no MIG device beside whole GPUs in queue {}, whose quota counts the one 
 
 
 def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, expected: str = UNCOUNTED_PART) -> None:
-    """Raise InputError, which says what is `expected`, for this part of a GPU in a queue with a quota of GPUs."""
+    """Raise InputError, saying what is `expected`, for this part of a GPU in a queue with a quota of GPUs."""
     path = queue_config.lineage(queue)
     for one in queue_config.queues:
         if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):

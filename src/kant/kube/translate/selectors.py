@@ -29,7 +29,7 @@ class Term(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a pod demands: all of `always`, one of `terms` (None: nothing more), and its tolerations."""
+    """The demands of a pod: all of `always`, one of `terms` (None: nothing more), and its tolerations."""
 
     always: tuple[k.Requirement, ...]
     terms: tuple[Term, ...] | None
@@ -99,7 +99,7 @@ def _number(text: str) -> int | None:
 
 
 def matches(labels: Mapping[str, str], requirement: k.Requirement) -> bool:
-    """Whether labels meet a requirement. An absent one meets NotIn and DoesNotExist, and neither Gt nor Lt."""
+    """Whether labels meet a requirement. An absent label meets NotIn and DoesNotExist, but neither Gt nor Lt."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

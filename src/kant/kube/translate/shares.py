@@ -1,9 +1,9 @@
 """What part of a GPU a pod asks for, which depends on the nodes that it may go to.
 
 A node offers whole GPUs, replicas of them, or parts by HAMi, all as one resource; a pod that asks for `amd.com/gpu`
-goes to no node of another vendor. A pod that asks for `nvidia.com/gpu` alone means whole GPUs where some node that it
-selects has them, and replicas where all of them have replicas; one that asks for memory or cores of a GPU means HAMi.
-Where parts may have different sizes, the pod is counted with the largest.
+goes to no node of another vendor. A pod that asks only for `nvidia.com/gpu` means whole GPUs if some node that it
+selects has them, and replicas if all of them have replicas. One that asks for memory or cores of a GPU means HAMi. If
+parts may have different sizes, the pod is counted with the largest.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class GpuShares:
     """How the nodes of a state share their GPUs."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()  # of the known nodes
+        self._names: set[str] = set()  # names of the known nodes
         self._views: dict[str, k.Node] = {}
-        self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
-        self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
+        self._sharing: dict[str, Sharing] = {}  # by node whose GPUs are shared
+        self._kinds: dict[str, str] = {}  # by node with GPUs of a device plugin
         self._all_kinds: set[str] = set()
         self._migs: dict[str, tuple[k.Node, dict[str, int]]] = {}  # nodes with MIG devices, and what each is worth
         self._known: dict[tuple[Hashable, Selection], tuple[k.PodSpec, Asked]] = {}
@@ -78,8 +78,9 @@ class GpuShares:
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether a node has changed how it shares its GPUs, or their vendor, or whether pods ask for something else
-        now since its labels or taints have changed."""
+        """Whether a node shares its GPUs in another way, or has another vendor's, or its changed labels or taints
+        change what requests mean.
+        """
         name = view.metadata.name
         if name not in self._names:
             return self._joins(view)
@@ -96,7 +97,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], before) != admits(key[1], view)])
 
     def _joins(self, view: k.Node) -> bool:
-        """Learn of a joining node. Returns whether its kind of GPUs is new, or pods ask for something else now."""
+        """Learn of a joining node. Returns whether its kind of GPUs is new, or requests mean something else now."""
         name, kind = view.metadata.name, kind_of(view)
         if _sharing(view) != WHOLE or _worths(view) or (kind and kind not in self._all_kinds):
             return True
@@ -109,7 +110,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], view)])
 
     def _ask_otherwise(self, keys: list[tuple[Hashable, Selection]]) -> bool:
-        """Whether these pods ask for something else now."""
+        """Whether the requests of these pods mean something else now."""
         asked = [self._known.pop(key) for key in keys]
         return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
 
@@ -120,7 +121,7 @@ class GpuShares:
             known.pop(name, None)
 
     def names_devices(self, node: str) -> bool:
-        """Whether pods on a node are annotated with the GPUs that they have, so that it matters which ones."""
+        """Whether pods on a node are annotated with their GPUs, so that it matters which ones they get."""
         return bool(self._sharing.get(node, WHOLE).devices)
 
     # --- waiting pods ---------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def _mig_milli(resource: str, labels: dict[str, str] | None = None) -> int:
     """Return the thousandths of a GPU of one MIG device; 0 for any other resource."""
     if not resource.startswith(MIG):
         return 0
-    from kant.kube.translate.mig_devices import milli_of  # with the first of them
+    from kant.kube.translate.mig_devices import milli_of  # imported with the first of them
 
     return milli_of(resource, labels)
 

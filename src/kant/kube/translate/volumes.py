@@ -65,7 +65,7 @@ NO_STORAGE = Storage({}, {}, {}, {})
 
 
 def claims_of(pod: k.Pod) -> tuple[str, ...]:
-    """Return the names of the claims that a pod uses; that of an ephemeral volume begins with the name of the pod."""
+    """Return the names of the claims that a pod uses; that of an ephemeral volume begins with the pod's."""
     if not pod.spec.volumes:
         return ()
     names = []

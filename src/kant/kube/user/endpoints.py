@@ -1,7 +1,7 @@
 """The addresses behind a Service, from its EndpointSlices (discovery.k8s.io/v1), which are only listed and watched.
 
 A pod may get new requests while it is ready and does not terminate. Otherwise it is leaving, and it is gone when the
-slices do not name it any more. If a Service has addresses of two families, those of IPv4 count, so that a pod appears
+slices no longer name it. If a Service has addresses of two families, only the IPv4 ones count, so that a pod appears
 once.
 """
 
@@ -33,7 +33,7 @@ class Conditions(View, frozen=True):
 
 
 class Endpoint(View, frozen=True):
-    addresses: tuple[str, ...] = ()  # all are equivalent
+    addresses: tuple[str, ...] = ()  # all addresses are equivalent
     conditions: Conditions = Conditions()
 
     @property
@@ -92,7 +92,7 @@ def mirror(
     on_trouble: Callable[[ApiError | InputError], None],
     fields: str = "",
 ) -> tuple[Store[str, Seen], Reflector[Seen]]:
-    """Return the objects at a path, by name, and what keeps them while it runs; it calls `look` after each change."""
+    """Return the objects at a path, by name, and the task that follows them; it calls `look` after each change."""
     known: Store[str, Seen] = Store(own_name, lambda *_: None)
 
     def replace(objects: list[Seen]) -> None:
@@ -112,7 +112,7 @@ def mirror(
 
 
 def unread(error: ApiError | InputError, where: str, right: str, kind: str = "") -> InputError:
-    """Return why an object cannot be used; `right` is what that needs, `kind` what the cluster may lack."""
+    """Return why an object cannot be used; `right` is the right that it needs, `kind` what the cluster may lack."""
     if isinstance(error, InputError):
         return error
     expected = {403: right, 404: kind}.get(error.code)

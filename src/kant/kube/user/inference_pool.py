@@ -95,7 +95,7 @@ class PoolEndpoints:
     """The endpoints of one pool, and the priorities of its objectives.
 
     Needs the rights to list and watch the pool, its pods and objectives in its namespace. `on_trouble` is called with
-    one sentence when one of them cannot be read; what was known stays valid.
+    one sentence when one of them cannot be read; the last known ones stay valid.
     """
 
     def __init__(self, config: Config, namespace: str, name: str, on_trouble: Callable[[str], None]) -> None:
@@ -106,7 +106,7 @@ class PoolEndpoints:
         self.where, self.namespace = f"pool {namespace}/{name}", namespace
         self.fields = f"metadata.name={name}"
         self.failure_mode = ""
-        """What the pool says of its gateway where no picker answers: FailOpen or FailClose."""
+        """What the pool tells its gateway to do if no picker answers: FailOpen or FailClose."""
         self.priorities: dict[str, int] = {}
         """The priority of each objective, higher for more urgent."""
         self.pool: Pool | None = None

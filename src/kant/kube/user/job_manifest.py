@@ -78,7 +78,7 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
     }
     if gang:
         spec["subdomain"] = whole
-    if job.time_s is not None:  # of the pod: waiting time of the Job does not count
+    if job.time_s is not None:  # for the pod: waiting time of the Job does not count
         spec["activeDeadlineSeconds"] = max(math.ceil(job.time_s), 1)
     if options.priority_class:
         spec["priorityClassName"] = options.priority_class
@@ -112,7 +112,7 @@ def trial_manifest(job: Submission, options: PodOptions, namespace: str) -> dict
 
 
 def service_of(name: str, uid: str, namespace: str) -> dict[str, Any]:
-    """Return the headless Service by which the pods of a gang, Job `name`, find each other; it goes with the Job."""
+    """Return the headless Service by which the pods of a gang, Job `name`, find each other; it ends with the Job."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     return {
         "apiVersion": "v1",

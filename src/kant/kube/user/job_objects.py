@@ -155,7 +155,7 @@ def title_of(job: JobObject) -> str:
 
 
 def pods_of(job: JobObject) -> int:
-    """Return the total number of pods: those of a gang run together, those of an array one by one."""
+    """Return the total number of pods: the pods of a gang run together, those of an array one by one."""
     side, all_of_it = job.spec.parallelism, job.spec.completions
     return side if all_of_it is None else all_of_it if is_array(job) else min(side, all_of_it)
 

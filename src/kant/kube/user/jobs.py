@@ -258,7 +258,7 @@ class ServerMessageError(SentenceError):
 
 
 def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
-    """Return a patch that suspends or resumes a Job, with its UID, so that it spares a later Job of the name."""
+    """Return a patch that suspends or resumes a Job, with its UID, so that it spares a later Job of its name."""
     return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
 
 
@@ -280,6 +280,6 @@ def _has_begun(pod: RunPod) -> bool:
 
 
 def pod_container(pod: RunPod) -> str:
-    """Return the container whose output is shown: ours, else the first with a status."""
+    """Return the container whose output is shown: ours, otherwise the first with a status."""
     names: Sequence[str] = [one.name for one in pod.status.container_statuses if one.name]
     return "main" if "main" in names or not names else names[0]

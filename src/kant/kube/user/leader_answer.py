@@ -42,7 +42,7 @@ async def answer_of_leader(
 ) -> bytes | None:
     """Return the answer of the leader; None if it cannot be reached. Raises InputError if the question is wrong.
 
-    `ticket` is that on its Lease in the namespace `system`. `answers` is the timeout of one request in seconds.
+    `ticket` is the one on its Lease in the namespace `system`. `answers` is the timeout of one request in seconds.
     """
     place = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy"
     began, met = time.monotonic(), 0

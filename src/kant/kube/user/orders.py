@@ -27,7 +27,7 @@ from kant.kube.user.targets import Target, pods_meant, target_of
 from kant.model.errors import InputError
 from kant.model.units import GPU, parse_duration
 
-STRICT = {"fieldValidation": "Strict"}  # else the API server silently drops unknown fields
+STRICT = {"fieldValidation": "Strict"}  # otherwise the API server silently drops unknown fields
 AT_ONCE = 16  # concurrent changes of pods
 QUEUE_STATES = {"hold": "hold", "release": "open", "drain": "drain"}
 DENIED = "kant-orders"
@@ -50,7 +50,7 @@ class Orders:
         self.scheduler_name = scheduler_name
 
     async def hold(self, text: str) -> bool:
-        """Keep what waits from starting: a job, a pod with its gang, or all of a queue. False: it is held already."""
+        """Keep a waiting job, a pod with its gang, or all of a queue from starting. False: it is held already."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "hold")
@@ -115,7 +115,7 @@ class Orders:
         return True
 
     async def cancel(self, text: str) -> bool:
-        """Delete a job: its Job, or its pods where no controller would re-create them. False: it has ended."""
+        """Delete a job: its Job, or its pods if no controller would re-create them. False: it has ended."""
         target = target_of(text)
         if await self.jobs.is_alone(target.name):
             return await self.jobs.cancel(target.name)

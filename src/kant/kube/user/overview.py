@@ -26,8 +26,8 @@ CLOCKS = 60.0
 
 
 class Overview(NamedTuple):
-    """The number of nodes, None if we may not see them all. From the leader's Lease, as far as we may read it: the
-    text of its profile, its version, and the ticket to ask it with; "" is unknown. `unled` says in one sentence that no
+    """The number of nodes, None if we may not see them all. From the leader's Lease, as far as we may read it: the text
+    of its profile, its version, and the ticket for questions to it; "" if unknown. `unled` says in one sentence that no
     replica leads, "" where one does or that is unknown.
     """
 

@@ -104,7 +104,7 @@ class PageOrders:
         return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
 
     async def operations(self) -> list[Any]:
-        """Return the latest of what was planned and done, as Kant itself may read it. Raises InputError."""
+        """Return the latest plans and actions, as far as Kant itself may read them. Raises InputError."""
         from kant.kube.user.operations import latest
 
         return await latest(self.own)
@@ -137,7 +137,7 @@ class PageOrders:
             return user, [*JOB_ORDERS, "plan", *[name for name in REVIEWS if await may(client, REVIEWS[name])]]
 
     async def job(self, request: web.Request, order: str) -> bool:
-        """Carry out an order about a job; `update` with a priority (none: that of its class)."""
+        """Carry out an order about a job; `update` has a priority (none: that of its class)."""
         space, _, name = request.match_info["job"].partition("/")
         name = name.partition("~")[0]  # a suffix distinguishes earlier jobs of the name
         said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}

@@ -1,4 +1,4 @@
-"""Queues and priorities as objects for a cluster: what `kant export` makes of those of one machine."""
+"""Queues and priorities as objects for a cluster, made by `kant export` from those of one machine."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ async def rebuilt(
 ) -> RebuiltState:
     """Read the cluster once and return its state. Needs only read access. Raises InputError.
 
-    The state includes what the leader, whose Lease is in `namespace`, has learned about expected starts, if published.
+    The state includes the calibration of expected starts that the leader, whose Lease is in `namespace`, has published.
     """
     async with _read(
         config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within

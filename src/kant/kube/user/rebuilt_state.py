@@ -1,4 +1,4 @@
-"""The state by which a driver decides, for questions about it, and which of its jobs a user means by a name."""
+"""The state by which a driver decides, for questions about it, and the job that a user means by a name."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Name = tuple[str, str]
 class RebuiltState:
     """A scheduler before the state at `now`; the job of each pod (namespace, name), and the errors of others.
 
-    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that take no more;
-    `unread` says what of the cluster is malformed, or may not be read. `queues_gone` says that no Queue is left where
-    there were some, and what to do; "" where that is not so. `scale_ups` has the reports of node autoscalers on waiting
+    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that accept nothing
+    more; `unread` says which objects are malformed, or may not be read. `queues_gone` says that no Queue is left
+    although there were some, and what to do; otherwise "". `scale_ups` has the reports of node autoscalers on waiting
     jobs.
     """
 

@@ -44,7 +44,7 @@ def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
 
 
 def gang_of(pod: Pod) -> tuple[str, ...]:
-    """Return the identity of the gang of a pod; its own uid where it is single, or its group is malformed."""
+    """Return the identity of the gang of a pod; its own uid if it is single, or its group is malformed."""
     try:
         group = group_of(pod)
     except InputError:

@@ -1,4 +1,4 @@
-"""Attempts at a calendar: the search is repeated, with other orders, for as long as there is budget.
+"""Attempts at a calendar: the search is repeated, with other orders, as long as there is budget.
 
 A budget counts nodes of the search and never time, so the answer is the same on a busy machine.
 """
@@ -80,7 +80,9 @@ class SearchBudget:
 
 @dataclass(slots=True)
 class Attempts:
-    """Attempts at one set of bookings, with what they have learned for each capacity. `nodes` counts those visited."""
+    """Attempts at one set of bookings, with the results of the search for each capacity. `nodes` counts the nodes
+    visited.
+    """
 
     sections: Sections
     sizes: tuple[NDArray[np.float64], ...]

@@ -19,7 +19,7 @@ class HeldGpus(NamedTuple):
 
     `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. A job runs
     `inside` the reservation of this name, or it `yields` when one begins. The kind `reserved` is the reservation of a
-    waiting job, `booked` one that a person has made.
+    waiting job, `booked` one that a user has made.
     """
 
     id: str

@@ -17,9 +17,9 @@ class LineBooking:
     """A booking of `gpus` contiguous GPUs on a line, from the time `start` on and before `end`.
 
     A line is a range of numbered GPUs: those of a node, an NVLink domain, a leaf or a row of racks. Times are whole
-    numbers of any unit. The number of the first booked GPU is a multiple of `alignment`. It is `offset` where it is
-    given, as for a running job or a part of the line under maintenance, and chosen where that is None. In its `gaps`,
-    each from a time to before another, the booking holds nothing, and other bookings may have its GPUs.
+    numbers of any unit. The number of the first booked GPU is a multiple of `alignment`. It is `offset` if given, as
+    for a running job or a part of the line under maintenance, and chosen if it is None. In its `gaps`, each from a time
+    to before another, the booking holds nothing, and other bookings may have its GPUs.
     """
 
     id: str

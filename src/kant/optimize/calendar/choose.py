@@ -1,4 +1,5 @@
-"""The place of a reservation on a cluster: contiguous GPUs that are free for its whole window, or what is in the way.
+"""The place of a reservation on a cluster: contiguous GPUs that are free for its whole window; or the bookings in the
+way.
 
 A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one node size. A reservation that
 fits next to all bookings goes to the line where it leaves the fewest free GPUs, at its lowest place, and moves nothing.
@@ -34,8 +35,8 @@ Held = Mapping[int, int]
 class PlaceRequest:
     """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
-    With "" they are in one node if one is large enough, else anywhere along the cluster. `model` "": of any one model.
-    `whole`: the reservation gets all GPUs of its nodes, and so perhaps more than `gpus`.
+    With "" they are in one node if one is large enough, otherwise anywhere along the cluster. `model` "": of any one
+    model. `whole`: the reservation gets all GPUs of its nodes, and so perhaps more than `gpus`.
     """
 
     name: str
@@ -60,11 +61,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class PlaceChoice:
-    """The place of a reservation, or what is in the way.
+    """The place of a reservation, or the bookings in the way.
 
     `held`: its GPUs; empty if there is no place. `moved` has the new places of other reservations. `collide` names
-    those of one line that do not fit together with it, and `minimal` says that they fit without any one of them.
-    `later` is the first later start at which it fits without moves; -1 for none.
+    bookings of one line that do not all fit together with it, and `minimal` says that leaving out any one of them would
+    be enough. `later` is the first later start at which it fits without moves; -1 for none.
     """
 
     held: Held

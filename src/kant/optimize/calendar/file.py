@@ -4,7 +4,7 @@ id,start,end,gpus,alignment,offset,gaps
 pretrain,0d,5d,256,8,,2d-2d6h
 serving,8h,7d,64,,0,
 
-Times are durations after time zero, such as 1d8h. Empty cells and absent columns say: aligned to 1, placed freely, no
+Times are durations after time zero, such as 1d8h. Empty cells and absent columns mean: aligned to 1, placed freely, no
 gaps. Files of MiniMalloc (`id,lower,upper,size`) are read as well; their times are whole numbers. A file that holds
 several calendars has a column `instance`.
 """

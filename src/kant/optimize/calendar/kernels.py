@@ -4,15 +4,13 @@ In a plan with the least sum of offsets every booking rests: on GPU 0 or on anot
 alignment and the pinned bookings allow. Such plans are built from below. A booking is *open* until it is placed, and
 `low` is a lower bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section:
 either one of its bookings begins at the floor, or none does. So the alternatives are these bookings, one by one, and
-last that all of them are lifted. Only sections are chosen in which no booking at the floor has another one below it
-that overlaps it in time.
-
-- Bound: in every section the open bookings, in order of `low`, are stacked from there; what passes the capacity fails.
-  (On one machine with release dates this order gives the least makespan, so no plan is lost.)
-- Dominance: a lifted booking needs another below it, else it could fall; of twins the first is placed first.
-- A failed part is remembered by its open bookings and the `low` of each, across restarts, too.
-- Parts of the calendar that no longer share an open booking are searched separately: a failure in one goes back to the
-  last choice that concerned it.
+finally that all of them are lifted. Only sections are chosen in which no booking at the floor has another one below it
+that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked from there; a
+stack that exceeds the capacity fails. (On one machine with release dates this order gives the least makespan, so no
+plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of twins the first
+is placed first. - A failed part is remembered by its open bookings and the `low` of each, across restarts, too. - Parts
+of the calendar that no longer share an open booking are searched separately: a failure in one goes back to the last
+choice that concerned it.
 
 Sources: M. D. Moffitt, MiniMalloc, ASPLOS 2023 (canonical solutions, sections, dominance); the choice of a section, the
 stacked bound and the memory of failures are ours. Pinned bookings, alignment and gaps are part of the search.
@@ -148,10 +146,10 @@ def choose_section(
 
 @inlined
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
-    """Fill how low each booking of section k can be if none begins at the floor of k; False if that is infeasible.
+    """Fill in how low each booking of section k can be if none begins at the floor of k; False if that is infeasible.
 
     A booking that is lifted from the floor must rest on another booking: one outside the section that reaches above the
-    floor, or one of the section. And something must overlap its old place, or it could fall back.
+    floor, or one of the section. Also, something must overlap its old place; otherwise it could fall back.
     """
     floor = NEVER
     for i in range(s.gpus.shape[0]):

@@ -24,7 +24,7 @@ def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudg
 
     Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
     E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the budget leaves the question
-    open; when it is spent the set stays as it is.
+    open; when the budget is spent, the set stays as it is.
     """
     pinned = pinned_collision(bookings, capacity)
     if pinned:
@@ -92,7 +92,7 @@ SHARE = 0.8
 class Answer:
     """The result for a calendar on a line of `capacity` GPUs.
 
-    `fits`: `offsets` is a plan, whichever search found it. `infeasible`: there is none, and `collide` names bookings
+    `fits`: `offsets` is a plan, from any of the searches. `infeasible`: there is none, and `collide` names bookings
     (rows) that do not fit together; `minimal` says that they fit as soon as any one of them is left out. `unknown`: no
     plan was found within the limit, and none is ruled out: `lower_bound` <= `capacity` < `needed`. If there is no plan,
     `offsets` is one for the shortest line that was found.
@@ -149,7 +149,7 @@ def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, li
 def solve_least(bookings: Sequence[LineBooking], nodes: int = NODES, limit: float = math.inf) -> Answer:
     """The plan on the shortest line found: the shortest possible if `needed` is `lower_bound`.
 
-    The search ends after `nodes` or `limit`, as that of `solve`. Raises InputError if nothing is booked.
+    The search ends after `nodes` or `limit`, as in `solve`. Raises InputError if nothing is booked.
     """
     attempts, bound, fits = _begin(bookings)
     pinned = pinned_collision(bookings, LARGEST)

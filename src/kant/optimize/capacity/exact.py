@@ -1,4 +1,4 @@
-"""What CP-SAT adds to a plan: the optimum of small instances, and better starts for the tasks around a peak."""
+"""The use of CP-SAT for a plan: the optimum of small instances, and better starts for the tasks around a peak."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class PlanFile(msgspec.Struct):
 def read_instance(path: Path, format: str | None = None, deadline: float = 1.0) -> Instance:
     """Read an instance from a file: `json`, or `psplib` with a deadline in lengths of its critical path.
 
-    Without a format the file name decides. Raises InputError with the file and what is wrong in it.
+    Without a format, the file name decides. Raises InputError with the file and the error in it.
     """
     if format is None:
         format = "psplib" if path.suffix in (".sm", ".rcp") else "json"

@@ -35,8 +35,8 @@ class JobsAsInstance(NamedTuple):
 
 
 def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> JobsAsInstance:
-    """The instance of these jobs: each may start up to `wait` microseconds after it arrived, or so late that it still
-    ends by its due time. Run times are rounded up to ticks.
+    """The instance of these jobs. Each may start up to `wait` microseconds after it arrived, or later if it still ends
+    by its due time. Run times are rounded up to ticks.
 
     A job counts on its most preferred GPU model that the cluster has, or on the model of most GPUs. A pod of more than
     half a node counts as a whole node: no other such pod fits next to it.

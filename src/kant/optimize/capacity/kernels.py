@@ -1,8 +1,8 @@
 """The starts of tasks: insertion that considers the peaks, and repair around them.
 
 Both work towards *targets*, one peak for each resource. Use above a target is overload, and a plan without overload
-costs what the targets cost. A good start adds little squared overload (squared, so that overload is spread); ties go to
-the start with less usage.
+costs as much as the targets. A good start adds little squared overload (squared, so that overload is spread); ties go
+to the start with less usage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def put(s: TaskArrays, i: int, start: int, sign: int, usage: Numbers) -> None:
 
 @inlined
 def price(s: TaskArrays, i: int, low: int, high: int, usage: Numbers, target: Numbers, prices: Profile) -> None:
-    """Fill `prices` by tick from `low` to before `high`: what task i would add there."""
+    """Fill `prices` by tick from `low` to before `high`: the overload that task i would add there."""
     for t in range(low, high):
         prices[t] = 0.0
     for r in range(usage.shape[0]):
@@ -147,7 +147,7 @@ def insert_chosen(
 ) -> None:  # fmt: skip
     """Insert the processes, at each step the one with the highest score given those already inserted.
 
-    `known` has the features of each process, its work first; `shares` how its cost is shared between resources;
+    `known` has the features of each process, its work first; `shares` the division of its cost among resources;
     `windows` its release and deadline. `target` grows to the peaks; `starts` and `usage` are filled.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
@@ -235,8 +235,8 @@ def repair(
     cheapest of all and pushes the neighbours; or it reinserts the whole process. A change that adds overload is undone,
     less often if it is small or the search is hot: `heat` falls to zero with the steps.
     `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1] grows by the
-    entries of `usage` that are read: a measure of cost that does not depend on the load of the machine. Min-conflicts:
-    S. Minton et al., Artificial Intelligence 58, 1992.
+    number of entries of `usage` that are read: a measure of cost that does not depend on the load of the machine.
+    Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     kept = np.zeros(starts.shape[0], np.int64)

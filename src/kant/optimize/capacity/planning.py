@@ -17,7 +17,7 @@ def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, 
     """Fill `bounds` by resource: the maximum over all spans of the work that must be done inside, over their length.
 
     A task that may start from `earliest` to `latest` spends at least max(0, min(m, b - max(a, latest))) ticks in the
-    span [a, b), where m is what remains of it after a if it starts as early as possible (energetic reasoning: P.
+    span [a, b), where m is the rest of the task after a if it starts as early as possible (energetic reasoning: P.
     Baptiste, C. Le Pape, W. Nuijten, Annals of OR 92, 1999). In spans of one tick these are the compulsory parts. Spans
     begin at `begins`. `steps` [horizon + 2] is scratch.
     """

@@ -16,7 +16,7 @@ from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 
 STEPS, STEPS_A_TASK = 40_000, 100
-"""Steps of one repair: the second for each task that may move, and no more than the same share of the first."""
+"""Steps of one repair: the first number, but not more than the second for each task that may move."""
 ROUNDS = 400
 """The number of targets to try."""
 HEAT = 50.0
@@ -56,7 +56,7 @@ def replan(
 ) -> CapacityPlan:  # fmt: skip
     """A plan after a change: unchanged processes keep their starts, the others are planned around them.
 
-    `limit` is that of `plan`. Raises InputError if `starts` lacks a task of an unchanged process.
+    `limit` is as in `plan`. Raises InputError if `starts` lacks a task of an unchanged process.
     """
     planning = planning_of(instance)
     keep(planning, unchanged(old, instance), starts)

@@ -1,4 +1,6 @@
-"""What `kant defrag` answers: migrations in a feasible order, what they leave, and the bound (docs/solvers.md)."""
+"""The answer of `kant defrag`: migrations in a feasible order, the remaining fragments, and the bound
+(docs/solvers.md).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from kant.optimize.solvers import cp_sat, deterministic
 def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
     """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds.
 
-    A VM does not enter a host that has another VM of its service now, even if that one leaves: so any order is valid.
+    A VM does not enter a host that has another VM of its service now, even if that VM leaves; so any order is valid.
     """
     nodes = layout.cores.shape[1]
     model: Any = cp_sat().CpModel()
@@ -115,7 +117,7 @@ def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
     """The moves in a feasible order, at most `most` of them; makes them on `layout`.
 
     In a cyclic wait, one VM takes a detour by a spare slot, at the cost of one more move. A move with neither room nor
-    a spare slot is left out, with those that wait for it.
+    a spare slot is left out, with the moves that wait for it.
     """
     left = sorted(moves, key=lambda move: (-int(layout.cluster.vm_cores[move.vm]), move.vm))
     done: list[Move] = []
@@ -161,7 +163,7 @@ def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
 
 
 ROUNDS = 4
-"""How often a plan is continued from where the last one ends, if VMs cannot carry it out in full."""
+"""How often a plan is continued from the end of the last one, if VMs cannot carry it out in full."""
 MOST_MOVES = 100_000
 LONGEST = 3600.0
 

@@ -22,8 +22,9 @@ from kant.optimize.packing.snapshot import asks_for_whole_gpus
 class LeftoverLeaves:
     """The partly used leaves of one pool.
 
-    `leaves` describes leaves and their nodes as Leftovers describes nodes and their GPUs; the row of a lodger is that
-    of the job on its node that started first. `idle` has the idle nodes of each leaf, and `rows` the jobs of a node.
+    `leaves` describes leaves and their nodes as Leftovers describes nodes and their GPUs; the row of a lodger is the
+    row of the job on its node that started first. `idle` has the idle nodes of each leaf, and `rows` the jobs of a
+    node.
     """
 
     leaves: Leftovers
@@ -71,7 +72,7 @@ def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[t
     sources = {who.row: int(state.running[who.row][0, NODE]) for who, _ in found.moves}
     free = {leaf: list(nodes) for leaf, nodes in own.idle.items()}
     for who, _ in found.moves:
-        free[who.node].append(sources[who.row])  # the last to be filled: it must be left first
+        free[who.node].append(sources[who.row])  # the last leaf to be filled: it must be left first
     moves = list[tuple[int, int]]()
     for who, leaf in found.moves:
         rows = own.rows[sources[who.row]]

@@ -1,8 +1,9 @@
 """Leftover GPUs: partly used nodes, and the jobs that would have to move for some of them to be idle.
 
 A node with some of its GPUs free has no place for a pod that wants all of them. Emptying it moves its jobs into gaps of
-other such nodes. The best gap is one that they fill completely: then one move ends the fragmentation of two nodes. Jobs
-on one node move; gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory, stay.
+other such nodes. The best gap is one that they fill completely, since then one move ends the fragmentation of two
+nodes. Only jobs on one node move. Gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory,
+stay.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Emptied:
 def leftovers(
     state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool]
 ) -> list[Leftovers]:  # fmt: skip
-    """The leftovers of each pool. `price` is that of a job's move, by row; `may_move` says which jobs may move."""
+    """The leftovers of each pool. `price` is the price of a job's move, by row; `may_move` says which jobs may move."""
     found: dict[int, Leftovers] = {}
     table = state.table
     partial = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.FREE] > 0)
@@ -97,8 +98,8 @@ def leftovers(
 def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodger]], int]) -> Emptied:
     """Empty nodes by at most `budget` moves, each time the one with the largest gain over its price.
 
-    `worth` is the value of an idle node, given the jobs that leave it, in the unit of prices: a node is emptied only if
-    that exceeds the cost of its moves.
+    `worth` is the value of an idle node, given the jobs that leave it, in the unit of prices. A node is emptied only if
+    its worth exceeds the cost of the moves.
     """
     search = _Search(own, budget)
     while search.step(worth):
@@ -159,7 +160,7 @@ class _Search:
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 
     def near(self, gone: Sequence[int]) -> list[int]:
-        """The nodes whose jobs are redistributed together: those that are cheap to empty, then those with most room."""
+        """The nodes whose jobs are redistributed together: nodes that are cheap to empty, then those with most room."""
         roomy = sorted(self.free, key=lambda node: (-self.free[node][0], node))
         return list(dict.fromkeys([*gone[: LOOKED_AT // 2], *roomy]))[:LOOKED_AT]
 

@@ -14,7 +14,7 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
-    """The bound for plans that migrate any VMs; and the least excess cost of a plan that migrates spread VMs.
+    """The bound for plans that migrate any VMs, and the least excess cost of a plan that migrates spread VMs.
 
     A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. The price
     of a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves,

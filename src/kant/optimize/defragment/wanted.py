@@ -1,4 +1,4 @@
-"""What waiting jobs lack: more idle nodes of a pool, or more of them in one leaf."""
+"""What waiting jobs lack: more idle nodes of a pool, or more idle nodes in one leaf."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class TaskDispatcher:
     tags: Tags = field(default_factory=lambda: DISPATCHES)
 
     def __post_init__(self) -> None:
-        """Raise InputError for numbers with which the compiled loop would read or write beside its arrays."""
+        """Raise InputError for numbers with which the compiled loop would read or write outside its arrays."""
         most = 2 if self.view == LATE else 100
         if not 1 <= self.choices <= most:
             raise InputError("the choices of a dispatcher", f"a number from 1 to {most}", self.choices)
@@ -101,8 +101,8 @@ DISPATCHERS = {
 class Dispatched:
     """The results of a run: microseconds from arrival to end, the machine of each task, and messages per task.
 
-    `sent` counts the messages of schedulers without answers, as in the paper; `reports` those of machines to the store;
-    `one_way` all of these and answers.
+    `sent` counts the messages of schedulers without answers, as in the paper; `reports` the messages of machines to the
+    store; `one_way` all of these, and answers.
     """
 
     latencies: NDArray[np.int64]

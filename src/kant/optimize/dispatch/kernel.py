@@ -111,10 +111,10 @@ def count_in(of: Ints, i: int, q: int, sign: int, tasks: Ints, times: Ints, kind
 
 @inlined
 def from_pool(pool: Ints, size: int, now: int, seen: int) -> tuple[int, int]:
-    """The machine that Prequal takes from its pool, -1 without any, and the size of the pool after that.
+    """The machine that Prequal takes from its pool (-1 if there is none), and the size of the pool afterwards.
 
-    Probes that are too old or used up are dropped first. Among those whose requests in flight are at most the HOT
-    quantile of the pool the least latency wins; then the oldest probe or, alternately, the busiest one is dropped.
+    Probes that are too old or used up are dropped first. Among probes whose requests in flight are at most the HOT
+    quantile of the pool, the least latency wins. Then the oldest probe or, alternately, the busiest one is dropped.
     """
     kept = 0
     for k in range(size):

@@ -93,7 +93,7 @@ FUNCTIONS = (
 
 
 def draw_machines(count: int, seed: int, cap_s: float) -> TaskStream:
-    """Virtual machines that run for at most `cap_s` seconds: one to twelve alike at once, as in deployments."""
+    """Virtual machines that run for at most `cap_s` seconds: one to twelve equal ones at once, as in deployments."""
     rng = np.random.default_rng((seed, 1))
     groups = np.repeat(np.arange(count), rng.integers(1, 13, count))[:count]
     weights = np.array(SHAPE_WEIGHTS) / sum(SHAPE_WEIGHTS)

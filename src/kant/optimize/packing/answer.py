@@ -1,4 +1,6 @@
-"""The answer of `kant pack`: where every pod goes, the steps there, and the certificate (docs/solvers.md)."""
+"""The answer of `kant pack`: the node of every pod, the steps to that placement, and the certificate
+(docs/solvers.md).
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from kant.optimize.packing.problem import Assignment, Problem
 class Packing:
     """An assignment with its certificate.
 
-    `proven`: no assignment is better in the order of the model. `bounds` has the maximum number of pods of each tier
+    `proven`: no assignment is better in the order of the model. `bounds` has, for each tier, the maximum number of pods
     that can be placed while every higher tier keeps as many as here. `least` is a lower bound of the pods that any
     assignment moves or evicts if it places as many in each tier. `spent` is the solver's deterministic seconds.
     """

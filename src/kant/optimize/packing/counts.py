@@ -1,4 +1,4 @@
-"""The aggregated model: how many pods of each class of identical pods run on each node, instead of which.
+"""The aggregated model: how many pods of each class of identical pods run on each node, not which ones.
 
 Identical pods make a packing model symmetric; their counts do not. A class is a gang's pods of one kind, or all other
 pods with equal requests, priority and GPU models. The model covers some nodes and all pods that may run on them; the

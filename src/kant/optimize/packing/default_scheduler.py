@@ -1,8 +1,8 @@
 """Kubernetes' default scheduler on pods that arrive one by one: the initial state for a fallback packer.
 
-It filters by what fits, then scores by LeastAllocated and BalancedAllocation with equal weights; ties go to the first
-node. A pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. It handles pods,
-not gangs, which the default scheduler does not know. GPU models are respected.
+It filters by fit, then scores by LeastAllocated and BalancedAllocation with equal weights; ties go to the first node. A
+pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. It handles pods but not
+gangs, which the default scheduler does not support. GPU models are respected.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Our portfolio: certify, repair around the waiting pods, search the whole cluster, then undo needless moves.
 
 1. Counting bounds (`relaxation`) say which tiers are already as full as any assignment can make them. If all of them
-   are, nothing moves, and nothing is searched.
-2. Repair frees a few nodes for a waiting pod and solves for these alone; the neighbourhood grows until that suffices.
-3. The aggregated model of the whole cluster (`counts`), started from the best assignment, fills and proves open tiers.
-4. The same two, with the placed pods held, reduce the number of pods that move or are evicted, and prove the minimum.
+   are, nothing moves, and no search is made. 2. Repair frees a few nodes for a waiting pod and solves only for these;
+   the neighbourhood grows until it suffices. 3. The aggregated model of the whole cluster (`counts`), started from the
+   best assignment, fills and proves open tiers.
+4. The same two steps, with the placed pods fixed, reduce the number of pods that move or are evicted, and prove the
+   minimum.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ SIZES = (2, 3, 4, 6, 8)
 SMALL = 8
 """The largest cluster that is tried whole before repairs: its model is then as fast as they are."""
 MOST_OTHERS = 8
-"""Waiting pods that a repair considers, in addition to those that it is for."""
+"""Number of other waiting pods that a repair considers."""
 SMALLEST = 0.01
 """The minimum charge of a solve, in deterministic seconds: a small model costs more to build than to solve."""
 SHARE = 0.02
 """The share of the limit that one repair may take."""
 REPAIR, WHOLE, QUICK, APART, UNDO = 0.5, 0.5, 0.2, 0.3, 0.5
-"""The shares of the remaining time for each of these: repairs, the whole model, a first try of it, one with each pod
-separately (on small clusters it finds what counts do not), and undoing moves."""
+"""The shares of the remaining time for each of these: repairs; the whole model; a first try of it; one with each pod
+separately, which on small clusters finds plans that counts do not; and undoing moves.
+"""
 
 
 def solve(problem: Problem, limit: float) -> Packing:
-    """The best assignment found within `limit` deterministic seconds, and what is proven about it."""
+    """The best assignment found within `limit` deterministic seconds, and the proven facts about it."""
     return _Search(problem, limit).run()
 
 

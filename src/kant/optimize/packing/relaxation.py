@@ -1,8 +1,8 @@
 """Counting bounds: the most pods of a tier that fit if all nodes of one kind are merged into one.
 
-What does not fit the merged nodes fits no assignment. Two kinds of cuts retain limits of single nodes: on the pods of a
-class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The program has a
-count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
+Pods that do not fit the merged nodes fit no assignment. Two kinds of cuts retain limits of single nodes: on the pods of
+a class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The program has
+a count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
 """
 
 from __future__ import annotations

@@ -37,9 +37,10 @@ def snapshot_of(
     """Nodes in service, waiting jobs, and running preemptible ones, with whole GPUs, CPU and memory.
 
     `waiting` restricts the waiting jobs to these rows, and `may_move` the running ones. A job that is not preemptible,
-    or needs what the format cannot express (shares of a GPU, MIG slices, NVLink islands, segments, elastic gangs,
-    spreading, burst replicas), stays where it is: a node offers what such jobs leave. Such waiting jobs are left out. A
-    job that names GPU models keeps the one it runs on, or gets its most preferred one. Quotas are ignored.
+    or needs something that the format cannot express (shares of a GPU, MIG slices, NVLink islands, segments, elastic
+    gangs, spreading, burst replicas), stays where it is; a node offers only what such jobs leave free. Such waiting
+    jobs are left out. A job that names GPU models keeps the one it runs on, or gets its most preferred one. Quotas are
+    ignored.
     """
     names = _pool_names(state)
     pods: list[PackingPod] = []

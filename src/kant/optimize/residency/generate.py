@@ -36,7 +36,7 @@ def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> 
     rng.shuffle(weight)
     capacity = max(int(sum(buffer.size for buffer in buffers) * share), max(buffer.size for buffer in buffers))
     rows: list[ProgramStep] = []
-    caches: list[tuple[str, int]] = []  # with the last step that uses each
+    caches: list[tuple[str, int]] = []  # each with the last step that uses it
     for n in range(steps):
         chosen = dict.fromkeys(rng.choices(range(models), weight, k=rng.randint(1, 2)))
         uses = [buffers[m].name for m in chosen] + [name for name, last in caches if n <= last and rng.random() < 0.5]

@@ -106,8 +106,8 @@ def play(
 ) -> int:
     """Play from use `first` to the end by a rule, and return how long the program takes.
 
-    A use that a step can read while it computes is dropped. Other buffers are kept, else copied late, if that saves at
-    least `least` ticks for each unit of size and step; otherwise they are dropped.
+    A use that a step can read while it computes is dropped. Other buffers are kept, or otherwise copied late, if that
+    saves at least `least` ticks for each unit of size and step; the rest are dropped.
     """
     for u in range(first, uses.shape[0]):
         step, size, ticks = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]
@@ -123,7 +123,7 @@ def play(
                 begin = copy_start(uses, u, True, free, supply, False)
                 if begin >= 0 and saved >= least * size * (step - begin + 1):
                     chosen = move(uses, u, LATE, done, starts, free, supply, reads)
-        elif uses[u, MADE]:  # whether its next use needs it here is not known yet
+        elif uses[u, MADE]:  # it is not known yet whether its next use needs it here
             chosen = least == 0.0 and move(uses, u, KEEP, done, starts, free, supply, reads)
         if not chosen:
             move(uses, u, DROP, done, starts, free, supply, reads)

@@ -1,4 +1,4 @@
-"""Plans of the game: by a greedy rule, and by a beam whose states are judged by playing them to the end."""
+"""Plans of the game: by a greedy rule, and by a beam whose states are rated by playing them to the end."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SURELY = 1e9
 
 @dataclass(slots=True)
 class Memory:
-    """What a policy remembers from one computation of shares to the next, by job number."""
+    """The state that a policy keeps from one computation of shares to the next, by job number."""
 
     shares: dict[int, float] = field(default_factory=dict)
     alone: dict[int, float] = field(default_factory=dict)

@@ -16,7 +16,7 @@ def best_shares(
     """Shares x from 0 to 1 with gpus_each·x <= gpus, at least `floors`, and maximum value·x, inside the optimal set.
 
     `speeds` are the units of the rows of the floors; they move the point inside (published programs count steps a
-    second). If the solver fails, shares are the floors, and the rest goes to the most valuable jobs first.
+    second). If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
     """
     n = len(value)
     one = np.eye(n)

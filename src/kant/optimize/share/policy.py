@@ -33,7 +33,7 @@ class Chooser(Protocol):
         ...
 
     def ran(self, job: TrainingProgress, seconds: float) -> None:
-        """Count `seconds` that a job has run in a round, without what it lost to preemption."""
+        """Count `seconds` that a job has run in a round, without the time it lost to preemption."""
         ...
 
 

@@ -1,7 +1,7 @@
 """A job in training: its steps, and how its batch size changes between rounds.
 
-The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), read there and reimplemented, even where they are
-odd: results of that simulator are only comparable with results of the same rules. Times are float seconds, as there.
+The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), reimplemented even where they are odd: its results
+can be compared only with results of the same rules. Times are float seconds, as there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class TrainingProgress:
     """A job in the cluster, with `number`, its place in the order of arrival.
 
     `total` and `done` are steps at the present batch size `batch`; both are recomputed when that changes. `ran` is the
-    seconds that it has run, without what it lost to preemption. `larger` means that the next round in which it runs
-    ends with a change of its batch, to a larger (True) or to the first one (False). `trained` is epochs by batch size.
+    number of seconds that it has run, without those it lost to preemption. `larger` means that the next round in which
+    it runs ends with a change of its batch, to a larger (True) or to the first one (False). `trained` is epochs by
+    batch size.
     """
 
     number: int
@@ -122,7 +123,7 @@ class TrainingProgress:
         self.batch, self.speed = batch, speed
 
     def adapt(self) -> None:
-        """At the end of a round: request another batch size if the epoch that it has reached wants one."""
+        """At the end of a round: request another batch size if the present epoch asks for one."""
         job, mode = self.job, self.job.mode
         if mode == "static" or (mode == "accordion" and job.model == "Transformer"):
             return

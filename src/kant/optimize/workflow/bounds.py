@@ -8,7 +8,7 @@ from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 
 
 def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
-    """For each stage of a plan how much later it could end without the plan ending later.
+    """For each stage of a plan, how much later it could end without the plan ending later.
 
     Stages keep their processors and their order on each; stages without duration have no order. `runs` are those of one
     graph.

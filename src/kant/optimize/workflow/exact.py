@@ -46,7 +46,7 @@ def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Sho
     model: Any = cp_model.CpModel()
     starts: list[Any] = []
     ends: list[Any] = []
-    on: list[dict[int, Any]] = []  # by processor, whether the stage runs there
+    on: list[dict[int, Any]] = []  # by processor: whether the stage runs there
     spans: list[list[Any]] = [[] for _ in graph.processors]
     for i, stage in enumerate(graph.stages):
         start, stop = model.new_int_var(0, end, ""), model.new_int_var(0, end, "")

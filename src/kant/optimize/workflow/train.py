@@ -18,7 +18,7 @@ Weights = NDArray[np.float64]
 DRAWN, KEPT = 32, 8
 """The number of weights that a generation draws, and how many of them the next is drawn around."""
 WIDTH, WIDENED, PACE = 0.5, 0.02, 0.7
-"""The first standard deviation, what is added to it, and the step size of a generation."""
+"""The first standard deviation, the amount that is added to it, and the step size of a generation."""
 
 
 def search_weights(

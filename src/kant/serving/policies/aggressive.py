@@ -1,4 +1,4 @@
-"""Limits admissions by what the KV holds now: the rival of Past-Future."""
+"""Limits admissions by what the KV holds now, as a baseline for Past-Future."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.serving.policy import Policy
 
 @dataclass
 class Aggressive(Limited):
-    """Admits while the prompts fit in what is free now, but for `reserve` of the KV."""
+    """Admits while the prompts fit into the free KV, except for `reserve` of it."""
 
     source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation")

@@ -16,7 +16,9 @@ from kant.serving.policy import Policy
 
 @dataclass
 class Conservative(Limited):
-    """Admits while all would fit even if each had an output of `longest` tokens: none is ever preempted."""
+    """Admits while all requests would fit even if each had an output of `longest` tokens, so no request is ever
+    preempted.
+    """
 
     source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation", preemption="none")

@@ -22,7 +22,9 @@ from kant.serving.policy import ENDED, Policy
 
 
 def peaks(now: Table, to_come: Table) -> Table:
-    """Return the most tokens that requests hold at once if each ends after those to come; one peak for each row."""
+    """Return the most tokens that requests hold at once if each ends after its tokens to come; one peak for each
+    row.
+    """
     order = np.argsort(-to_come, axis=1, kind="stable")
     held = np.cumsum(np.broadcast_to(now, to_come.shape)[np.arange(len(to_come))[:, None], order], axis=1)
     at_the_end = np.take_along_axis(to_come, order, axis=1) * np.arange(1, to_come.shape[1] + 1)

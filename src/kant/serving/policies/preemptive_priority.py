@@ -8,7 +8,9 @@ from kant.serving.policies.priority import Priority
 
 
 class PreemptivePriority(Priority):
-    """Priority before every step: a better request takes the slot and the blocks of a worse one."""
+    """Priority before every step: a request of better priority takes the slot and the blocks of one of worse
+    priority.
+    """
 
     source: ClassVar[str] = "ours"
 

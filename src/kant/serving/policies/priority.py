@@ -10,7 +10,7 @@ from kant.serving.policy import Job, Policy
 
 
 class Priority(Policy):
-    """vLLM's priority scheduling: it orders waiting requests, and picks those that lose blocks if none is free."""
+    """vLLM's priority scheduling: it orders waiting requests, and selects those that lose blocks if none is free."""
 
     source: ClassVar[str] = "priority scheduling of vLLM V1"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="priority")

@@ -11,11 +11,11 @@ from kant.serving.policy import Job
 
 @dataclass(frozen=True)
 class RankedBounded(Ranked):
-    """The shortest predicted output first, but none before a request that arrived `bound_s` seconds earlier, or more.
+    """The shortest predicted output first, but no request before one that arrived at least `bound_s` seconds earlier.
 
-    A second of waiting is worth `longest / bound_s` tokens, and predictions beyond `longest` tokens count as so many.
+    A second of waiting is worth `longest / bound_s` tokens, and predictions beyond `longest` tokens count as `longest`.
     The priority is fixed when a request comes, so a stock vLLM keeps the bound too. The bound is ours: the paper raises
-    those that have not run for some steps.
+    the priority of requests that have not run for some steps.
     """
 
     bound_s: float = 120.0

@@ -16,7 +16,7 @@ from kant.serving.policies.ranked import Ranked
 class RankedPreemptive(Ranked):
     """The paper's scheduler: the shortest predicted outputs run, before every step.
 
-    A request that has not run for `starved` steps goes before all others for `period` steps; 0 for never.
+    A request that has not run for `starved` steps goes before all others for `period` steps; 0: never.
     """
 
     starved: int = 0

@@ -15,8 +15,8 @@ from kant.serving.site import Site, Sites
 class Block(Router):
     """Block (arXiv 2508.03611): run each candidate forward from its state, and take the earliest predicted token.
 
-    `candidates` engines are drawn at random, all of them where it is 0. The prediction takes every request to say as
-    much as was predicted of it, and stops at this one's first token (`metric` ttft) or at its end (e2e).
+    `candidates` engines are drawn at random, or all of them if it is 0. The prediction assumes that every request
+    generates its predicted output. It stops at the first token of this request (`metric` ttft) or at its end (e2e).
     """
 
     source: ClassVar[str] = "Block, arXiv 2508.03611"
@@ -35,7 +35,9 @@ class Block(Router):
         return chosen[least([self.predict(request, sites[i]) for i in chosen], draw)]
 
     def predict(self, request: Incoming, site: Site) -> tuple[float, float]:
-        """Return when the request would have its first token (or its last) there, and the load of the engine then."""
+        """Return when the request would have its first token (or its last) there, and the load of the engine at that
+        time.
+        """
         twin, now = site.twin(request.now)
         most = max(twin.settings.tokens + 1 - request.prompt, 1)
         output = 1 if self.metric == "ttft" else min(max(round(request.predicted), 1), most)

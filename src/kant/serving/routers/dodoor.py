@@ -13,10 +13,10 @@ from kant.serving.site import Site, Sites
 
 @dataclass(frozen=True, slots=True)
 class Dodoor(Router):
-    """Of two engines drawn at random the one with the lower score of Dodoor (arXiv 2510.12889), by the known loads.
+    """Of two random engines, the one with the lower score of Dodoor (arXiv 2510.12889), by the known loads.
 
-    The resources are the tokens of the KV and the seats; tokens still to prefill stand for durations. Among several
-    routers the known loads are their own, and those of the others as last told (`kant.gateway.gossip`).
+    The resources are the tokens of the KV and the seats; tokens still to prefill stand for durations. With several
+    routers, the known loads are a router's own, and the last ones that the others sent (`kant.gateway.gossip`).
     """
 
     source: ClassVar[str] = "Dodoor, arXiv 2510.12889"

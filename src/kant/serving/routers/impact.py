@@ -1,8 +1,8 @@
 """Workload impact: the mutual effect of a request and an engine's requests (Intelligent Router, 2408.13510).
 
 The paper's two gradients are seconds of a step for each prompt token (`slope` of the latency) and for each token in
-decode (`kv`). Its equations 1 and 2 are typeset as pictures; the prose only gives the proportionalities, and the scales
-here are ours: twice the KV, and `MANY` requests.
+decode (`kv`). Its equations 1 and 2 are images; the prose gives only the proportionalities, and the scales here are
+ours: twice the KV, and `MANY` requests.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
 
     All engines have the latency model of the first.
 
-    `alpha` weights the request's own delay, a step with its prompt over all tokens that the engine's requests will
-    have, against the harm to the others, each of which waits for its prompt once and for its tokens in every step.
+    `alpha` weights the request's own delay against the harm to others. The delay is a step with its prompt over all
+    tokens that the engine's requests will have. The harm is that each other request waits for its prompt once and for
+    its tokens in every step.
     """
     latency = sites[0].settings.latency
     slope, kv = latency.slope, max(latency.kv, 1e-9)

@@ -12,7 +12,7 @@ from kant.serving.site import Sites
 
 @dataclass(frozen=True, slots=True)
 class LeastTokens(Router):
-    """The engine whose requests have the fewest tokens, prompts and outputs so far."""
+    """The engine whose requests have the fewest tokens: prompts and outputs so far."""
 
     source: ClassVar[str] = "least outstanding tokens, as in Block, arXiv 2508.03611"
     tags: ClassVar[Tags] = ROUTES

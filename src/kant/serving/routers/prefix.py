@@ -35,13 +35,14 @@ def first_token_ms(sites: Sites, now: float, prompt: int, new: float) -> Times:
 
 @dataclass(slots=True)
 class PrefixAware(Router):
-    """The least estimate of the first token, with what the engine has of the prompt, times the requests there.
+    """The least estimate of the time to the first token, given the cached part of the prompt, times the number of
+    requests there.
 
-    The estimate counts the tokens that this prompt adds twice, once for this request and once for those that come after
-    it: so a prefix is computed again elsewhere only where that spares a longer wait. It is multiplied by the number of
-    requests, as in LMetric (arXiv 2603.15202), which stands for the seats and the KV of decoding requests; a difference
-    of `few` requests is ignored. Without shared prefixes it is a rule about load alone. A LoRA adapter counts as the
-    first block of its prompts.
+    The estimate counts the tokens that this prompt adds twice: once for this request and once for those after it. So a
+    prefix is computed again elsewhere only if that spares a longer wait. It is multiplied by the number of requests, as
+    in LMetric (arXiv 2603.15202), which represents the seats and the KV of decoding requests; a difference of `few`
+    requests is ignored. Without shared prefixes it depends on load alone. A LoRA adapter counts as the first block of
+    its prompts.
     """
 
     source: ClassVar[str] = "this project; the product is LMetric's, arXiv 2603.15202"
@@ -59,7 +60,7 @@ class PrefixAware(Router):
         costs = self._costs(request, sites, had)
         best = least(costs, draw)
         home = self.homes.get(request.program)
-        if home is not None and had.get(home, 0) > request.adapter:  # else nothing is known to be cached
+        if home is not None and had.get(home, 0) > request.adapter:  # otherwise nothing is known to be cached
             for k, site in enumerate(sites):
                 if site.number == home and costs[k] <= STAYS * costs[best]:
                     return k

@@ -14,8 +14,8 @@ from kant.serving.site import Sites
 class ProgramAffinity(Router):
     """Autellix's balancer (arXiv 2502.13965, Algorithm 2): long prompts stay with their program's engine.
 
-    Prompts of at most `short` tokens go to the engine with the fewest requests, as shared system prompts are cached
-    everywhere; longer ones to the engine on which their program first had one.
+    Prompts of at most `short` tokens go to the engine with the fewest requests, since shared system prompts are cached
+    everywhere; longer ones go to the first engine of their program.
     """
 
     source: ClassVar[str] = "Autellix, Luo et al., arXiv 2502.13965"

@@ -1,9 +1,9 @@
 """Couples run time to size, so that the durations of all jobs keep their law and the sizes their GPU-time.
 
-Published traces give the law of durations over all jobs and the GPU-time of each size, not their joint law. The
-simplest joint law that has both is proportional odds (McCullagh, "Regression Models for Ordinal Data", 1980): a job of
-size g has the score b_g + logistic noise, and its duration is the quantile of the score's rank. The law of durations is
-then exact for any shifts b; they are chosen so that each size has its mean.
+Published traces give the distribution of durations over all jobs and the GPU-time of each size, not their joint
+distribution. The simplest joint law that has both is proportional odds (McCullagh, "Regression Models for Ordinal
+Data", 1980): a job of size g has the score b_g + logistic noise, and its duration is the quantile of the score's rank.
+The law of durations is then exact for any shifts b; they are chosen so that each size has its mean.
 """
 
 from __future__ import annotations

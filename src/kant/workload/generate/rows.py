@@ -44,7 +44,7 @@ SESSIONS = (0.93, 0.06, *(0.01 * 0.7**k * 0.3 / (1 - 0.7**17) for k in range(17)
 VENUS: dict[str, Any] = {
     "hours": VENUS_HOURS, "weekdays": VENUS_WEEKDAYS, "noise": 0.7, "memory": 0.5, "gap": 0.4, "sessions": SESSIONS,
 }  # fmt: skip
-"""What is known of Venus alone, and borrowed for the clusters that do not publish it."""
+"""Facts known only for Venus, and borrowed for the clusters that do not publish them."""
 
 
 def sizes(jobs: tuple[float, ...], gpu_time: tuple[float, ...]) -> tuple[Size, ...]:
@@ -101,7 +101,7 @@ _ROWS = (
         ),
         hours=PHILLY_HOURS,
         weekdays=PHILLY_WEEKDAYS,
-        noise=1.25,  # with 1.0 the hourly dispersion is half of what was measured
+        noise=1.25,  # with 1.0 the hourly dispersion is half of the measured one
         memory=0.6,
         gap=0.32,
         sessions=SESSIONS,

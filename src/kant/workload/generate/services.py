@@ -1,7 +1,7 @@
 """Inference services next to training: base jobs that run to the end, and replicas that vary with the hour of day.
 
-The numbers are our own: no trace distinguishes bases from replicas. Services hold few GPUs each and run on, and their
-load varies by three to one between afternoon and night.
+The numbers are our own: no trace distinguishes bases from replicas. Services hold few GPUs each and never end, and
+their load varies by three to one between afternoon and night.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class ShockwaveRounds:
     longest: float = 1e-3
     """The cost of one second more of the longest job, in mean welfare of a round."""
     solver: bool = True
-    """Whether CP-SAT improves the plan that marginal gains give."""
+    """Whether CP-SAT improves the plan found by marginal gains."""
     solver_jobs: int = 200
     """With more jobs in the cluster, plans use only marginal gains, so that none takes long."""
     limit: float = 0.03
@@ -175,7 +175,7 @@ class _Plan:
             expected = now - job.job.arrival + left / self.share(job, jobs)
             late = expected / self.fair[job.number].at(now)
             weight = job.weight * late_weight(late, policy.lateness, left < self.round_s)
-            # A present job has not ended, whatever its epochs say: a round still gains it something.
+            # A present job has not ended, whatever its epochs say, so a round still has a gain for it.
             open_part = 0.5 * self.round_s / (job.ran + left + self.round_s)
             progress = min(job.epoch / job.job.epoch_count, 1 - open_part)
             entries.append(WindowJob(job.gpus, weight, progress, left / self.round_s))

@@ -22,8 +22,8 @@ HALVINGS = 60
 class Themis(SharePolicy):
     """Shares that minimise the largest ratio of a job's expected time to its time with an equal share of its own.
 
-    The rest of the run is estimated at the present speed, and so is the progress under an equal share, updated at each
-    computation. Source: K. Mahajan et al., NSDI 2020, as a program over shares in Gavel, OSDI 2020, section 4.2.
+    The rest of the run is estimated at the present speed. So is the progress under an equal share, which is updated at
+    each computation. Source: K. Mahajan et al., NSDI 2020, as a program over shares in Gavel, OSDI 2020, section 4.2.
     """
 
     source: ClassVar[str] = "Themis, K. Mahajan et al., NSDI 2020"

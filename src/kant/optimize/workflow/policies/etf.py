@@ -15,7 +15,7 @@ class Etf:
     """Of all ready stages and all processors, the pair that ends first.
 
     After J.-J. Hwang, Y.-C. Chow, F. D. Anger, C.-Y. Lee, SIAM J. Comput. 18(2), 1989, who take the pair that starts
-    first; on processors of several speeds the end is what counts, as DS3 (arXiv 2003.09016) has it.
+    first; on processors of several speeds the end counts, as in DS3 (arXiv 2003.09016).
     """
 
     source: ClassVar[str] = "J.-J. Hwang et al., SIAM J. Comput. 18(2), 1989; DS3, arXiv 2003.09016"

@@ -1,4 +1,4 @@
-"""HEFT_RT: what is left of HEFT when only ready stages are looked at."""
+"""HEFT_RT: HEFT reduced to the ready stages."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kant.optimize.workflow.policy import STAGES
 class Rank:
     """The ready stage of the highest upward rank in its whole graph goes where it ends first.
 
-    With `transfers` false it goes where it would end first if its data were there: compared with `heft-rt` that shows
+    With `transfers` false it goes where it would end first if its data were there. Compared with `heft-rt`, that shows
     the value of the order alone.
     """
 
