@@ -356,6 +356,21 @@ def test_an_elastic_gang_grows_by_its_rules() -> None:
     assert nodes_of(harness, "gang") == ["n0", "n1", "n2", "n3"]
 
 
+def test_several_new_pods_of_an_elastic_gang_go_to_zones_of_their_own() -> None:
+    harness = harness_of()
+    assert all(policy.preferred_level for policy in harness.scheduler.placer.policies)
+    for node in ("n2", "n4"):
+        harness.happen(PodsCounted(0, node, {"web": 1}))
+    harness.submit(make_job("gang", 1, 3, floor=1, rules=(PodRules(("web",), (PodAntiAffinity("web", "zone"),)),)))
+    harness.cycle()
+    assert zones_of(harness, "gang") == {"a": 1}
+    for node in ("n2", "n4"):
+        harness.happen(PodsCounted(harness.now, node))
+    harness.now += 10_000 * SECOND
+    harness.cycle()
+    assert zones_of(harness, "gang") == {"a": 1, "b": 1, "c": 1}
+
+
 def test_an_answer_before_any_cycle_reads_the_nodes_with_their_new_columns() -> None:
     """A first class widens the rows of nodes, and an answer then looks at these and not at those of the scheduler."""
     harness = harness_of(nodes=2, gpus=4)
