@@ -27,7 +27,7 @@ from kant.kube.translate.groups import GROUP, MIN_AVAILABLE
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ROOT = Path(__file__).parents[2]
-MOST = {"pod": 1257, "taint": 453, "label": 558, "join": 560, "leave": 1614, "report": 9}
+MOST = {"pod": 1143, "taint": 451, "label": 557, "join": 559, "leave": 1613, "report": 9}
 
 
 def test_what_a_change_costs_may_only_fall_and_does_not_grow_with_the_cluster() -> None:
@@ -163,6 +163,26 @@ def test_a_pod_that_goes_costs_the_same_however_many_are_on_its_node(few: int, m
         *_, of_many = asyncio.run(calls(many))
     assert 0 < of_many < last + 50, "it was 14 more for each other pod, 625 for each that lacks something"
     assert last < second + 50, "who has got what it lacked does not ask again"
+
+
+async def test_gated_pods_cost_a_pod_that_is_bound_beside_them_nothing() -> None:
+    async def calls(gated: int) -> int:
+        rig = Rig(1, 1, counting=True)
+        carrying_out = asyncio.create_task(rig.driver.effects.run())
+        for number in range(gated):
+            made = rig._made(f"gated-{number}", pod(f"gated-{number}", "kant", 0))
+            made["spec"]["schedulingGates"] = [{"name": "example.com/hold"}]
+            await rig._told(Cost(), "ADDED", f"gated-{number}")
+        for turn in range(3):
+            await rig.happen("pod", turn)
+        first = rig.costs["pod"].calls.total()
+        await rig.happen("pod", 3)
+        carrying_out.cancel()
+        return rig.costs["pod"].calls.total() - first
+
+    with standing_clock():
+        _, none, some, many = [await calls(gated) for gated in (0, 0, 10, 100)]
+    assert 0 < many == some <= none + 10
 
 
 async def test_what_another_scheduler_tells_a_pod_that_waits_costs_next_to_nothing() -> None:

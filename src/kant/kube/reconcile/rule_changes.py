@@ -47,9 +47,10 @@ class RuleChanges:
                 continue
             if workload.job and not self._rule(workload):
                 again[key] = None
-            pods = ((uid, self.mirror.pods.get(uid)) for uid in self.members.pods_of.get(key, ()))
-            there = ((uid, pod.spec.node_name) for uid, pod in pods if pod and pod.spec.node_name)
-            self.transitions.changed.update(dict.fromkeys(there))
+            for uid in self.members.pods_of.get(key, ()):
+                pod = self.mirror.pods.get(uid)
+                if pod is not None and pod.spec.node_name:
+                    self.transitions.changed[uid, pod.spec.node_name] = None
         self.translation.eligible.topologies.tell(self.core)
         return again
 

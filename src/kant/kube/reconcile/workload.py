@@ -65,7 +65,10 @@ class Workload:
         """Whether all of its pods (of an elastic gang: of its floor) are or were bound, or are yet to be created."""
         if self.floor and not self.lacking:
             return sum(slot.settled for slot in self.slots) >= self.floor
-        return not self.lacking and all(slot.settled for slot in self.slots)
+        for slot in self.slots:
+            if not slot.settled:
+                return False
+        return not self.lacking
 
 
 def give_up(slots: Iterable[Slot]) -> None:

@@ -101,12 +101,11 @@ def part_of(pod: k.Pod) -> str:
 def _found(pod: k.Pod, where: str) -> GroupRef | None:
     labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
     space = pod.metadata.namespace
-
-    def either(key: str) -> str:
-        return notes.get(key) or labels.get(key) or ""
+    either = (labels | {key: said for key, said in notes.items() if said} if notes else labels).get
 
     def least(key: str) -> int:
-        return whole(f"{where}, {key}", either(key), 1) if either(key) else 0
+        said = either(key)
+        return whole(f"{where}, {key}", said, 1) if said else 0
 
     def named(source: str, name: str, *kinds: str, least: int = 0) -> GroupRef:
         name_of(f"{where}, its group", name)

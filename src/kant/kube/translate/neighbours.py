@@ -139,8 +139,11 @@ def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
     A port is taken on all addresses of the host. Disks are treated as by kube-scheduler's VolumeRestrictions, except
     that pods which only read are allowed with one that writes.
     """
-    ports = (port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
-    found = {f"{port.protocol or 'TCP'}/{port.host_port}" for port in ports if port.host_port}
+    found = set[str]()
+    for container in (*spec.containers, *spec.init_containers):
+        for port in container.ports:
+            if port.host_port:
+                found.add(f"{port.protocol or 'TCP'}/{port.host_port}")
     return tuple(sorted(found | _disks_of(spec) if spec.volumes else found))
 
 

@@ -238,8 +238,10 @@ class _Classes:
     def of(self, pod: k.Pod) -> Iterator[tuple[str, PodClass]]:
         """Yield the classes that a pod is in."""
         labels = (pod.metadata.labels or {}).items() if self._by_label else ()
-        for found in (self._others, *(self._by_label[label] for label in labels if label in self._by_label)):
-            yield from (own for own in found.items() if own[1].has(pod))
+        for found in (self._others, *filter(None, map(self._by_label.get, labels))):
+            for name, one in found.items():
+                if one.has(pod):
+                    yield name, one
 
 
 def amounts_of(pod: k.Pod) -> tuple[tuple[str, int], ...]:

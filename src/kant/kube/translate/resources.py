@@ -188,14 +188,15 @@ _NONE = Fraction(0)
 
 def key_of(spec: PodSpec) -> Hashable:
     """Return a key that is equal only for pods whose specs ask for equal amounts, equally written."""
-    containers = tuple(_words(one.resources) for one in spec.containers)
-    starting = tuple((_words(one.resources), one.restart_policy) for one in spec.init_containers)
+    starting = None
+    if spec.init_containers:
+        starting = tuple((_words(one), one.restart_policy) for one in spec.init_containers)
     overhead = tuple(spec.overhead.items()) if spec.overhead else None
-    return containers, starting, overhead, _words(spec.resources) if spec.resources else None
+    return tuple(map(_words, spec.containers)), starting, overhead, _words(spec) if spec.resources else None
 
 
-def _words(resources: Resources) -> Hashable:
-    requests, limits = resources.requests, resources.limits
+def _words(one: Container | PodSpec) -> Hashable:
+    requests, limits = (one.resources.requests, one.resources.limits) if one.resources else (None, None)
     return tuple(requests.items()) if requests else None, tuple(limits.items()) if limits else None
 
 

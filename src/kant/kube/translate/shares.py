@@ -8,7 +8,7 @@ parts may have different sizes, the pod is counted with the largest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -267,17 +267,16 @@ def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
 
 
 def _asks_for_shares(spec: k.PodSpec) -> bool:
-    every = (*spec.containers, *spec.init_containers)
-    return any(name in (amounts or {}) for one in every for amounts in _both(one.resources) for name in SHARES)
+    for one in (*spec.containers, *spec.init_containers):
+        for amounts in (one.resources.requests, one.resources.limits):
+            if amounts and not amounts.keys().isdisjoint(SHARES):
+                return True
+    return False
 
 
 def _fits_hami(spec: k.PodSpec) -> bool:
     """Whether HAMi can give the pod GPUs: no init container asks for any."""
     return not any(NVIDIA in (one.resources.limits or {}) for one in spec.init_containers)
-
-
-def _both(resources: k.Resources) -> Iterable[dict[str, str | int | float] | None]:
-    return resources.requests, resources.limits
 
 
 def _sharing(view: k.Node) -> Sharing:
