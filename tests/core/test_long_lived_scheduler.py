@@ -46,6 +46,8 @@ from kant.testing.conformance_placement import check_placement, same
 from kant.testing.drawn import Mould, draw_cluster, generator
 from kant.testing.harness import never
 
+pytestmark = pytest.mark.long
+
 SEEDS = range(int(os.environ.get("KANT_LIVED_SEEDS", "6")))
 RIGHTS = {
     "none": None,
@@ -169,7 +171,6 @@ def importing(folder: Path) -> None:
     importlib.import_module("mine")
 
 
-@pytest.mark.long
 def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) -> None:
     """The cache of compiled kernels must not know a policy by its name alone."""
     chosen = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -20,6 +21,8 @@ from kant.sim.run import simulate
 from kant.testing import Harness, make_cluster, make_profile
 from kant.testing.strategies import Step, clusters, jobs, scripts, workloads
 from kant.workload.workload import Workload
+
+pytestmark = pytest.mark.long
 
 CHOICES = st.tuples(*(st.sampled_from(list(policies(kind))) for kind in ("order", "discipline", "placement")))
 SIMULATIONS = st.sampled_from(

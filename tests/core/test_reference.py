@@ -19,6 +19,8 @@ from kant.scheduler.profile import builtin_profile
 from kant.testing import make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
 
+pytestmark = pytest.mark.long
+
 SEEDS = st.integers(0, 10**9)
 
 

@@ -31,6 +31,8 @@ from kant.testing.drawn import generator
 from kant.workload.faults_file import NodeHealth
 from kant.workload.workload import Workload
 
+pytestmark = pytest.mark.long
+
 PROFILES = [name for name in builtin_texts() if not builtin_profile(name).simulation]
 FAR = 10**6 * SECOND
 """After the end of every drawn run."""

@@ -24,6 +24,8 @@ from kant.testing.builders import make_queue
 from kant.testing.drawn import generator
 from kant.workload.workload import Workload
 
+pytestmark = pytest.mark.long
+
 NODES, HOUR, STEP, UNTIL = 8, 3600, 600, 10 * 3600
 
 

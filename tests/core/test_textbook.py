@@ -16,6 +16,8 @@ from kant.scheduler.profile import Profile, builtin_texts, parse_profile
 from kant.sim.run import simulate
 from kant.testing import make_cluster, make_jobs, make_profile
 
+pytestmark = pytest.mark.long
+
 World = tuple[int, list[RigidJob]]
 DISCIPLINES: dict[str, tuple[Pass, dict[str, Any], Any, Any]] = {
     "fcfs": ("fcfs", {}, "fifo", "strict"),

@@ -16,6 +16,8 @@ from kant.experiments import pool
 from kant.experiments.gate import floor_of, judge
 from kant.experiments.store import RunStore
 
+pytestmark = pytest.mark.long
+
 WAITS = st.lists(st.floats(0, 1e6), min_size=3, max_size=15)
 
 

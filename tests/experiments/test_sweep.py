@@ -24,6 +24,8 @@ from kant.experiments.design import Experiment, PlannedRun
 from kant.metrics.paired import mean_interval
 from kant.workload.cluster_file import read_cluster
 
+pytestmark = pytest.mark.long
+
 Simulate = Callable[[Experiment, PlannedRun, Any, Any], dict[str, Any] | None]
 
 
@@ -172,7 +174,6 @@ def test_a_full_disk_ends_the_sweep_and_loses_nothing(
     finished_like(tmp_path, tmp_path / "out", whole)
 
 
-@pytest.mark.long
 def test_a_killed_sweep_goes_on_and_leaves_nobody(whole: Path, tmp_path: Path) -> None:
     text = SMALL.replace("seeds = 2", "seeds = 60")
     runs = tmp_path / "out" / "runs"

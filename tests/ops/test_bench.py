@@ -35,6 +35,8 @@ from kant.ops.bench.verify import alike, cost, judge, violations_left
 from kant.ops.orders import Resume, parse_orders
 from kant.service.roles import Caller, Role
 
+pytestmark = pytest.mark.long
+
 TASKS = {task.name: task for task in read_tasks()}
 ALL = pytest.mark.parametrize("name", TASKS)
 WHO = Caller("test", Role.OPERATOR)
@@ -51,7 +53,6 @@ def test_there_are_thirty_tasks_of_all_categories_from_six_states() -> None:
 # --- the judge ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_the_oracle_passes_all_the_naive_agent_at_most_a_fifth() -> None:
     tasks = list(TASKS.values())
     oracle = bench(tasks, Oracle(tasks), 1)

@@ -40,6 +40,8 @@ from kant.ops.orders import parse_orders
 from kant.ops.rules import RoleLimit, RoleLimits
 from kant.ops.text import untrusted
 
+pytestmark = pytest.mark.long
+
 TAUGHT = ("drain", "stop", "quota", "release", "priority")
 
 

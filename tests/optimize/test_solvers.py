@@ -33,6 +33,8 @@ from kant.optimize.solvers import cp_sat, deterministic
 from kant.optimize.workflow.file import workflow_toml
 from kant.optimize.workflow.generate import generate as draw_workflow
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 BY_THE_CLOCK = re.compile(
     r"max_time_in_seconds|set_time_limit|SetTimeLimit|\btime_limit\b|TimeLimit\(|max_wall|wall_time|num_search_workers"
