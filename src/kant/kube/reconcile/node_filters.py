@@ -54,7 +54,7 @@ class NodeFilters:
         self._failed: set[str] = set()  # filters that some node failed
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
         self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by request
-        self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
+        self._taken: dict[tuple[str, str], str] = {}  # why these claims get no devices at a node, in this state
 
     @cached_property
     def csi_volumes(self) -> CsiVolumes:
