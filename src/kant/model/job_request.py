@@ -133,9 +133,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         Jobs, Option("Start when this job has ended; may be repeated.", flags=("--after", "--after-any"), many=True)
     ] = ()
     after_ok: Annotated[Jobs, Option("Start when this job has succeeded; may be repeated.", many=True)] = ()
-    after_not_ok: Annotated[
-        Jobs, Option("Start when this job has ended without success; may be repeated.", many=True)
-    ] = ()
+    after_not_ok: Annotated[Jobs, Option("Start when this job has not succeeded; may be repeated.", many=True)] = ()
     after_started: Annotated[
         Jobs, Option("Start when this job has started; 12+30m: 30 minutes later; may be repeated.", "starts", many=True)
     ] = ()
