@@ -138,7 +138,7 @@ class Advancer:
         return self._quotas[1]
 
     def _meet_waiting(self) -> bool:
-        """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
+        """Update the waiting jobs and find how they are placed; return False if Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
         cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, np.fromiter(state.pending, np.int64, len(state.pending))

@@ -59,7 +59,7 @@ class DeclaredQueues:
         return self.namespaces.take_changed() if self.namespaces is not None else set()
 
     def check_namespace(self, job: Job, pods: list[Pod]) -> None:
-        """Raise InputError where the queue is not open to the namespace of the pods."""
+        """Raise InputError if the queue is not open to the namespace of the pods."""
         if self.namespaces is not None and self.namespaces.allowed:
             why = self.namespaces.refuses(job.queue, pods[0].metadata.namespace)
             if why:
