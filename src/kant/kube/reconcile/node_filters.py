@@ -310,7 +310,7 @@ class NodeFilters:
             return ""
         allocations = self.devices.allocations
         asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
-        if allocations.are_awaited(claiming):  # results for other claims do not hold for these, nor the reverse
+        if allocations.are_awaited(claiming):  # other claims have other results
             return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or allocations.why_not(claiming, going)
