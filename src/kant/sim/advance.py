@@ -1,8 +1,8 @@
 """Advance a simulated run by many instants in one compiled call: jobs end and arrive, the awake buckets are walked.
 
-Buckets are walked best first, in quota and by priority. This covers disciplines that use `Discipline.run` unchanged,
-and backfill, without limits; with reservations in time (`reserve.py`) there are no buckets. For anything else the call
-returns, and Python decides that instant: for example where a job may be evicted. Both ways use the same functions:
+Buckets are walked best first, in quota and by priority. This covers disciplines that keep to `Discipline.run`, and
+backfill, without limits; with reservations in time (`reserve.py`) there are no buckets. For anything else the call
+returns, and Python decides that instant: for example where a job may be evicted. Both use the same functions:
 `queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`, `cluster/quota_columns.py`, the placement
 kernels, the metrics.
 
@@ -88,7 +88,7 @@ from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
 
 # Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
-# A waiting job: its bucket, its scheduling key, and its sort key.
+# The job's place among the waiting: its bucket, its scheduling key, and its sort key.
 A_BUCKET, A_KNOWN, A_KEY = range(9, 12)
 ARRIVAL_WIDTH = 12
 
@@ -115,8 +115,7 @@ Advance = Callable[..., Table]
 def advance_kernel(
     one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool, reserves: bool
 ) -> Advance:
-    """Return the compiled call for a profile that places jobs by these node policies; `by_domain`: some jobs are placed
-    in a domain.
+    """Return the compiled call for a profile that places jobs by these node policies; `by_domain`: some in a domain.
 
     With `backfills` heads that have waited too long are served. With `reserves` jobs have reservations in time.
     """
@@ -135,12 +134,12 @@ def advance_kernel(
         rules: Rules | None, rights: Rights, quotas: Quotas | None, counts: Table,
         reservations: Reservations, store: Table, evictions: Evictions | None,
     ) -> Table:  # fmt: skip
-        """Run instants up to `until`. Row `begin` of `jobs` is the row of the first of `arrivals`.
+        """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`.
 
-        `quotas` is None if no queue has quotas and all jobs have one priority: then no job holds or evicts another, and
-        nothing is compiled for this. `evictions` is None if Python decides all instants with evictions. `counts` has
-        the number of preemptible running jobs by priority. `reservations` is None if there are none, and `store` is the
-        store of the calendar, which is returned.
+        `quotas` is None where no queue has any and all jobs have one priority: then none holds or evicts another, and
+        nothing is compiled for that. `evictions` is None where Python decides all instants that evict somebody.
+        `counts` are the preemptible running jobs by priority.
+        `reservations` is None without any, and `store` that of the calendar, which is returned.
         """
         at, said, passed, code, wakes = 0, 0, 0, 0, 0
         stood, was_freed, knew = stands.copy(), watched.copy(), verdicts.copy()
@@ -286,7 +285,7 @@ def advance_kernel(
                                     code = WAITS
                                     break
                         may, victims, retry, wakes_on, stops = False, NONE_PROVEN, -1, rights.wakes_on, False
-                        for _ in range(2):  # a second time, if others stop for it
+                        for _ in range(2):  # again where others stop for it
                             if quotas is not None and what == STARTED:
                                 key = first_short(quotas.limits, quotas.used, home, amounts)
                                 if key >= 0:
@@ -410,7 +409,7 @@ def advance_kernel(
                         if soon > now:
                             review = soon if review <= now else min(review, soon)
                 if evictions is not None and quotas is not None and evicted and code == 0:
-                    review = now + 1  # others may fit if the victims free more than the job takes
+                    review = now + 1  # others may fit where victims free more than is taken
                     if evictions.moves:
                         said, top, woke = restart(
                             known, said, now, passed, happened, top, stands[WAKES_ON], quotas, shapes, groups, jobs,

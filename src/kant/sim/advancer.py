@@ -44,7 +44,7 @@ MOST = 1 << 14
 """Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
 STALE = 1 << 14
-"""Pieces of stopped jobs that may be kept in addition to twice the pieces of running jobs."""
+"""Pieces of stopped jobs that may be kept beside twice those of running ones."""
 
 PIECES = 1 << 10
 """Room for this many more pieces of reservations, and ends of jobs, when a call begins."""
@@ -72,8 +72,7 @@ class Advancer:
         self._priorities = len(np.unique(coming.workload.priority))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
-        # the pieces that a call had no room for, and those of running jobs when the table was written
-        self._room = self._held = 0
+        self._room = self._held = 0  # the pieces that a call lacks room for, and those of running jobs when laid out
         self._in_the_way = -1  # a waiting job that Python decides
         self._queues_in_order = self._queues.in_order(coming.workload.queue)
         self._ready_for: tuple[object, ...] = ()
@@ -84,7 +83,7 @@ class Advancer:
         self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
-        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # with room for all jobs that come
+        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all that come
 
     @staticmethod
     def may_advance(run: Run) -> bool:
@@ -119,7 +118,7 @@ class Advancer:
         )
 
     def _has_columns(self, tree: QuotaTree | None) -> bool:
-        """Return whether columns have everything that a tree of queues says of this run's jobs."""
+        """Return whether all that a tree of queues says of this run's jobs is in columns."""
         if tree is not self._quotas[0]:
             usage, by = self.state.quota_usage, self.run.profile.preemption
             named = {*self.coming.workload.queues, *self.state.queues}
@@ -138,7 +137,7 @@ class Advancer:
         return self._quotas[1]
 
     def _meet_waiting(self) -> bool:
-        """Update the waiting jobs and find how they are placed; return False if Python must decide one of them."""
+        """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
         cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, np.fromiter(state.pending, np.int64, len(state.pending))
@@ -164,7 +163,7 @@ class Advancer:
     def go(self, arrival: JobSubmitted | None, until: int) -> tuple[int, JobSubmitted | None]:
         """Advance to `until` at most, stopping before the next instant that Python decides.
 
-        `arrival` is the next submission. Returns the number of instants passed, and the next submission.
+        `arrival` is the next submission. Returns the number of instants passed, and the submission that is next now.
         """
         if not self._may_now():
             return 0, arrival
@@ -229,9 +228,7 @@ class Advancer:
         return self._arrivals[first - begin :]
 
     def _call(self, until: int) -> tuple[int, int, int]:
-        """Make one compiled call; return its code, the rows missing in case of FULL, and the number of instants
-        passed.
-        """
+        """Make one compiled call; return its code, the room it lacks for FULL, and the number of instants passed."""
         run, state, coming = self.run, self.state, self.coming
         snapshot, recorder, speed, pending = run.scheduler.snapshot, run.recorder, self._speed, run.scheduler.pending
         begin, first = len(state.ids), coming.at
@@ -244,13 +241,12 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
         if first + len(arrivals) < len(self._kind_of):
             until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
-        if state.pieces_used > 2 * self._held + STALE:  # otherwise the whole table would be written, and occupy memory
+        if state.pieces_used > 2 * self._held + STALE:  # else the whole table would be written, and be in memory
             self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
         most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
         recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # one for each end, arrival and wake
-        # a running job may come to wait, and start again
-        ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES
+        ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # who runs may come to wait, and start again
         speed.reserve(most, ends)
         pending.reserve(most, ends)
         self._work[waiting] = speed.left_of_all(state.pending)
@@ -326,7 +322,7 @@ class Advancer:
     # --- what only Python keeps ------------------------------------------------------------------------------
 
     def _take_in(self, happened: np.ndarray, begin: int, first: int, came: int, broken_off: bool) -> None:
-        """Update names, live jobs, books and journal by the call's events.
+        """Bring names, live jobs, books and journal up to date with the call's events.
 
         Where the last instant was `broken_off` only its job ends have happened.
         """
@@ -375,7 +371,7 @@ class Advancer:
             run.last = state.now
 
     def _lack(self, event: int, row: int, value: int, other: int) -> Reason:
-        """Return why a job waits, from an event that records it."""
+        """Return why a job waits, from an event that says so."""
         if event == h.OUTRANKED:
             return Outranked(self.state.ids[other], value)
         if event == h.BEHIND:
@@ -389,7 +385,7 @@ class Advancer:
     # --- quotas and rights -----------------------------------------------------------------------------------
 
     def _quotas_in_columns(self) -> Quotas | None:
-        """Return the quotas as the compiled call needs them; None if there are none, in a run of one priority."""
+        """Return the quotas as the compiled call needs them; None without any in a run of one priority."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         state.lowest_preemptible()
         assert state.preemptible is not None
@@ -415,7 +411,7 @@ class Advancer:
         return Quotas(tree.limits, tree.used, homes, self._amounts)
 
     def _rights(self) -> Rights:
-        """Return the rights of this run's jobs that do not fit."""
+        """Return what jobs that do not fit may do in this run."""
         run, state, pending = self.run, self.state, self.run.scheduler.pending
         by, discipline, tree = run.profile.evictors[pending.mixed], run.profile.discipline, state.quota_usage.tree
         hold, fixed = 0, 0
