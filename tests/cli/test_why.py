@@ -90,7 +90,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
         "expected start",
         "P50 and P90 0d 01:00:00 (in 58m)",
         "job runs ends, expected at 0d 01:00:00",
-        "not calibrated: too few earlier answers about such jobs are known, so this is what the futures say",
+        "not calibrated: too few earlier answers about such jobs are known, so this is the uncorrected forecast",
         "waited so far",
         "1m: capacity 1m",
     ]

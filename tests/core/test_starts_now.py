@@ -133,7 +133,7 @@ def test_where_nobody_may_be_stopped_it_is_proven_that_nothing_helps() -> None:
     harness.submit(make_job("four", 4), make_job("ten", 10), make_job("three", 3))
     harness.cycle(HOUR)
     assert changes(harness, "four") == NoChange(
-        "proven: though all stop that may be stopped, it has no place now: 1 running job that may not be stopped "
+        "proven: even if all preemptible jobs stop, it has no place now: 1 running job that may not be stopped "
         "holds what it needs"
     )
     stop = StartsNow((Stopped("may", "default", 2 * 3600 * GPU, False),), price=7_200_000, bound=7_200_000)

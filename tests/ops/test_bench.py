@@ -515,7 +515,7 @@ def test_a_model_at_an_endpoint_does_a_task(monkeypatch: pytest.MonkeyPatch) -> 
     [
         ((429, {}), "the endpoint answers 429", ""),
         ((200, ["odd"]), "something else than a chat completion", ""),
-        ((400, {"error": "too long"}), "", "takes its messages no more"),
+        ((400, {"error": "too long"}), "", "no longer accepts its messages"),
     ],
 )
 def test_what_an_endpoint_does_is_no_fault_of_the_model_unless_it_is(

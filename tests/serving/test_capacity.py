@@ -126,7 +126,7 @@ def test_a_request_that_never_ends_is_late() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("capacity", "--ttft", "0.01"), "--ttft: expected an objective that requests keep which are alone"),
+        (("capacity", "--ttft", "0.01"), "--ttft: expected an objective that a request alone on an engine"),
         (("capacity", "--tpot", "0.001"), "--tpot: expected an objective"),
         (("capacity", "--tpot", "0"), "tpot: expected a number of seconds above 0"),
         (("capacity", "--replicas", "1,x"), "--replicas: expected numbers with commas between"),

@@ -64,7 +64,7 @@ def test_an_oracle_and_an_unused_signal_are_said(tmp_path: Path) -> None:
     found = kant("serve", "simulate", str(path), "--policy", "past-future", "--router", "block", "--json").json()
     assert found["signals"] == [
         "past-future predicts from the outputs of the requests that have ended",
-        "block goes by what the requests say is predicted of them, on average 25% off",
+        "block uses the requests' own predictions, on average 25% off",
     ]
 
 

@@ -22,7 +22,7 @@ Watch = Annotated[bool, Parameter(help="Repeat every two seconds, until Ctrl-C."
 
 def jobs(
     *,
-    all: Annotated[bool, Parameter(help="Also ended jobs.", negative="")] = False,
+    all: Annotated[bool, Parameter(help="List ended jobs too.", negative="")] = False,
     queue: Annotated[str, Parameter(help="Only jobs of this queue.")] = "",
     state: Annotated[str, Parameter(help="Only jobs in these states, separated by commas.")] = "",
     user: Annotated[str, Parameter(help="Only jobs of this user.")] = "",
@@ -31,7 +31,7 @@ def jobs(
         str, Parameter(help="latest, or queue: waiting jobs, in the order in which they are tried.")
     ] = "latest",
     format: Annotated[
-        str | None, Parameter(help="Columns, such as job,on,left,since; an unknown one lists all.")
+        str | None, Parameter(help="Columns, such as job,on,left,since; an unknown name lists them all.")
     ] = None,
     watch: Watch = False,
     limit: Annotated[int, Parameter(help="The largest number to print, from 1 to 1000.", converter=whole)] = 50,

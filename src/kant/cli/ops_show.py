@@ -31,7 +31,7 @@ def show_plan(found: dict[str, Any]) -> None:
     for each in found["cannot_be_undone"]:
         _line(f"cannot be undone: {each}", "yellow")
     if found["asks_a_person"]:
-        _line(f"beyond the limits: {', '.join(found['asks_a_person'])}: it has to be agreed to", "yellow")
+        _line(f"beyond the limits: {', '.join(found['asks_a_person'])}: it needs a person's agreement", "yellow")
     if found["can_be_applied"]:
         _line(f"kant ops apply {found['plan_id']} --reason WHY", "dim")
 

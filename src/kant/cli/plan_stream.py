@@ -113,7 +113,7 @@ def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str
     """Return the stream that the options describe. Times are durations, or whole numbers, as in the files."""
     graphs = tuple(load_graph(path, cluster) for path in files)
     if any(graph.timed != graphs[0].timed for graph in graphs):
-        raise InputError(str(files[-1]), "durations where the other files have them, or whole numbers where they have")
+        raise InputError(str(files[-1]), "durations if the other files have durations, otherwise whole numbers")
 
     def ticks(text: str, option: str) -> int:
         if graphs[0].timed:

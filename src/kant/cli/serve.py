@@ -35,7 +35,7 @@ for verb in (capacity, removal, fit, run, route, pick, mock, whatif, gate):
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[
-    str | None, Parameter("--format", help="azure, mooncake, burstgpt, servegen or csv; detected where not given.")
+    str | None, Parameter("--format", help="azure, mooncake, burstgpt, servegen or csv; detected if not given.")
 ]
 ServeOut = Annotated[Path | None, Parameter(help="Folder for the summary, the requests, the series and the report.")]
 

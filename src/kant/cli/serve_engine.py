@@ -45,7 +45,7 @@ class EngineOptions:
         int, Parameter(help="Tokens drafted for each request and step; 0: no speculation.", converter=whole)
     ] = 0
     speculative_method: Annotated[
-        str | None, Parameter(help="What drafts them: mtp, eagle, eagle3 or ngram. Default: mtp.")
+        str | None, Parameter(help="The method that drafts them: mtp, eagle, eagle3 or ngram. Default: mtp.")
     ] = None
     acceptance: Annotated[
         float | None, Parameter(help="The chance that a draft is accepted, if those before it are. Default: 0.7.")
@@ -54,7 +54,7 @@ class EngineOptions:
         str, Parameter(help="The window of each KV group in tokens, 0 for full attention: 128,0 for gpt-oss.")
     ] = "0"
     engine: Annotated[
-        str, Parameter(help="Whose scheduler it has: vllm, or sglang, also with a schedule policy: sglang-lpm.")
+        str, Parameter(help="The engine's scheduler: vllm, or sglang, also with a schedule policy: sglang-lpm.")
     ] = "vllm"
     kv_offloading_size: Annotated[
         float, Parameter(help="GiB of host memory to which an engine offloads KV blocks, as vLLM does.")

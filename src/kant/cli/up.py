@@ -137,7 +137,7 @@ def up(
     if not 0 <= front_ends <= MOST_FRONT_ENDS:
         raise InputError("--front-ends", f"a number from 0 to {MOST_FRONT_ENDS}", front_ends)
     if front_ends and users:
-        raise InputError("--front-ends and --users", "one of them: front ends know Kant's owner alone")
+        raise InputError("--front-ends and --users", "one of them: front ends serve Kant's owner only")
     if detach:
         return _detach(place)
     from kant.live.otlp import traces_url

@@ -55,7 +55,7 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
 def left(state: StateData, event: ev.NodesLeft) -> None:
     rows = [node_of(state, name) for name in event.nodes]
     if not rows or len(set(rows)) < len(rows):
-        raise StateError("nodes leave of which none is named, or one twice")
+        raise StateError("nodes leave that are unknown, or named twice")
     for name in event.nodes:
         if is_in_use(state, name):
             raise StateError(f"node {name!r} leaves while a job holds something there")

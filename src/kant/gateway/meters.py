@@ -15,12 +15,12 @@ BACKENDS: dict[str, tuple[str, Callable[[Backend], float]]] = {
     "in_flight": ("Requests on a backend.", lambda one: len(one.rows)),
     "tokens": ("Tokens that these have, as tracked.", lambda one: one.site.tokens()),
     "up": ("1 where a backend answers.", lambda one: one.up),
-    "ejected": ("1 where a backend gets no new requests, as its answers fail.", lambda one: one.health.ejected),
-    "draining": ("1 where a backend gets no further requests.", lambda one: one.draining or one.leaving),
-    "other_requests": ("Requests that a backend says to have from others.", lambda one: one.site.other_requests),
-    "engine_running": ("Requests that run, as the engine says.", lambda one: one.scraped.running),
-    "engine_waiting": ("Requests that wait, as the engine says.", lambda one: one.scraped.waiting),
-    "engine_kv_usage": ("Share of the KV in use, as the engine says.", lambda one: one.scraped.usage),
+    "ejected": ("1 while a backend gets no new requests because its answers fail.", lambda one: one.health.ejected),
+    "draining": ("1 while a backend gets no further requests.", lambda one: one.draining or one.leaving),
+    "other_requests": ("Requests that a backend reports from others.", lambda one: one.site.other_requests),
+    "engine_running": ("Running requests, as the engine reports.", lambda one: one.scraped.running),
+    "engine_waiting": ("Waiting requests, as the engine reports.", lambda one: one.scraped.waiting),
+    "engine_kv_usage": ("Share of the KV in use, as the engine reports.", lambda one: one.scraped.usage),
 }
 """The gauges of each backend: the meaning of each, and its value."""
 
@@ -45,7 +45,9 @@ class Meters:
         self.refused = counter("refused", "Requests that reached no backend, by status.", "status")
         self.limited = counter("tenant_limited", "Requests over a tenant's limits.", "tenant")
         self.retried = counter("retries", "Requests sent again, as a backend was away, refused or closed.", "backend")
-        self.over_budget = counter("retries_over_budget", "Requests not sent again, as too many were being so.")
+        self.over_budget = counter(
+            "retries_over_budget", "Requests not retried, since too many retries were in flight."
+        )
         late = "Requests whose backend took too long, by whether it had begun its answer."
         self.timed_out = counter("timeouts", late, "backend", "begun")
         self.ejections = counter("ejections", "Times that a backend was ejected for its answers.", "backend")
@@ -66,7 +68,7 @@ class Meters:
         self.held = gauge("held", "Requests that are held now.")
         self.held_by_tenant = gauge("tenant_held", "Requests that are held now, by tenant.", "tenant")
         self.waiting: set[str] = set()
-        self.panic = gauge("panic", "1 where every open backend is ejected, so that all are used.")
+        self.panic = gauge("panic", "1 while every open backend is ejected, so that all are used.")
         self.shown: set[int] = set()
         self.backends = {gauge(f"backend_{name}", about, "backend"): of for name, (about, of) in BACKENDS.items()}
 

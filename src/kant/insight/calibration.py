@@ -74,8 +74,8 @@ def horizon(ahead: int) -> int:
 class OpenAnswer(Struct, array_like=True):
     """An answer given at `at` that is still to be judged. The futures looked `ahead` microseconds ahead.
 
-    `ahead` is for P50 and P90 (-1: unknown). `starts` are the answers; one is empty if it is unknown. `jam` is the
-    number of the jam.
+    `ahead` is for P50 and P90 (-1: unknown). `starts` are the answers; one is empty if it is unknown. `jam` numbers the
+    period of congestion.
     """
 
     at: int

@@ -219,7 +219,7 @@ def fact_sentence(found: Fact) -> str:
                 f"from {clock(start)}{until} (since {clock(since)})"
             )
         case NotReservable():
-            return "no start is reserved for it: its rules are over several nodes, and the plan of starts knows none"
+            return "no start is reserved for it: the plan of starts does not support its rules over several nodes"
         case ProtectedVictims(queue=queue, jobs=jobs, min_run=min_run, at=at):
             whose = f"of queue {queue} " if queue else ""
             who = f"a running job {whose}" if jobs == 1 else f"the last of {jobs:,} running jobs, {whose}"

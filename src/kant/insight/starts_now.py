@@ -287,7 +287,7 @@ def _proof(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
     stay = [one for one in competitors(diagnosis, shape) if not diagnosis.state.jobs[one, c.J_PREEMPTIBLE]]
     jobs = f"{len(stay)} running job{'s' * (len(stay) != 1)} that may not be stopped"
     left = f"{jobs} hold{'s' * (len(stay) == 1)} what it needs" if stay else "quotas and places leave it none"
-    return f"proven: though all stop that may be stopped, it has no place now: {left}"
+    return f"proven: even if all preemptible jobs stop, it has no place now: {left}"
 
 
 def price_text(price: int) -> str:

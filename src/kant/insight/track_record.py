@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are known, so this is what the futures say"
+UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are known, so this is the uncorrected forecast"
 """Used instead where nothing is known about similar answers."""
 
 

@@ -93,7 +93,7 @@ class Core:
         return int(seconds * 1e6) - self.zero
 
     def happen(self, event: Event) -> None:
-        """Apply and record one event. Raises StateError, and records nothing, where it contradicts the state.
+        """Apply and record one event. Raises StateError, and records nothing, if it contradicts the state.
 
         Until `settled` events are collected: jobs that existed before this core started at earlier times.
         """

@@ -61,7 +61,7 @@ class OptimalityLooks:
         return self._kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
-        """Repeat the look while things change and somebody reads it, until cancelled."""
+        """Repeat the look while things change and someone reads it, until cancelled."""
         while True:
             core = present()
             due = self._is_read and core is not None and (self._core is not core or self._mark != _mark(core))

@@ -164,7 +164,7 @@ class Copy:
             except OSError as error:
                 os.close(self.file)
                 self.file = -1
-                self.log.write(f"\n[kant: {self.path}: {error.strerror}; what follows is here alone]\n".encode())
+                self.log.write(f"\n[kant: {self.path}: {error.strerror}; later output is only here]\n".encode())
 
 
 class Supervisor:

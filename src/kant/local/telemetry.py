@@ -56,7 +56,7 @@ class _LocalGauges(StateGauges):
 
     def collect(self) -> Iterator[Metric]:
         jobs = self.telemetry.jobs
-        family = GaugeMetricFamily("kant_jobs", "Jobs that are not over, by where they stand.", labels=["phase"])
+        family = GaugeMetricFamily("kant_jobs", "Jobs that have not ended, by phase.", labels=["phase"])
         counts = Tally(str(record.phase) for record in jobs.records.values())
         for phase in JobPhase:
             if phase not in OVER:

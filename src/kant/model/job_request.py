@@ -124,7 +124,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         tuple[Annotated[int, Limit(ge=0, le=10**9)], ...],
         Limit(max_length=100_000),
         Option(
-            "Once for each index, such as 0-9, 1,3,5-7, 0-10:2; 0-99%8: 8 at once.", "array", default=None,
+            "Submit it once for each index, such as 0-9, 1,3,5-7, 0-10:2; 0-99%8: 8 at once.", "array", default=None,
             slurm=("--array", "-a"),
         ),
     ] = ()  # fmt: skip
@@ -132,15 +132,15 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     after: Annotated[
         Jobs, Option("Start when this job has ended; may be repeated.", flags=("--after", "--after-any"), many=True)
     ] = ()
-    after_ok: Annotated[Jobs, Option("Start when this job has ended well; may be repeated.", many=True)] = ()
-    after_not_ok: Annotated[Jobs, Option("Start when this job has not ended well; may be repeated.", many=True)] = ()
+    after_ok: Annotated[Jobs, Option("Start when this job has succeeded; may be repeated.", many=True)] = ()
+    after_not_ok: Annotated[Jobs, Option("Start when this job has not succeeded; may be repeated.", many=True)] = ()
     after_started: Annotated[
         Jobs, Option("Start when this job has started; 12+30m: 30 minutes later; may be repeated.", "starts", many=True)
     ] = ()
     after_each: Annotated[
-        Jobs, Option("Start each index when that of this array has ended well; may be repeated.", many=True)
+        Jobs, Option("Start each index when that of this array has succeeded; may be repeated.", many=True)
     ] = ()
-    after_one: Annotated[bool, Option("Start when one of these conditions holds, not all.", "flag")] = False
+    after_one: Annotated[bool, Option("Start when one of these conditions holds, not all of them.", "flag")] = False
     singleton: Annotated[bool, Option("Start when no earlier job of yours with its name waits or runs.", "flag")] = (
         False
     )

@@ -26,7 +26,7 @@ EVERY = 2 << FEW
 """Enough visits to see every set of `FEW`: for the last pod, and so for the only one, the best node is found."""
 
 NO_NODE = -1
-"""The result where no node takes the pod, whichever jobs leave."""
+"""The result if no node takes the pod, whichever jobs leave."""
 
 TOO_MANY = -2
 """The result where a node has more sets, whole or partial, than `EVERY`: the best of them is not known."""
@@ -41,7 +41,7 @@ LEVELS = 24
 # Columns of the search stack: a row for each holder in order, with the decisions about those before it.
 STAGE = 0  # how much of its subtree has been tried
 ROOM = 1  # milli-GPUs that may still leave
-UPPER = 2  # weight of those that leave
+UPPER = 2  # total weight of the holders that leave
 LOWER = 3
 OUT = 4  # 1: it leaves
 TAKEN = 5  # 1: it is taken on the node, since it stays
@@ -111,13 +111,14 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
         view: NamedTuple, weights: Weights, order: Table, who: Table, twin: Table, count: int, cap: int,
         leaves_first: bool, visits: int, bound: Table, stack: Table, best: Table,
     ) -> int:  # fmt: skip
-        """Branch and bound over which items leave. It holds once all have left, as is so on entry and on return.
+        """Branch and bound over which items leave. The condition holds once all items have left, which is so on entry
+        and on return.
 
-        Item `order[i]` is of holder `who[i]`. Returns 1 where a set weighs no more than `bound` (its upper and its
-        lower part); it is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
-        first, if sets in which the first item stays are tried first. With `leaves_first` it is the first set that is
-        light enough, if sets in which the first item leaves are tried first. After `visits` visits the best set so far
-        is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
+        Item `order[i]` belongs to holder `who[i]`. Returns 1 if a set weighs no more than `bound` (its upper and its
+        lower part); the set is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
+        first, in the order that first tries sets in which the first item stays. With `leaves_first` it is the first set
+        that is light enough, in the order that first tries sets in which the first item leaves. After `visits` visits
+        the best set so far is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
         """
         visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
         stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
@@ -152,7 +153,7 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
             leaves = int((stack[at, STAGE] == 0) == leaves_first)
             stack[at, STAGE] += 1
             if stack[at, STAGE] == 1 and twin[at] >= 0 and stack[twin[at], OUT] != leaves:
-                continue  # of equal items the first ones do what is tried first
+                continue  # of equal items, the first ones get the decision that is tried first
             if leaves == 1:
                 total = lower + weights.lower[who[at]]
                 room, upper = room - weights.milli[who[at]], upper + weights.upper[who[at]] + (total >> LIMB)
@@ -193,10 +194,10 @@ def clear(
 ) -> None:
     """For each of `places` (indices into the nodes of `holders`), find which jobs must leave for pods of demand `d`.
 
-    `pods[k, level]` is a number of pods (0: there are no more levels), and `leaving[k, level, e - first]` marks the
-    jobs that must leave for so many pods, none if the node has room for them. A set holds at most `cap` milli-GPUs.
-    With one pod left only a node that is cheaper than those before it gets an answer. `heavy` has the entries of each
-    node, the heaviest first. The table is left unchanged.
+    `pods[k, level]` is a number of pods (0: there are no more levels). `leaving[k, level, e - first]` marks the jobs
+    that must leave for this number; none if the node has room for them. A set holds at most `cap` milli-GPUs. With one
+    pod left, only a node that is cheaper than all before it gets an answer. `heavy` has the entries of each node, the
+    heaviest first. The table is left unchanged.
     """
     width = leaving.shape[2]
     there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
@@ -238,7 +239,7 @@ def clear(
                 for i in range(count):
                     if found:
                         leaving[k, level, there[i] - first] = out[i] == 1
-            else:  # the heaviest first, each stays if the pods still fit with it
+            else:  # the heaviest first: each stays if the pods still fit with it
                 total_upper, total_lower, milli = 0, 0, 0
                 for i in range(count):
                     move_entry(table, holders, demands, there[i], True)
@@ -334,9 +335,10 @@ def cheapest_node(
 
 @compiled
 def on_one_node(table: Table, demands: Table, d: int, candidates: Candidates, cap: int, best: Table) -> int:
-    """Write to `best` the best set of candidates without which a node takes a pod of demand `d`; none if there is none.
+    """Write to `best` the best set of candidates without which a node takes a pod of demand `d`; empty if there is
+    none.
 
-    Only those of the lowest ranks that suffice leave. Returns how many leave, NO_NODE or TOO_MANY.
+    Only candidates of the lowest ranks that suffice leave. Returns how many leave, NO_NODE or TOO_MANY.
     """
     count, victims, asked = best.shape[0], NO_NODE, -1
     top = candidates.rank[count - 1] if count > 0 else -1

@@ -244,7 +244,7 @@ class Placer:
         """Return False if `place` certainly finds no place for the shape now; True proves nothing.
 
         It checks what each group needs alone: as many free places as it has pods, in one domain if the shape requires
-        one. The cost depends on the nodes that have changed. Takes nothing.
+        one. Its cost is linear in the changed nodes. Takes nothing.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()

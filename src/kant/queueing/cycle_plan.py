@@ -89,7 +89,9 @@ class CyclePlan:
     ) -> None:
         self.state = snapshot.state
         self.weak: CyclePlan = proxy(self)
-        """For what it keeps: in a ring of references both would wait for the garbage collector."""
+        """A weak reference for the parts of this plan: a ring of references would keep all of them until the garbage
+        collector runs.
+        """
         self.order = order
         self.pending = pending
         self.placer = placer
@@ -115,7 +117,7 @@ class CyclePlan:
         self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
         self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
         self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks; FOREVER for none
-        self.reserved: set[int] = set()  # jobs for which it makes or changes a reservation
+        self.reserved: set[int] = set()  # jobs for which the plan makes or changes a reservation
         self.newly_reserved = 0  # how many of them had no reservation
         self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is released
         self.victims: list[int] = []  # jobs that it evicts for others
@@ -355,7 +357,7 @@ class CyclePlan:
             self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
-        """Stop a running job. The caller gives back on the trial what it holds."""
+        """Stop a running job. The caller returns the job's devices on the trial."""
         self.plan.decisions.append(Preempt(self.state.ids[row], moved, by, why))
         self._stops(row)
 
@@ -375,25 +377,25 @@ class CyclePlan:
             self.forecast.stops(row)
 
     def shrinks(self, row: int, pieces: Allocation) -> None:
-        """Record that the plan takes pods from a running gang, which it may not stop or shrink further."""
+        """Record that the plan takes pods from a running gang. The plan may not stop this gang, nor shrink it again."""
         self.shrunk[row] = None
         self.lowest = min(self.lowest, int(self.state.jobs[row, J_PRIORITY]))
         self.pending.frees(pieces)
 
     def evict(self, row: int, by: str = "", why: str = "") -> None:
-        """Stop a running job and give back what it holds on the trial."""
+        """Stop a running job, and return its devices on the trial."""
         self.preempt(row, False, by, why)
         self.placer.trial.evict(self.state.running[row])
 
     def expire(self, row: int) -> None:
-        """Stop a running job that has reached its limit, and give back what it holds on the trial."""
+        """Stop a running job that has reached its limit, and return its devices on the trial."""
         self.wake_at(self.now + 1)  # to retry the job, or to reject it
         self.plan.decisions.append(Expire(self.state.ids[row]))
         self._stops(row)
         self.placer.trial.evict(self.state.running[row])
 
     def share_out(self, row: int, held: Held, sign: int) -> None:
-        """Count in the shares of the queues what the plan gives a job (`sign` 1), or takes from it (-1)."""
+        """Update the shares of the queues by what the plan gives a job (`sign` 1) or takes from it (-1)."""
         if self.order.shares:
             self.shares.add(int(self.state.jobs[row, J_QUEUE]), held, sign)
 
@@ -497,7 +499,7 @@ class CyclePlan:
         return np.lexsort(columns) if len(columns) > 1 else np.argsort(keys, kind="stable")
 
     def remember(self, ranked: Table, runs: set[int]) -> None:
-        """Keep the ranking for the next cycle, and ask for a cycle when it changes with time, if the order remembers.
+        """If the order remembers, keep the ranking for the next cycle, and ask for a cycle when time changes it.
 
         `runs` are the rows that run after this plan; within a level they come before the waiting ones.
         """
@@ -518,7 +520,7 @@ class CyclePlan:
         """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; when
         running jobs have used up a budget; and at once for jobs that waited for pods which this plan starts.
 
-        What the plan starts and stops changes how fast they spend: it is looked at right after it.
+        A plan that starts or stops jobs changes how fast budgets are used, so a cycle follows at once.
         """
         usage = self.state.quota_usage
         if usage.budgets is not None and usage.tree is not None:

@@ -28,7 +28,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     @property
     def takes_back(self) -> Evictor | None:
-        """What preempts jobs for one of higher priority that they passed, in a profile without preemption.
+        """What evicts jobs for a job of higher priority that they passed, in a profile without preemption.
 
         None for a discipline that lets a job pass a blocked one of higher priority.
         """
@@ -48,7 +48,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
 
 def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
-    """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds."""
+    """Try the first job of each bucket, best first, except jobs that a blocked job of higher priority holds."""
     pending, free = cycle.pending, None
     for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
         holders = holds.holders(row, shape) if holds is not None else ()

@@ -109,7 +109,7 @@ class PendingQueue:
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
         self.numbered = 0
-        """How often what decides the buckets and keys of jobs has changed."""
+        """Counts changes of what decides the buckets and keys of jobs."""
         self._numbers: dict[BucketKey, int] = {}
         self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
         self._reaches: dict[object, int] = {}
@@ -123,7 +123,7 @@ class PendingQueue:
         self.retry_until = -1
         """The last time at which time alone may change a verdict, µs."""
         self.wakes_on = 0
-        """What wakes any sleeping bucket, or has woken one since no bucket slept, as bits."""
+        """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
         self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by the columns that decide them
         self._heads: dict[tuple[bool, int], list[Head]] = {}
         self._kept = False  # whether some job waits for quota: the heads say which
@@ -133,7 +133,7 @@ class PendingQueue:
         """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
         self._opened = False  # the plan has freed capacity since this round began
         self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # heap of a round by shares
-        self._aside = 0  # the bucket of the last job of the walk, if that stepped aside
+        self._aside = 0  # the bucket of the last job of the walk, if that job stepped aside
         self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
@@ -182,7 +182,8 @@ class PendingQueue:
     def _turns(self, now: int) -> bool:
         """Return whether reservations were added, removed, began or ended since the last cycle: all buckets then wake.
 
-        From the first reservation on, bucket keys with a shape have the limit, which decides which bookings conflict.
+        From the first reservation on, bucket keys with a shape include the limit, which decides which bookings
+        conflict.
         """
         state, since = self.state, self.now
         edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
@@ -286,7 +287,9 @@ class PendingQueue:
         return self.verdicts.item(0, w.V_ROW) > 0
 
     def of_one_priority(self, priorities: Table) -> int:
-        """Return how many of the first of these arrivals have the same priority as all earlier jobs, and record it."""
+        """Return how many of these arrivals, from the first on, have the same priority as all earlier jobs; and record
+        it.
+        """
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))
@@ -316,7 +319,7 @@ class PendingQueue:
             numbers.clear()
 
     def _rekey(self) -> None:
-        """Ask for the buckets and keys of jobs anew: what decides them has changed."""
+        """Compute the buckets and keys of all jobs again, since what decides them has changed."""
         self._where.clear()
         self.numbered += 1
 
@@ -440,8 +443,9 @@ class PendingQueue:
                 self.may_try = True
 
     def heads(self, by_reach: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
-        """Return the first job of every bucket with a priority `above` this one, best first. `by_reach`: only the best
-        job of those that compete for the same pools, and the best of those with at least `large` milli-GPUs."""
+        """Return the first job of every bucket with a priority `above` this one, best first. `by_reach`: of the jobs
+        that compete for the same pools, only the best one, and the best one with at least `large` milli-GPUs.
+        """
         found = self._heads.get((by_reach, above))
         if found is None:
             count = w.best_first(
@@ -534,8 +538,8 @@ class PendingQueue:
     def _wake(self, changed: int, pools: int = 0, stirs: bool = False) -> None:
         """Wake the keys that may start after these changes, or because capacity is freed in these pools.
 
-        During a round, woken buckets are tried if their turn is still to come. `stirs`: keys that only capacity may
-        help are stirred, and wake if they may fit.
+        During a round, woken buckets are tried if their turn is still to come. `stirs`: keys that only freed capacity
+        may help are stirred: they wake if they may fit.
         """
         done = w.wake_some(self.entries, self.buckets, self.verdicts, self.ready, changed, pools, stirs, self.now)
         if done:
@@ -545,7 +549,7 @@ class PendingQueue:
             self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def wakes_at(self, heads: list[Head] | None = None) -> int:
-        """Return when time alone may first let one of these first jobs, or of all, start, µs; -1 for never."""
+        """Return when (µs) time alone may first let one of these first jobs start; -1: never. By default, of all."""
         buckets = None if heads is None else [head[2] for head in heads]
         entries = self._first_entries() if buckets is None else self.buckets[buckets, w.B_TOP]
         return int(w.wakes_first(self.entries, self.verdicts, entries, self.now))
@@ -587,7 +591,7 @@ class PendingQueue:
                     if share is not None:
                         entry = self._next_by_share(share)
                     elif self.ready.item(0) == 1 and not self.buckets.item(bucket, w.B_TOP):
-                        entry = self.ready[0] = 0  # that was the last bucket
+                        entry = self.ready[0] = 0  # the last bucket has left the round
                     else:
                         entry = w.go_on(self.entries, self.buckets, self.verdicts, self.ready, self._aside)
             finally:

@@ -122,7 +122,7 @@ class DaemonOptions:
 def serve(options: DaemonOptions) -> int:
     """Schedule until SIGTERM, SIGINT or `kant down`. Raises InputError."""
     if sys.platform != "linux":
-        raise InputError("this machine", "Linux: Kant looks after processes by its /proc and pidfds", sys.platform)
+        raise InputError("this machine", "Linux: Kant manages processes by means of its /proc and pidfds", sys.platform)
     set_up(options.log_format, options.log_level)
     check_quotas(options.profile, options.queue_config)
     callers = Callers(options.home, options.token_file, options.oidc)

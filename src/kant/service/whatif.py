@@ -78,7 +78,7 @@ class WhatIfDesk:
         """
         question.check()
         if not journal:
-            raise InputError("the journal", "a disk on which it can be written: futures are made of it")
+            raise InputError("the journal", "a disk on which it can be written: what-ifs are made from it")
         if self.working >= self.at_once:
             raise WhatIfBusyError("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
         self.working += 1

@@ -109,7 +109,7 @@ def capacity(
     while best is None:
         low = high * STEP
         if low < LOWEST * guess:
-            raise InputError("objectives", f"some that {replicas} replicas keep at a thousandth of what they could do")
+            raise InputError("objectives", f"some that {replicas} replicas meet at a thousandth of their capacity")
         best = tried(low)
         high = high if best else low
     while high - low > PRECISION * high:
@@ -132,7 +132,7 @@ def check_alone(service: Service, seed: int = 0) -> None:
         strict=True,
     ):  # fmt: skip
         if rows.mean() > (100 - IN_TIME) / 100:
-            raise InputError(name, "an objective that requests keep which are alone on an engine", f"{value:g} s")
+            raise InputError(name, "an objective that a request alone on an engine meets", f"{value:g} s")
 
 
 @dataclass(frozen=True, slots=True)

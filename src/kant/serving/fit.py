@@ -152,7 +152,7 @@ def read_latency(path: Path) -> LatencyFile:
         raise InputError(str(path), f"a latency as `kant serve fit` writes it ({error})") from None
     model = found.latency
     if model.row().min() < 0 or model.missed > 1 or model.step_ms(1) <= 0:
-        raise InputError(str(path), "a latency of numbers from 0 on, by which each step takes some time")
+        raise InputError(str(path), "a latency of numbers from 0 on, with which each step takes some time")
     return found
 
 

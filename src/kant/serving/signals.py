@@ -44,7 +44,7 @@ def said(requests: Requests, cached: bool, parts: dict[str, Policy | Router]) ->
                 found.append(f"{name} predicts from the outputs of the requests that have ended")
             elif signal == "predicted" and signal in has:
                 off = float(np.abs(requests.predicted / requests.output - 1).mean())
-                found.append(f"{name} goes by what the requests say is predicted of them, on average {off:.0%} off")
+                found.append(f"{name} uses the requests' own predictions, on average {off:.0%} off")
             elif signal not in has:
                 found.append(f"{name} goes by {LACKS[signal]}")
     names = " nor ".join(parts)

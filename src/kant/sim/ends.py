@@ -49,7 +49,7 @@ def pop_end(heap: Table) -> None:
 
 @inlined
 def first_end(heap: Table, ends: Table) -> int:
-    """Return when the first running job ends; FOREVER where none runs. Removes stale entries of stopped runs."""
+    """Return when the first running job ends; FOREVER if none runs. Removes stale entries of stopped runs."""
     while heap[0, ENDS] > 0:
         if ends[heap[1, JOB]] == heap[1, ENDS]:
             return int(heap[1, ENDS])

@@ -17,7 +17,7 @@ from kant.sim.options import SimOptions, read_options
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """It has the events up to `now` (microseconds on the run's clock), and the `later` events, both in order.
+    """A journal up to `now` (microseconds on the run's clock): its events, and the `later` ones, both in order.
 
     `profile` is the profile that decided, and `options` say how jobs ran. `last_instant` is the last instant up to
     `now` with an event or a decision; progress reports of running jobs do not count.

@@ -1,7 +1,7 @@
-"""What compiled instants with reservations read and write: the line of those who wait, and the calendar.
+"""What compiled instants with reservations read and write: the line of waiting jobs, and the calendar.
 
-The calendar is that of `placement/calendar/`: what jobs hold from when to when. Both a cycle in Python and one in
-compiled code (`reserve.py`) leave it as the state says.
+The calendar is that of `placement/calendar/`: what jobs hold from when to when. A cycle in Python and a compiled one
+(`reserve.py`) both leave it in the state that the cluster's state defines.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ from kant.sim import happened as h
 from kant.sim.blocked import S_FIRST
 from kant.sim.ends import first_end, push_end, take_end
 
-# Columns of the line of those who wait, best first.
+# Columns of the line of waiting jobs, best first.
 L_ROW, L_PRIORITY, L_KEY = range(3)  # the smallest (L_PRIORITY, L_KEY, L_ROW) goes first
 LINE_WIDTH = 3
 
 OPENED, FREED, ROUND, TIGHTENED = range(4)
-"""Counters: `Forecast.opened`, what else may let a job without a reservation start, `NoRoom.now`; and 1 where
-reservations may no longer hold."""
+"""Counters: `Forecast.opened`; other changes that may let a job without a reservation start; `NoRoom.now`; and 1 if
+reservations may no longer hold.
+"""
 MARKS = 4
 
 
 class Reservations(NamedTuple):
-    """What a cycle with reservations reads and writes: the calendar's tables, those of placement, and the line.
+    """The data of a cycle with reservations: the calendar's tables, the placement's tables, and the line.
 
-    `expects` is a heap of the expected ends of running jobs (`ends.py`), `expected` has them by row. At most `depth`
-    jobs hold a reservation; while there are at most `most` others may move. `keeps` is `ReservationBackfill.sticky`.
+    `expects` is a heap of the expected ends of running jobs (`ends.py`); `expected` has them by row. At most `depth`
+    jobs hold a reservation; reservations may move while there are at most `most`. `keeps` is
+    `ReservationBackfill.sticky`.
     """
 
     book: Book
     none: Table
-    blocked: Table  # room for what is promised
+    blocked: Table  # room for reserved capacity
     line: Table
     expects: Table
     expected: Table
@@ -70,7 +72,7 @@ PLANNED = -1
 """Run times are planned as they are given (`planned_run`)."""
 
 
-# --- the line of those who wait ------------------------------------------------------------------------------------
+# --- the line of waiting jobs --------------------------------------------------------------------------------------
 
 
 @inlined
@@ -87,7 +89,7 @@ def join(line: Table, count: int, row: int, priority: int, key: int) -> None:
 
 @compiled
 def close_up(line: Table, count: int, jobs: Table) -> None:
-    """Remove those of the first `count` in line that run."""
+    """Remove the running jobs from the first `count` in line."""
     kept = 0
     for i in range(count):
         row = line[i, L_ROW]
@@ -148,13 +150,13 @@ def has_room(book: Book, more: int) -> bool:
 
 @compiled
 def spans_of(r: Reservations, count: int) -> Table:
-    """Return what the first `count` in line hold, as rows of the calendar's spans."""
+    """Return what the first `count` jobs in line hold, as rows of the calendar's spans."""
     return r.book.spans[r.line[:count, L_ROW]]
 
 
 @compiled
 def take_back(r: Reservations, store: Table, before: Table, marks: Table) -> Table:
-    """Undo a cycle: those in line hold what they held `before`. Returns the store."""
+    """Undo a cycle: the jobs in line hold again what they held `before`. Returns the store."""
     book, spans, arena = r.book, r.book.spans, r.book.arena
     for i in range(before.shape[0]):
         row, old = r.line[i, L_ROW], before[i]
@@ -178,7 +180,7 @@ def take_back(r: Reservations, store: Table, before: Table, marks: Table) -> Tab
 # --- what a cycle does ---------------------------------------------------------------------------------------------
 
 NOTHING, HOLDS, STARTS, HELD_ONE = range(4)
-"""What a job in line stands for: nothing yet; a reservation; it starts; it starts, and held one."""
+"""What a job in line has: nothing yet; a reservation; it starts; it starts, and had a reservation."""
 
 
 @compiled
@@ -200,7 +202,7 @@ def movable(r: Reservations, rows: Table, standing: Table) -> Table:
 
 @compiled
 def still_free(r: Reservations, store: Table, pieces: Table, row: int, start: int, end: int, now: int) -> Table:
-    """Commit a former reservation again if it still holds; else the job holds nothing. Returns the store."""
+    """Commit a former reservation again if it still holds; otherwise the job holds nothing. Returns the store."""
     book = r.book
     if start >= now:
         store = enter(

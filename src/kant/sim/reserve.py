@@ -1,7 +1,7 @@
 """Reservations in compiled instants: one cycle of backfilling with reservations, without quotas or preemption.
 
-Who is served when is as in `queueing/reservation_backfill.py`, and both ask the same functions of the calendar. Python
-decides a cycle in which reservations are lifted or move, and one with a job that can have none.
+The order of service is that of `queueing/reservation_backfill.py`, and both ask the same functions of the calendar.
+Python decides a cycle in which reservations are suspended or move, and one with a job that can have none.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Cycle = Callable[..., tuple[int, int, int, int, Table]]
 
 @cache
 def reserving_kernel(place: Kernel) -> Cycle:
-    """Return the kernel for a profile whose groups are placed by `place`."""
+    """Return the kernel for a profile that places groups by `place`."""
 
     def put(r: Reservations, row: int, top: int) -> int:
         """Place a job: append its pieces to `held` from `top` on. Returns the rows used then, or -1 - the pods that
@@ -130,7 +130,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
         r: Reservations, rows: Table, standing: Table, row: int, top: int, now: int, happened: Table, said: int,
         instant: int,
     ) -> int:  # fmt: skip
-        """Say why a job waits, once for each wait. Returns the number of events."""
+        """Record why a job waits, once for each wait. Returns the number of events."""
         if r.places[row, P_RECORDED] == 1:
             return said
         r.places[row, P_RECORDED] = 1
@@ -154,8 +154,9 @@ def reserving_kernel(place: Kernel) -> Cycle:
     def cycle(
         r: Reservations, store: Table, count: int, top: int, now: int, happened: Table, said: int, instant: int
     ) -> tuple[int, int, int, int, Table]:
-        """Decide about the first `count` in line. Returns why Python decides (0: it need not), the number of events,
-        the rows of `held` that are used, when to look again (µs; -1: never), and the store."""
+        """Decide about the first `count` jobs in line. Returns why Python decides (0: it need not), the number of
+        events, the number of rows of `held` in use, when to look again (µs; -1: never), and the store.
+        """
         book, jobs, spans, arena, marks = r.book, r.jobs, r.book.spans, r.book.arena, r.marks
         rows = r.line[:count, L_ROW].copy()
         standing, due = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)

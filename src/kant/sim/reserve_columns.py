@@ -1,4 +1,6 @@
-"""The calendar and the line of waiting jobs as compiled instants need them (`reserve.py`), and what is kept of both."""
+"""The calendar and the line of waiting jobs in the form that compiled instants need (`reserve.py`), and what both
+keep.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class Line:
         self, jobs: int, more: int, shapes: Table, groups: Table, scores: tuple[Scores, Scores],
         domains: Domains | None,
     ) -> tuple[Reservations, Table]:  # fmt: skip
-        """Return what the compiled call needs for `jobs` jobs in all, `more` of which may start in addition."""
+        """Return the tables of the compiled call for `jobs` jobs in total, `more` of which may start in addition."""
         run, state, forecast = self.run, self.run.state, self.run.scheduler.forecast
         assert forecast is not None
         calendar, own = run.scheduler.placer.calendar, run.profile.discipline
@@ -88,7 +90,7 @@ class Line:
         )  # fmt: skip
 
     def follow(self, happened: np.ndarray, store: Table) -> None:
-        """Take in what a call has reserved, after its starts and ends."""
+        """Follow the reservations of a call, after its starts and ends."""
         state, forecast, calendar = self.run.state, self.run.scheduler.forecast, self.run.scheduler.placer.calendar
         assert forecast is not None
         decided = happened[(happened[:, h.H_WHAT] == h.STARTED) | (happened[:, h.H_WHAT] == h.RESERVED)]

@@ -1,7 +1,7 @@
-"""Late heads in compiled instants: whether a head that has waited too long may take the place of jobs that overtook it.
+"""Late heads in compiled instants: whether a head that has waited too long may take the place of jobs that passed it.
 
-The check is that of `queueing/preemption/backfilled.py`. Where a head may be served Python decides the instant, and
-looks for the victims.
+The check is the one of `queueing/preemption/backfilled.py`. If a head may be served, Python decides the instant and
+searches for the victims.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from kant.sim.blocked import (
 class Rules(NamedTuple):
     """How a discipline serves late heads: timeouts, µs, and the size from which a job is large.
 
-    `above` is above all priorities, `pools` are those of each shape, as bits. `known` has heads that could not be
-    served: the number of node changes by then, until when that holds, and 1 for heads that no backfilled job keeps from
-    starting.
+    `above` is above all priorities; `pools` has the pools of each shape, as bits. `known` has the heads that could not
+    be served: the number of node changes by then, until when this holds, and 1 for heads that no backfilled job keeps
+    from starting.
     """
 
     timeout: int
@@ -81,7 +81,7 @@ def serve_none(
 
 @cache
 def serve_kernel(place: Kernel) -> Serve:
-    """Return the kernel for a profile whose groups are placed by `place`."""
+    """Return the kernel for a profile that places groups by `place`."""
 
     def serve(
         now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
@@ -93,8 +93,8 @@ def serve_kernel(place: Kernel) -> Serve:
 
         That is when a hold ends, when time alone may let a head start, when the next head is late, or when it may
         preempt one more job. `changes` counts the changes of nodes; the last verdict that time may change ends at
-        `retry`. `said` are the jobs of this instant, of which those start that have left the queue; they hold the
-        pieces [begun, top) of `held`.
+        `retry`. `said` are the jobs of this instant; those of them that have left the queue start. They hold the pieces
+        [begun, top) of `held`.
         """
         review, above, limited, queues = FOREVER, rules.above, False, 1
         if quotas is not None:
@@ -168,7 +168,8 @@ def serve_kernel(place: Kernel) -> Serve:
             if quotas is not None and limited and rights.reclaims:
                 everyone = not would_borrow(quotas.limits, quotas.used, home, amounts)
                 asks = not everyone and amounts.any()
-            # By place in `running`: is it of the head's queue, and past its minimum run time; when it is; may it stop?
+            # By place in `running`: whether it is of the head's queue and past its minimum run time; when it is past
+            # it; and whether it may stop.
             own, ready = np.zeros(running.shape[0], dtype=np.bool_), np.empty(running.shape[0], dtype=np.int64)
             may, behind = np.empty(running.shape[0], dtype=np.bool_), np.empty(running.shape[0], dtype=np.int64)
             pieces, jobs_behind = top - begun, 0
@@ -188,7 +189,7 @@ def serve_kernel(place: Kernel) -> Serve:
             in_quota = everyone
             if (
                 quotas is not None and asks and own.any()
-            ):  # those that do not borrow may stop if the head is in quota without its queue's jobs
+            ):  # jobs that do not borrow may stop if the head is in quota without its queue's jobs
                 charge_running(running, own, quotas, jobs, False)
                 in_quota = not would_borrow(quotas.limits, quotas.used, home, amounts)
                 charge_running(running, own, quotas, jobs, True)

@@ -41,7 +41,7 @@ class DeviceLocks:
         self._held: dict[str, tuple[str, float]] = {}  # by node: for which pod, and since when
 
     def notes(self, slot: Slot) -> dict[str, str]:
-        """Return the annotations to bind a pod with; none where the node does not name its devices."""
+        """Return the annotations to bind a pod with; none if the node does not name its devices."""
         pod, view = self.mirror.pods.get(slot.pod), self.mirror.nodes.get(slot.node)
         if pod is None or view is None or not slot.devices:
             return {}

@@ -81,7 +81,7 @@ def _number(raw: bytes, at: int) -> tuple[int, int]:
     found = shift = 0
     while True:
         if at >= len(raw):
-            raise ValueError("expected more of a message of protobuf")
+            raise ValueError("expected more bytes: this protobuf message is cut off")
         found |= (raw[at] & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if not raw[at - 1] & 0x80:

@@ -122,7 +122,7 @@ async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibrati
 
 
 async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
-    """Return the annotations of the Lease; none where there is no Lease, or it may not be read."""
+    """Return the annotations of the Lease; none if there is no Lease, or it may not be read."""
     try:
         lease = await client.get(lease_path(namespace), PartialMetadata)
     except (ApiError, InputError):

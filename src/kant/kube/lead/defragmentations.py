@@ -45,7 +45,7 @@ class _Round:
 
     asked: AskedRound
     phase: str = "Pending"
-    why: str = "it is looked for what may move"
+    why: str = "the solver looks for jobs to move"
     moved: int = 0
     plan: DefragmentPlan | None = None
     core: Core | None = None  # the core for which the plan was made
@@ -109,7 +109,7 @@ class Defragmentations:
         one = next(one for one in self.rounds.values() if one.going)
         if not any(isinstance(decision, Preempt) for decision in plan.decisions):
             for job in one.going:
-                self._mark(one, job, "Refused", "it is not as it was when that was planned, or may not stop now")
+                self._mark(one, job, "Refused", "it has changed since the step was planned, or may not stop now")
             one.moved -= len(one.going)
             one.going = {}
 
@@ -256,7 +256,7 @@ class Defragmentations:
 
 def _why_nothing(plan: DefragmentPlan) -> str:
     if not plan.fragmented:
-        return f"of {plan.nodes} nodes none is in use in part"
+        return f"none of {plan.nodes} nodes is partly in use"
     stays = f", of which {plan.staying} may not be moved now" if plan.staying else ""
     return f"nothing pays: {plan.fragmented} of {plan.nodes} nodes are in use in part, by {_jobs(plan.lodgers)}{stays}"
 

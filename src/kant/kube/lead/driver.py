@@ -139,7 +139,7 @@ class KubeDriver:
         return self.state.workloads
 
     def reason(self, job: str) -> str:
-        """Return the reported reason why a job waits; "" where none was reported."""
+        """Return the reported reason why a job waits; "" if none was reported."""
         workload = self.workloads.by_job.get(job) if self.state is not None else None
         return workload.reason if workload is not None else ""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredQueues:
-    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits, or has, for new nodes."""
+    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits for new nodes, or waited before."""
 
     def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
         self.mirror = mirror
@@ -59,7 +59,7 @@ class DeclaredQueues:
         return self.namespaces.take_changed() if self.namespaces is not None else set()
 
     def check_namespace(self, job: Job, pods: list[Pod]) -> None:
-        """Raise InputError where the queue is not open to the namespace of the pods."""
+        """Raise InputError if the queue is not open to the namespace of the pods."""
         if self.namespaces is not None and self.namespaces.allowed:
             why = self.namespaces.refuses(job.queue, pods[0].metadata.namespace)
             if why:

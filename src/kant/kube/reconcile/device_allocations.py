@@ -105,7 +105,7 @@ class DeviceAllocations:
     # --- allocation -----------------------------------------------------------------------------------------------
 
     def why_not(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Return why these pods cannot have their devices on these nodes, in one sentence; "" where they can."""
+        """Return why these pods cannot have their devices on these nodes, in one sentence; "" if they can."""
         return self._decide(placed, going)[0]
 
     def are_awaited(self, placed: Placed) -> bool:
@@ -115,7 +115,7 @@ class DeviceAllocations:
         return any(self._shared(key, own) is not None for key in keys)
 
     def promise(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
-        """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" where it is done."""
+        """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" if it is done."""
         why, plans = self._decide(placed, going)
         for plan in plans if not why else ():
             if len(self.devices.users.get(plan.claim, ())) > len(plan.pods):
@@ -208,7 +208,7 @@ class DeviceAllocations:
         return view is not None and not binds and all(one.device.reach.has(view) for one in plan.grants)
 
     def _beyond(self, claim: ResourceClaim, nodes: Iterable[str]) -> str:
-        """Return one of these nodes that cannot reach the devices of an allocated claim; "" where all can."""
+        """Return one of these nodes that cannot reach the devices of an allocated claim; "" if all can."""
         nodes = list(nodes)
         try:
             terms = reach_terms(claim)

@@ -79,7 +79,7 @@ class DynamicResources:
         return self.requests.gpus(pod) if pod.spec.resource_claims else NO_GPUS
 
     def uncounted(self, pod: Pod) -> str:
-        """Return a claim of the pod whose GPUs cannot be counted; "" where there is none."""
+        """Return a claim of the pod whose GPUs cannot be counted; "" if there is none."""
         return self.requests.uncounted(pod) if pod.spec.resource_claims else ""
 
     def check(self, pod: Pod) -> None:

@@ -83,7 +83,7 @@ class LostPlaces:
         elif any(slot.bound for slot in workload.slots):
             nodes = [slot.node for slot in workload.slots]
             self.partially_bound.complete(workload, blameless)
-            self.recount(nodes)  # it is not to get lost devices again
+            self.recount(nodes)  # so that it does not get lost devices again
             self.partially_bound.complete_all()
         else:
             self.transitions.requeue(workload, why, blameless)

@@ -54,7 +54,7 @@ class NodeFilters:
         self._failed: set[str] = set()  # filters that some node failed
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
         self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by request
-        self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
+        self._taken: dict[tuple[str, str], str] = {}  # why these claims get no devices at a node, in this state
 
     @cached_property
     def csi_volumes(self) -> CsiVolumes:
@@ -310,7 +310,7 @@ class NodeFilters:
             return ""
         allocations = self.devices.allocations
         asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
-        if allocations.are_awaited(claiming):  # results for other claims do not hold for these, nor the reverse
+        if allocations.are_awaited(claiming):  # other claims have other results
             return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or allocations.why_not(claiming, going)

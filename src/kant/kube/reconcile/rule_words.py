@@ -55,10 +55,10 @@ def _words(state: ClusterState, rule: Rule, closed: Mask, example: Example) -> s
         case PodAntiAffinity():
             return _apart_words(state, rule, closed, example)
         case PodAffinity():
-            return "no pod beside which it has to run is where it would fit (podAffinity)"
+            return "no node where it would fit has a pod beside which it has to run (podAffinity)"
         case TopologySpread():
             key = named_topology(rule.topology)
-            return f"where it would fit there are too many like it already (topologySpreadConstraints by {key})"
+            return f"nodes where it would fit have too many pods like it already (topologySpreadConstraints by {key})"
     name, amount = rule
     return f"no suitable node has {amount}{' MiB' if is_bytes(name) else ''} of {name} left"
 
@@ -73,7 +73,7 @@ def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, examp
         rows = [row for row in range(len(state.table)) if tables.domain(anti.topology, row) in domains]
     other = example(anti.pod_class, rows)
     such = f", such as pod {other}" if other else ""
-    return f"on the suitable nodes are pods beside which it must not run{such}"
+    return f"the suitable nodes have pods beside which it must not run{such}"
 
 
 def _kinds(rules: PodRules) -> Iterator[str]:

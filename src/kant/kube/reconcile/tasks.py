@@ -25,7 +25,7 @@ def task_of(pod: Pod) -> str:
 
 
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
-    """Return the first task that has too few pods, in words; "" where each has enough."""
+    """Return the first task that has too few pods, in words; "" if each has enough."""
     counts = Counter(task_of(pod) for pod in there)
     return next(
         (f"{counts[task]} of the {least} pods of task {task}" for task, least in tasks if counts[task] < least), ""

@@ -222,12 +222,12 @@ class Transitions:
         return filters.why_nowhere(pod, self.translation.eligible.accepting(pod, able))
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
-        """Return why a job could not start even if the pods of these victims were gone; "" where it could."""
+        """Return why a job could not start even if the pods of these victims were gone; "" if it could."""
         workload = self.by_job[job]
         return self.check(workload, self.slots_of(workload, allocation), {slot.pod for slot in victims})
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
-        """Return why filters forbid these places for the pods of a workload; "" where they allow them."""
+        """Return why filters forbid these places for the pods of a workload; "" if they allow them."""
         filters, placed = self.filters, self._to_bind(slots)
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)

@@ -37,7 +37,7 @@ class Registered(NamedTuple):
 
 
 def registered(view: k.Node) -> Registered:
-    """Return the devices that HAMi has registered on a node; none where it has not. Raises InputError."""
+    """Return the devices that HAMi has registered on a node; none if it has not. Raises InputError."""
     text = (view.metadata.annotations or {}).get(REGISTER, "")
     if not text:
         return Registered()

@@ -87,7 +87,7 @@ class Eligible(NamedTuple):
         return f"{ELIGIBLE}{spread.like.key} {_digest((spread.keys, *policies, self.selection))}"
 
     def domain(self, view: k.Node) -> str:
-        """Return the domain of a node; "" where it is not eligible."""
+        """Return the domain of a node; "" if it is not eligible."""
         labels, name, spread = view.metadata.labels, view.metadata.name, self.spread
         if any(domain_of(labels, name, key) is None for key in spread.keys):
             return ""

@@ -35,7 +35,7 @@ def consumed_by(pod: Pod) -> str:
 
 
 def why_not_provided(name: str, found: Unstructured | None) -> str:
-    """Return why the nodes of a ProvisioningRequest are missing, in one sentence; "" where they are provided.
+    """Return why the nodes of a ProvisioningRequest are missing, in one sentence; "" if they are provided.
 
     Once its booking has expired, other pods may have taken the nodes: its pods then compete for free capacity.
     """

@@ -77,7 +77,7 @@ class QueueNamespaces:
         return found
 
     def refuses(self, queue: str, namespace: str) -> str:
-        """Return why a pod of a namespace may not name a queue, in one sentence; "" where it may."""
+        """Return why a pod of a namespace may not name a queue, in one sentence; "" if it may."""
         above = queue
         while above:
             if namespace not in self.allowed.get(above, (namespace,)):

@@ -29,7 +29,7 @@ class ReservationSpec(View, frozen=True):
 class ReservedNodes(Struct, frozen=True):
     """Nodes with all of these labels, reserved for some queues (none: closed to all) from `start` to `end`.
 
-    Times are microseconds after time zero, negative before it; `end` is FOREVER where none is given.
+    Times are microseconds after time zero, negative before it; `end` is FOREVER if none is given.
     """
 
     name: str

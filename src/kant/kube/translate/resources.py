@@ -92,7 +92,7 @@ def requests_of(spec: PodSpec, where: str) -> PodRequests:
 
 @_remembered
 def used_of(spec: PodSpec, where: str) -> Demand:
-    """Return what a bound pod takes of its node, even if its spec is invalid; nothing where that is unknown."""
+    """Return what a bound pod takes of its node, even if its spec is invalid; nothing if that is unknown."""
     try:
         total = _total(spec, where)
         kind = next((name for name in GPU_RESOURCES if total.get(name)), "")
@@ -171,7 +171,7 @@ def is_bytes(name: str) -> bool:
 
 
 def capacity_of(amounts: Mapping[str, Quantity]) -> Demand:
-    """Return GPUs, CPU and memory among the amounts of a node; nothing where they cannot be read."""
+    """Return GPUs, CPU and memory among the amounts of a node; nothing if they cannot be read."""
     found = Demand()
     with suppress(InputError):
         found = Demand(

@@ -135,7 +135,7 @@ class GpuShares:
         return self._asked(pod, "spec").nodes
 
     def why_nowhere(self, pod: k.Pod) -> str:
-        """Return why no node shares its GPUs as the pod needs; "" where one does."""
+        """Return why no node shares its GPUs as the pod needs; "" if one does."""
         return self._asked(pod, "spec").why
 
     def _asked(self, pod: k.Pod, where: str) -> Asked:
@@ -227,7 +227,7 @@ class GpuShares:
     # --- bound pods -----------------------------------------------------------------------------------------------
 
     def used(self, pod: k.Pod) -> Demand:
-        """Return what a bound pod takes of its node, even if its spec is invalid; nothing where that is unknown."""
+        """Return what a bound pod takes of its node, even if its spec is invalid; nothing if that is unknown."""
         return self.holdings(pod)[0][0]
 
     def holdings(self, pod: k.Pod) -> list[Holding]:

@@ -57,7 +57,7 @@ class Storage(NamedTuple):
         return (claim for claim in found if claim is not None)
 
     def class_of(self, claim: k.Claim) -> k.StorageClass | None:
-        """Return the class of a claim; None where it does not exist."""
+        """Return the class of a claim; None if it does not exist."""
         return self.classes.get(claim.spec.storage_class_name or "")
 
 
@@ -165,7 +165,7 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
 
 
 def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
-    """Return what the volumes of a pod demand of nodes, for a message; "" where they demand nothing."""
+    """Return what the volumes of a pod demand of nodes, for a message; "" if they demand nothing."""
     said = []
     for claim in storage.existing_claims(pod):
         terms = demanded(claim, storage)

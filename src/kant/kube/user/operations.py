@@ -35,7 +35,7 @@ def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
 
 
 async def latest(config: Config) -> list[Any]:
-    """Return the latest entries, the last first; none where the kind is not installed. Raises InputError."""
+    """Return the latest entries, the last first; none if the kind is not installed. Raises InputError."""
     async with ApiClient(config, concurrency=1, timeout=10.0) as client:
         try:
             found = await client.get(OPERATIONS, _Found, params={"limit": str(LATEST)})

@@ -28,7 +28,7 @@ CLOCKS = 60.0
 class Overview(NamedTuple):
     """The number of nodes, None if we may not see them all. From the leader's Lease, as far as we may read it: the text
     of its profile, its version, and the ticket for questions to it; "" if unknown. `unled` says in one sentence that no
-    replica leads, "" where one does or that is unknown.
+    replica leads, "" if one does or that is unknown.
     """
 
     nodes: int | None
@@ -84,7 +84,7 @@ async def ticket_of(config: Config, system: str) -> str:
 
 
 def _unled(lease: LeaseObject, system: str) -> str:
-    """Return a sentence where no replica holds the Lease; "" where one does."""
+    """Return a sentence where no replica holds the Lease; "" if one does."""
     spec, name = lease.spec, f"the Lease {system}/kant"
     if not spec.holder_identity:
         return f"nobody holds {name}"

@@ -66,7 +66,7 @@ class Model:
                 ) from None
             if error.code in BUSY or error.code >= 500:
                 raise PipelineError(f"the endpoint answers {error.code}: {said}") from None
-            raise EndedError(f"the endpoint takes its messages no more: {error.code}: {said}") from None
+            raise EndedError(f"the endpoint no longer accepts its messages: {error.code}: {said}") from None
         except (OSError, http.client.HTTPException) as error:
             raise PipelineError(f"the endpoint cannot be reached: {error}") from None
         except (ValueError, KeyError, IndexError, TypeError):

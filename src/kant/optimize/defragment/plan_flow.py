@@ -89,8 +89,8 @@ class FlowPlan:
 def plan_flow(cluster: VmCluster, layout: VmLayout, moves: int, limit: float) -> FlowPlan:
     """The fewest fragments by at most `moves` migrations of single-slot VMs, within `limit` deterministic seconds.
 
-    The bound also holds for plans that migrate spread VMs. Few patterns are tried first, then more, until all that a
-    better plan could use are included: then infeasibility is a proof.
+    The bound also holds for plans that migrate spread VMs. Few patterns are tried first, then more. Once all patterns
+    that a better plan could use are included, infeasibility proves that there is none.
     """
     flow = Flow(cluster, layout)
     value, prices = flow.climb(moves, flow.fragments, Prices(np.zeros(len(flow.sizes)), 0.0), STEPS)

@@ -200,7 +200,7 @@ def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Tab
 
 @inlined
 def set_start(store: Table, ledgers: Table, pieces: Table, key: int, start: int) -> None:
-    """Set the start of all that `key` holds on the nodes of `pieces`; HIDDEN: ignore it."""
+    """Set the start of all commitments of `key` on the nodes of `pieces`; HIDDEN: they are ignored."""
     for i in range(pieces.shape[0]):
         first = ledgers[pieces[i, 0], L_FIRST]
         for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):

@@ -37,9 +37,9 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     `small_timeout_s`: a job that fits in small gaps seldom needs preemption.
 
     With `keeps_priority` a blocked job is not passed by jobs of strictly lower priority that may delay it. For the
-    first `hold_s` seconds of its wait none of them takes a place that it could use. After that, jobs may pass that can
-    be preempted for it at once, whatever their minimum run time and however many GPUs they hold. The others may pass
-    after `hold_fixed_s`.
+    first `hold_s` seconds of its wait no job of lower priority takes a place that it could use. After that, jobs that
+    can be preempted for it at once may pass, whatever their minimum run time and however many GPUs they hold. Other
+    jobs may pass after `hold_fixed_s`.
     """
 
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
@@ -75,13 +75,14 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             cycle.growth_held_until = holds.growth_until
         try_in_order(cycle, holds)
         state, large = cycle.state, self.large_gpus * GPU
-        served = set[HeadKey]()  # of heads that were served
+        served = set[HeadKey]()  # the keys of the heads that were served
         unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
         freed = False  # whether capacity was freed for one: quotas may then admit others
-        without = set[tuple[int, HeadKey]]()  # queues whose head may not preempt enough, and for which nodes
+        # queues whose head may not preempt enough, by the nodes that it competes for
+        without = set[tuple[int, HeadKey]]()
         if not state.pending:
             return
-        # The next head of the same pools is asked where the first lacks quota, or waits for a node.
+        # Where the first head lacks quota or waits for a node, the next head of the same pools is served.
         heads = cycle.pending.heads(not (cycle.limited or cycle.by_share or state.shapes.await_nodes), large)
         if cycle.by_share:
             heads = sorted(heads, key=lambda head: cycle.share(state.jobs.item(head[0], J_QUEUE)))
@@ -109,7 +110,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue
-            from kant.queueing.preemption.backfilled import preempt_backfilled  # with the first late head
+            from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
 
             if not state.books:
                 allocation = preempt_backfilled(cycle, row, shape)
@@ -133,7 +134,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             await_starts(cycle, unserved)
 
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
-        from kant.queueing.priority import PriorityHolds  # with the first queue of several priorities
+        from kant.queueing.priority import PriorityHolds  # loaded with the first queue of several priorities
 
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
 

@@ -59,7 +59,7 @@ def _outgrown(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask,
 def allowed_victims(
     entitlements: Entitlements, row: int, shape: Shape, behind: Mask
 ) -> Iterator[tuple[Mask, Admits | None]]:
-    """Yield sets of the jobs `behind` the head that it may preempt, each with the quota condition of the set.
+    """Yield the sets of jobs `behind` the head that it may preempt, each with its quota condition.
 
     A head in quota may preempt all of them. A head that would borrow may preempt those that borrow, and those of its
     own queue if it is in quota once they have left. A head that asks for nothing that quotas count may preempt those
@@ -88,8 +88,8 @@ def allowed_victims(
 def _fits_without_all(
     cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, behind: Mask, grown: list[int]
 ) -> bool:
-    """Return whether the head fits if all jobs `behind` it stop, the gangs `grown` have only their floors, and the
-    plan starts none.
+    """Return whether the head fits if all jobs `behind` it stop, gangs `grown` have only their floors, and none
+    start.
     """
     trial = cycle.placer.trial
     mark = trial.checkpoint()
