@@ -12,11 +12,7 @@ from kant.model.units import FOREVER
 
 
 class PreemptibleCounts:
-    """How many of the running jobs are preemptible, by priority.
-
-    `lowest` is the lowest of these priorities; FOREVER if no running job is preemptible. A job whose priority is not
-    above `lowest` can evict no job by its priority.
-    """
+    """How many of the running jobs are preemptible, by priority."""
 
     __slots__ = ("table",)
 
@@ -30,13 +26,13 @@ class PreemptibleCounts:
 
     def starts(self, jobs: Table, row: int) -> None:
         """Count a job that starts, if it is preemptible."""
-        if jobs.item(row, J_PREEMPTIBLE):
+        if jobs.item(row, J_PREEMPTIBLE) and not count(self.table, jobs.item(row, J_PRIORITY), 1):
             self.add(jobs.item(row, J_PRIORITY), 1)
 
     def stops(self, jobs: Table, row: int) -> None:
         """Remove a job that stops."""
         if jobs.item(row, J_PREEMPTIBLE):
-            self.add(jobs.item(row, J_PRIORITY), -1)
+            count(self.table, jobs.item(row, J_PRIORITY), -1)
 
     def add(self, priority: int, number: int) -> None:
         """Add so many jobs of this priority; below 0: remove them."""
@@ -47,10 +43,6 @@ class PreemptibleCounts:
         """Grow the table for this many more priorities."""
         if np.count_nonzero(self.table[:, 1]) + priorities > len(self.table):
             self.table = longer(self.table, len(self.table) + priorities)
-
-    @property
-    def lowest(self) -> int:
-        return int(lowest(self.table))
 
     @property
     def counts(self) -> dict[int, int]:
@@ -74,7 +66,10 @@ def count(counts: Table, priority: int, number: int) -> bool:
 
 @compiled
 def lowest(counts: Table) -> int:
-    """Return the lowest priority of which there is a job; FOREVER for none."""
+    """Return the lowest priority of which there is a job; FOREVER for none.
+
+    A job whose priority is not above it can evict no job by its priority.
+    """
     found = FOREVER
     for i in range(counts.shape[0]):
         if counts[i, 1] > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 
@@ -86,6 +86,18 @@ class Shape:
     wide: bool = False
     """Whether, for some group, the number of pods that a node takes also depends on the pods of other nodes."""
 
+    order_dependent: bool = field(init=False, compare=False)
+    """Whether it may fit later although no capacity is freed in its pools.
+
+    Groups are placed one after the other, so a change of another node may move the first group. A domain that must be
+    free of an affinity group may become free by a change of nodes of another pool. The same holds for domains with
+    rules among pods. Affinity and spread rules wait for pods that arrive.
+    """
+
+    def __post_init__(self) -> None:
+        apart = self.affinity is not None and self.affinity.apart_required
+        object.__setattr__(self, "order_dependent", len(self.parts) > 1 or self.wide or apart)
+
     @property
     def most_milli(self) -> int:
         """Milli-GPUs at the ceiling."""
@@ -97,16 +109,6 @@ class Shape:
     def has_affinity(self) -> bool:
         """Whether its placement depends on where its affinity group, or its own pods, run."""
         return self.affinity is not None and (self.affinity.apart >= 0 or self.affinity.near >= 0)
-
-    @property
-    def order_dependent(self) -> bool:
-        """Whether it may fit later although no capacity is freed in its pools.
-
-        Groups are placed one after the other, so a change of another node may move the first group. A domain that must
-        be free of an affinity group may become free by a change of nodes of another pool. The same holds for domains
-        with rules among pods. Affinity and spread rules wait for pods that arrive.
-        """
-        return len(self.parts) > 1 or self.wide or (self.affinity is not None and self.affinity.apart_required)
 
     @property
     def reservable(self) -> bool:

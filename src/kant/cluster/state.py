@@ -11,7 +11,7 @@ from kant.cluster import fleet_events as fleet
 from kant.cluster import job_events as job
 from kant.cluster import node_events as node
 from kant.cluster import rule_events as rule
-from kant.cluster.preemptible import PreemptibleCounts
+from kant.cluster.preemptible import PreemptibleCounts, lowest
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
@@ -98,7 +98,7 @@ class ClusterState(StateData):
         """Return the lowest priority of the preemptible running jobs; FOREVER if there is none."""
         if self.preemptible is None:
             self.preemptible = PreemptibleCounts(self.jobs, self.running)
-        return self.preemptible.lowest
+        return int(lowest(self.preemptible.table))
 
     def eviction_bounds(self) -> tuple[int, bool]:
         """Return the lowest priority of a preemptible running job, and whether a queue borrows."""
@@ -106,7 +106,7 @@ class ClusterState(StateData):
         tree = usage.tree
         borrows = tree is not None and (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))
         known = self.preemptible
-        return self.lowest_preemptible() if known is None else known.lowest, borrows
+        return self.lowest_preemptible() if known is None else int(lowest(known.table)), borrows
 
     def check(self) -> None:
         """Raise StateError unless every invariant holds (`cluster/invariants.py`)."""

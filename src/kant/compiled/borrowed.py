@@ -4,6 +4,9 @@ By default Numba counts a reference for each variable that holds an array, inclu
 them: one atomic increment and decrement for each array of each tuple, at each call. A caller keeps its arguments until
 the call ends, so a variable that is assigned once, to an argument or a part of one, needs no count of its own. A value
 that is passed on, as a result, in a tuple or in a variable assigned twice, is counted as before.
+
+Such a variable of the first block has no slot on the stack either: each read of a slot copies a tuple with all of its
+arrays, which LLVM then takes apart.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ class BorrowingLower(Lower):  # type: ignore[misc]
                 if times[name] == 1 and name not in self._borrowing:
                     self._keep(name, label)
         self._follow(once)
+        first = assigns[min(assigns)] if min(assigns) not in repeated else []
+        self._fixed = {inst.target.name for inst in first if times[inst.target.name] == 1} & self._borrowing
+        self._values = dict[str, Any]()
         super().init()
 
     def _follow(self, once: list[Any]) -> None:
@@ -92,10 +98,18 @@ class BorrowingLower(Lower):  # type: ignore[misc]
             return super().lower_assign(ty, inst)
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
+        if name in self._fixed:
+            self._values[name] = value
+            return
         with self._uncounted(name):
             super().storevar(value, name, argidx)
 
+    def loadvar(self, name: str) -> Any:
+        return self._values[name] if name in self._values else super().loadvar(name)
+
     def delvar(self, name: str) -> None:
+        if name in self._values:
+            return
         with self._uncounted(name):
             super().delvar(name)
 
@@ -113,7 +127,7 @@ class BorrowingLower(Lower):  # type: ignore[misc]
             del counts["incref"], counts["decref"]
 
 
-MACHINE_CODE = "borrows from what is kept"
+MACHINE_CODE = "borrows from what is kept, without slots"
 """A name of this lowering, for the cache: another lowering makes other code from the same kernel."""
 
 _PARTS = ("getattr", "static_getitem", "getitem", "exhaust_iter")

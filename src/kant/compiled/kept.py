@@ -30,7 +30,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from kant.compiled.borrowed import MACHINE_CODE
+from kant.compiled import borrowed, whole
 from kant.compiled.compiler import KernelCompiler
 from kant.compiled.folders import folders
 from kant.compiled.turn import Turn
@@ -72,7 +72,8 @@ class KeptCode(NullCache):  # type: ignore[misc]
             parts = list(_reached(self._kernel))
         except _UnknownError:
             return None
-        compiler = [FORMAT, sys.version_info[:2], numba.__version__, int(numba.config.OPT), MACHINE_CODE]
+        code = borrowed.MACHINE_CODE, whole.MACHINE_CODE
+        compiler = [FORMAT, sys.version_info[:2], numba.__version__, int(numba.config.OPT), *code]
         text = repr([*compiler, parts]).encode()
         self._length = len(text)
         return hashlib.blake2b(text).digest()

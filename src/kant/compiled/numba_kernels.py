@@ -96,11 +96,12 @@ def _kernel(function: F, at_once: bool) -> F:
 
 
 def is_ready(kernel: Any, *args: object) -> bool:
-    """Return whether a call of a kernel compiles nothing that is not compiled anyway: it is cached, or this thread
-    compiles none, or all ahead.
+    """Return whether a call of a kernel compiles nothing that is not compiled anyway: it is cached, this process has
+    called it, or this thread compiles none, or all ahead.
     """
     kept: KeptCode = kernel._cache
-    return bool({get_ident()} & (_plain | _ahead)) or kept.is_there(map(kernel.typeof_pyval, args), kernel.targetctx)
+    known = bool({get_ident()} & (_plain | _ahead)) or len(kernel.overloads) > 0
+    return known or kept.is_there(map(kernel.typeof_pyval, args), kernel.targetctx)
 
 
 @contextmanager

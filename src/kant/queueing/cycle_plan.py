@@ -24,7 +24,6 @@ from kant.model.decision import (
     Expire,
     Hold,
     NoFit,
-    OutOfBudget,
     Plan,
     Preempt,
     Reason,
@@ -36,14 +35,15 @@ from kant.model.decision import (
 )
 from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
-from kant.queueing.admission import Admission, awaits_node_until
+from kant.queueing.admission import Admission
 from kant.queueing.estimates import Estimates
 from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
-from kant.queueing.ports import NO_CANDIDATES, NOT_NOW, NotNow, Placer
+from kant.queueing.ports import NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
+from kant.queueing.tries import find_place, nominate
 from kant.queueing.waiting import P_RECORDED
 from kant.queueing.watch import ANY_START
 
@@ -122,7 +122,6 @@ class CyclePlan:
         self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is released
         self.victims: list[int] = []  # jobs that it evicts for others
         self.drained: list[int] = []  # jobs that it evicts from draining nodes, or because their base job stops
-        self.failed = NOT_NOW  # why eviction did not help the job that was tried last
 
     @cached_property
     def admission(self) -> Admission:
@@ -244,48 +243,7 @@ class CyclePlan:
 
         If it does not fit on free capacity, the profile's preemption may free capacity for it.
         """
-        self.failed = NOT_NOW if self.evictor is not None else NO_CANDIDATES
-        options, reasons = [shape], list[Reason]()
-        reason: Reason
-        if not self.limited:
-            simple = self.forecast is None and not self.state.health.bad
-            result = self.placer.place(shape, row) if simple else self.place(row, shape)
-            if not isinstance(result, NoFit):
-                return result
-            reason = result
-            reasons.append(reason)
-        else:
-            admission = self.admission
-            closed = admission.closed(row)
-            if closed is not None:
-                if isinstance(closed, OutOfBudget):
-                    self.failed = NotNow(closed.until, no_candidates=True)
-                return closed
-            options = admission.options(row, shape)
-            for option in options:
-                found: Allocation | Reason = admission.shortage(row, option) or self.place(row, option)
-                if isinstance(found, np.ndarray):
-                    return found
-                reasons.append(found)
-            # NoFit on a model with quota explains the wait better than missing quota on another model.
-            reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
-            if self.state.books and isinstance(reason, NoFit):
-                reason = self.kept_by_booking(row, options) or reason
-        if self.evictor is not None:
-            waits = self.node_waits or shape.ask.node_wait
-            node_wait = awaits_node_until(self.state, row, self.now) if waits else 0
-            for at, option in enumerate(options):
-                if node_wait and isinstance(reasons[at], NoFit):
-                    made: Allocation | NotNow = NotNow(node_wait)
-                elif not self.state.books:
-                    made = self.evictor.free_capacity(self, row, option)
-                else:
-                    with self.beside_bookings(row):
-                        made = self.evictor.free_capacity(self, row, option)
-                if not isinstance(made, NotNow):
-                    return made
-                self.failed = made & self.failed if at else made
-        return reason
+        return nominate(self, row, shape)
 
     def kept_by_booking(self, row: int, options: list[Shape]) -> Booked | None:
         """Return the booking that keeps a job from free GPUs; None if it would not fit even without bookings."""
@@ -413,12 +371,9 @@ class CyclePlan:
         if self.state.burst_replicas:
             victims = sorted(victims, key=lambda row: base.item(row) >= 0)
         for row in victims:
-            shape, closed = self.state.shape_of(row), self.admission.closed(row) is not None
-            for option in self.admission.options(row, shape) if not closed else ():
-                result = self.admission.shortage(row, option) or self.place(row, option)
-                if isinstance(result, np.ndarray):
-                    self.move(row, result)
-                    break
+            place = find_place(self, row, self.state.shape_of(row))
+            if place is not None:
+                self.move(row, place)
 
     # --- jobs in order ------------------------------------------------------------------------------
 

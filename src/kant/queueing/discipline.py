@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 from msgspec import Struct
 
-from kant.model.decision import Booked, NoFit, Outranked
+from kant.model.decision import Outranked
 from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.queueing.cycle_plan import CyclePlan, Evictor
-from kant.queueing.priority import PriorityHolds
+from kant.queueing.tries import try_in_order
 
 
 class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
@@ -45,25 +44,3 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     def run(self, cycle: CyclePlan) -> None:
         """Write this cycle's decisions into `cycle.plan`. By default: try the first jobs of the buckets, best first."""
         try_in_order(cycle)
-
-
-def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
-    """Try the first job of each bucket, best first, except jobs that a blocked job of higher priority holds."""
-    pending, free = cycle.pending, None
-    for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
-        holders = holds.holders(row, shape) if holds is not None else ()
-        result = cycle.nominate(row, shape) if holds is None or not holders else holds.beside(row, shape, holders)
-        if isinstance(result, np.ndarray):
-            cycle.start(row, result)
-            pending.took(bucket)
-            continue
-        cycle.hold(row, result)
-        if holders:
-            pending.step_aside(bucket)
-        else:
-            pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-    if holds is not None:
-        free, until = holds.split(pending.heads())
-        cycle.wake_at(until)
-    if pending.retry_until > cycle.now:
-        cycle.wake_at(pending.wakes_at(free))

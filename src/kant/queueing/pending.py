@@ -12,13 +12,12 @@ and a cluster in which no job can start costs nothing.
 Sources: unschedulable pods and queueing hints of kube-scheduler, unfeasible scheduling keys of Armada, autoclusters of
 HTCondor.
 
-Long: sleeping, waking and walking are one invariant, which reads best in one place.
+Long: sleeping and waking are one invariant, which reads best in one place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
@@ -44,6 +43,7 @@ from kant.queueing import waiting as w
 from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
+from kant.queueing.walk import Share, Walk
 from kant.queueing.watch import ANY_START, ANYTHING, JOBS, LIVE, NODES, QUOTA, RIGHTS, Watch
 
 LOWERED = 1 << 40
@@ -61,9 +61,6 @@ MOST_UNUSED = 1024
 Head = tuple[int, int, int, int]
 """The first job of a bucket: its row, the index of its shape, the number of the bucket, and 1 if it is known to wait
 for quota and not for capacity."""
-
-Share = Callable[[int], tuple[float, ...]]
-"""The share that a queue has used, so far in this cycle."""
 
 
 class PendingQueue:
@@ -105,7 +102,7 @@ class PendingQueue:
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
         self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_places()
         self.ready, self.sorting, self.sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
-        self._fits = np.zeros(64, np.bool_)
+        self.fits = np.zeros(64, np.bool_)
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
         self.numbered = 0
@@ -131,9 +128,8 @@ class PendingQueue:
         self._base_runs: dict[int, bool] = {}  # whether a base job runs after the plan
         self.released: list[int] = []
         """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
-        self._opened = False  # the plan has freed capacity since this round began
-        self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # heap of a round by shares
-        self._aside = 0  # the bucket of the last job of the walk, if that job stepped aside
+        self.opened = False
+        """Whether the plan has freed capacity since this round began."""
         self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
@@ -382,7 +378,7 @@ class PendingQueue:
             known = self._known[by] = len(self._known) + 1
             if known >= len(self.verdicts):
                 self.verdicts, self.sorting = longer(self.verdicts), longer(self.sorting)
-                self._fits = np.zeros(len(self.verdicts), np.bool_)
+                self.fits = np.zeros(len(self.verdicts), np.bool_)
             self.verdicts[known, w.V_ALONE] = isinstance(by, tuple) and by[0] < 0
             self.verdicts[0, w.V_STATE] = known
         self._where[queue, shape, user, priority, base, preemptible, limit] = bucket, known
@@ -559,86 +555,14 @@ class PendingQueue:
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
         """Yield each first job that may start now (row, shape and bucket), best first, by `share` of its queue.
 
-        The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. If the plan frees capacity
-        meanwhile, another round over the woken buckets follows, in order.
+        The caller calls `took` or `sleep` before it asks for the next one. If the plan frees capacity meanwhile,
+        another round over the woken buckets follows, in order.
         """
-        if not (self.may_try or self.released):
-            return
-        shapes, stirred = self.state.shapes.shapes, 0
-        if self.doubts:
-            self.doubts, stirred = False, w.rouse(self.verdicts, self.sorting, self.now)
-            for at, key in enumerate(self.sorting[:stirred].tolist()):
-                self._fits[at] = self.may_fit(shapes[self.verdicts.item(key, w.V_SHAPE)])
-        while True:
-            self.may_try = self._opened = False
-            self.rounds += 1
-            if self.released:
-                self._push(self.take_released())
-            self._aside = 0
-            entry = w.begin_round(
-                self.entries, self.places, self.buckets, self.verdicts, self.ready, self.sorting, self._fits, stirred,
-                share is not None, self.now,
-            )  # fmt: skip
-            stirred = 0
-            if share is not None:
-                entry = self._first_by_share(share)
-            try:
-                while entry and not self._opened:
-                    row, _, _, shape, _, bucket, *_ = self.entries[entry].tolist()
-                    yield row, shapes[shape], bucket
-                    if self._opened:
-                        break
-                    if share is not None:
-                        entry = self._next_by_share(share)
-                    elif self.ready.item(0) == 1 and not self.buckets.item(bucket, w.B_TOP):
-                        entry = self.ready[0] = 0  # the last bucket has left the round
-                    else:
-                        entry = w.go_on(self.entries, self.buckets, self.verdicts, self.ready, self._aside)
-            finally:
-                self.may_try = self.may_try or self.ready.item(0) > 0 or bool(self._by_share)
-                self.ready[0] = 0
-            if not self._opened:
-                return
+        return Walk(self, share).jobs() if self.may_try or self.released else iter(())
 
-    def _first_by_share(self, share: Share) -> int:
-        """Begin a round by the shares of queues. Returns the entry of the first job to try; 0 for none.
-
-        Buckets that a start may wake take part in the round.
-        """
-        count = w.turns(self.entries, self.buckets, self.verdicts, ANY_START, self.sorted)
-        shares: dict[int, tuple[float, ...]] = {}
-        self._by_share = []
-        for queue, *entry in self.sorted[:count].tolist():
-            if queue not in shares:
-                shares[queue] = share(queue)
-            self._by_share.append((shares[queue], *entry))
-        heapify(self._by_share)
-        return self._next_by_share(share)
-
-    def _next_by_share(self, share: Share) -> int:
-        ready, entries, buckets, verdicts = self._by_share, self.entries, self.buckets, self.verdicts
-        while ready:
-            had, _, _, row, entry = ready[0]
-            bucket, known = entries.item(entry, w.E_BUCKET), entries.item(entry, w.E_KNOWN)
-            top = buckets.item(bucket, w.B_TOP)
-            if top and top != entry:
-                row, priority, key, *_ = entries[top].tolist()
-                heapreplace(ready, (share(buckets.item(bucket, w.B_QUEUE)), priority, key, row, top))
-            elif (
-                not top
-                or bucket == self._aside
-                or (verdicts.item(known, w.V_STATE) and verdicts.item(known, w.V_ROW) in (-1, row))
-            ):
-                heappop(ready)
-            elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # others may now go before it
-                heapreplace(ready, (has, *ready[0][1:]))
-            else:
-                return entry
-        return 0
-
-    def step_aside(self, bucket: int) -> None:
-        """Skip the first job of a bucket in this round. Its bucket stays awake: the next cycle tries it again."""
-        self._aside, self.may_try = bucket, True
+    def push_released(self) -> None:
+        """Put the released burst replicas that may be tried now in their buckets."""
+        self._push(self.take_released())
 
     def took(self, bucket: int) -> None:
         """Remove the first job of a bucket, which starts or leaves. If its start is refused, an event re-queues it."""
@@ -662,7 +586,7 @@ class PendingQueue:
             if row in state.burst_replicas:
                 self._base_runs[row] = True
                 self.released += self._waiting_replicas(row)
-                self._opened = True
+                self.opened = True
 
     def stops(self, row: int) -> None:
         """Follow the stop of a running job by the plan. Others may fit in its place; its replicas are not tried."""
@@ -675,7 +599,7 @@ class PendingQueue:
 
     def frees(self, pieces: Allocation) -> None:
         """Wake the keys that may fit on pieces that the plan frees."""
-        self._opened = True
+        self.opened = True
         pools = 0
         for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):
             pools |= 1 << pool

@@ -23,6 +23,7 @@ from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.evictable import BORROWING
 from kant.queueing.pending import Head
 from kant.queueing.preemption.entitlement import Entitlements, Mask
+from kant.queueing.tries import find_place
 
 
 class Blocked(NamedTuple):
@@ -116,16 +117,8 @@ class PriorityHolds:
         apart = np.flatnonzero(useless & useful).tolist()
         if not apart or not cycle.placer.may_fit(shape):
             return None
-        if cycle.limited and cycle.admission.closed(row) is not None:
-            return None
-        for option in cycle.admission.options(row, shape) if cycle.limited else [shape]:
-            if cycle.limited and cycle.admission.shortage(row, option) is not None:
-                continue
-            with cycle.placer.trial.within(apart):
-                place = cycle.place(row, option)
-            if isinstance(place, np.ndarray):
-                return place
-        return None
+        with cycle.placer.trial.within(apart):
+            return find_place(cycle, row, shape)
 
     def _competes(self, one: Blocked, row: int, shape: Shape) -> bool | None:
         """Return whether a job takes what a blocked job lacks: False for capacity, True for quota, None if it does not.

@@ -6,9 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
+from kant.cluster.quota_columns import Q_PART, Q_QUOTA
 from kant.placement.capacity import NodeScores
 from kant.placement.group_kernel import Scores
 from kant.placement.policy import NodePolicy
+from kant.queueing.evictable import RUNNING_WIDTH, Running
+from kant.sim.blocked import Quotas
 
 
 class Names:
@@ -59,3 +62,11 @@ def node_policies(placement: NodePolicy) -> list[NodePolicy]:
     """Return the policies that score nodes for single-pod jobs, for gangs and for the remaining pods of gangs."""
     asked = (0, 1, 1), (0, 1, 2), (0, 2, 2), (1, 2, 1)
     return list(dict.fromkeys(placement.policy_for(*one)[0] for one in asked))
+
+
+def room_for_running(quotas: Quotas, jobs: int) -> Running:
+    """Return columns with room for so many running jobs under these quotas."""
+    keys, limits = quotas.amounts.shape[1], quotas.limits
+    table, held = np.empty((jobs, RUNNING_WIDTH), dtype=np.int64), np.empty((jobs, keys), dtype=np.int64)
+    parts, entitled = limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy()
+    return Running(table, held, np.empty((jobs, keys), dtype=np.bool_), limits, quotas.used, parts, entitled)

@@ -48,18 +48,18 @@ def write_events(
         names = [state.ids[row] for row in decided[:, h.H_ROW].tolist()]
         kind = decided[:, h.H_WHAT]
         counts = np.where((kind == h.STARTED) | (kind == h.RESERVED), decided[:, h.H_COUNT], 0)
-        others = (
+        others = [
             Hold(state.ids[row], lack(event, row, value, other)) if event != h.EVICTED
             else _preempted(state, row, other, bits)
             for _, event, row, _, value, other, bits, _ in decided[counts == 0].tolist()
-        )  # fmt: skip
+        ]  # fmt: skip
         pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
         when = decided[:, [h.H_TIME, h.H_INSTANT, h.H_COUNT, h.H_BEGIN, h.H_END]]
         when[:, 2] = -1
         when[kind != h.RESERVED, 3:] = 0
         if len(cycled):
             when[:, 2] = cycled[np.searchsorted(cycled[:, h.H_INSTANT], when[:, 1]), h.H_PIECE]
-        run.journal.decided(when, names, counts, pieces, others)
+        run.journal.decided(when, names, counts, pieces, iter(others))
     if recorder.keep_intervals:
         held = dict[int, Allocation]()  # the allocations of jobs that start in the call
         for now, event, row, _, value, count, _, began in happened[what <= h.STARTED].tolist():

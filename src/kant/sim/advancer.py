@@ -27,7 +27,8 @@ from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim import happened as h
-from kant.sim.advance_columns import Names, kept, last_of, node_policies
+from kant.sim import tables as t
+from kant.sim.advance_columns import Names, kept, last_of, node_policies, room_for_running
 from kant.sim.advance_journal import pieces_of, write_events
 from kant.sim.blocked import HOME_MIN_RUN, HOME_WIDTH, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Quotas, Rights
 from kant.sim.eviction_columns import EvictionColumns, may_evict
@@ -36,6 +37,7 @@ from kant.sim.reserve import NO_ROOM, NO_SLOTS
 from kant.sim.reserve_columns import NO_STORE, Line, is_simple, may_reserve
 from kant.sim.serve_heads import KNOWN, KNOWN_WIDTH, Rules
 from kant.sim.speed import Steady
+from kant.sim.tables import Tables
 
 if TYPE_CHECKING:
     from kant.sim.run import Run
@@ -59,7 +61,7 @@ class Advancer:
         self.coming = coming
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
-        self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
+        self._shape_of = np.full(len(self._simple), t.PYTHON, dtype=np.int64)
         self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
         self._policies = node_policies(run.profile.placement)[:2]
         profile = run.profile
@@ -149,16 +151,16 @@ class Advancer:
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
         shapes = state.jobs[rows, c.J_SHAPE]
         running = self._evictions.shapes_of_running() if self._evictions is not None else ()
-        for shape in {*asked, *np.unique(shapes).tolist(), *running}:
+        for shape in {*asked, *np.unique(shapes).tolist(), *running} - self._met_shapes:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
-        stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1)
+        stop = (apart[:, S_FIRST] == t.PYTHON) | (apart[:, S_ALONE] == 1)
         if self._line is None:
             stop |= pending.places[rows, P_ENTRY] == 0
         if stop.any():
             self._in_the_way = rows.item(int(stop.argmax()))
             return False
-        return not (self._shapes[asked, S_FIRST] == a.PYTHON).any()
+        return not (self._shapes[asked, S_FIRST] == t.PYTHON).any()
 
     def go(self, arrival: JobSubmitted | None, until: int) -> tuple[int, JobSubmitted | None]:
         """Advance to `until` at most, stopping before the next instant that Python decides.
@@ -174,7 +176,7 @@ class Advancer:
             at = self.coming.at
             submit = self.coming.workload.submit
             comes = at < len(submit) and submit.item(at) <= self._speed.next_end
-            if comes and self._shape_of.item(self._kind_of.item(at)) == a.PYTHON:
+            if comes and self._shape_of.item(self._kind_of.item(at)) == t.PYTHON:
                 break
             if not self._meet_waiting():
                 break
@@ -201,30 +203,30 @@ class Advancer:
         if made_for != self._ready_for:
             self._ready_for = made_for
             part = self.coming.columns(slice(begin, begin + MOST), self._kind_of)
-            self._arrivals = np.zeros((len(part), a.ARRIVAL_WIDTH), dtype=np.int64)
+            self._arrivals = np.zeros((len(part), t.ARRIVAL_WIDTH), dtype=np.int64)
             self._arrivals[:, : part.shape[1]] = part
-            jobs, shapes = np.zeros((len(part), c.JOB_WIDTH), dtype=np.int64), self._shape_of[part[:, a.A_KIND]]
+            jobs, shapes = np.zeros((len(part), c.JOB_WIDTH), dtype=np.int64), self._shape_of[part[:, t.A_KIND]]
             for to_column, column in (
-                (c.J_SUBMIT, a.A_TIME), (c.J_SINCE, a.A_TIME), (c.J_ESTIMATE, a.A_ESTIMATE),
-                (c.J_REMAINING, a.A_ESTIMATE), (c.J_PRIORITY, a.A_PRIORITY), (c.J_PREEMPTIBLE, a.A_PREEMPTIBLE),
-                (c.J_DUE, a.A_DUE),
+                (c.J_SUBMIT, t.A_TIME), (c.J_SINCE, t.A_TIME), (c.J_ESTIMATE, t.A_ESTIMATE),
+                (c.J_REMAINING, t.A_ESTIMATE), (c.J_PRIORITY, t.A_PRIORITY), (c.J_PREEMPTIBLE, t.A_PREEMPTIBLE),
+                (c.J_DUE, t.A_DUE),
             ):  # fmt: skip
                 jobs[:, to_column] = part[:, column]
-            jobs[:, c.J_QUEUE], jobs[:, c.J_SHAPE] = numbers[part[:, a.A_QUEUE]], shapes
+            jobs[:, c.J_QUEUE], jobs[:, c.J_SHAPE] = numbers[part[:, t.A_QUEUE]], shapes
             jobs[:, [c.J_MILLI, c.J_PODS]] = self._shapes[shapes][:, [S_MILLI, S_PODS]]
             keys = self.run.profile.order.keys(jobs, np.arange(len(part)), state.now)
-            self._arrivals[:, a.A_KEY] = as_integers(keys)
-            levels, level = np.unique(part[:, a.A_PRIORITY], return_inverse=True)
-            alike = ((shapes + 1) * len(numbers) + part[:, a.A_QUEUE]) * 2 + part[:, a.A_PREEMPTIBLE]
+            self._arrivals[:, t.A_KEY] = as_integers(keys)
+            levels, level = np.unique(part[:, t.A_PRIORITY], return_inverse=True)
+            alike = ((shapes + 1) * len(numbers) + part[:, t.A_QUEUE]) * 2 + part[:, t.A_PREEMPTIBLE]
             _, firsts, inverse = np.unique(alike * len(levels) + level, return_index=True, return_inverse=True)
             asked = jobs[firsts][:, [c.J_QUEUE, c.J_SHAPE, c.J_PRIORITY, c.J_PREEMPTIBLE]].tolist()
             found = [
                 (0, 0)
-                if shape == a.PYTHON or self._line is not None
+                if shape == t.PYTHON or self._line is not None
                 else pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
                 for queue, shape, priority, preemptible in asked
             ]
-            self._arrivals[:, [a.A_BUCKET, a.A_KNOWN]] = np.array(found)[inverse]
+            self._arrivals[:, [t.A_BUCKET, t.A_KNOWN]] = np.array(found)[inverse]
         return self._arrivals[first - begin :]
 
     def _call(self, until: int) -> tuple[int, int, int]:
@@ -238,7 +240,7 @@ class Advancer:
         if run.profile.placement.reads_typical_pods and state.given_pods is None:
             arrivals = arrivals[: state.typical.steady_for(begin)]
         if pending.keeps_priority and not pending.mixed:
-            arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
+            arrivals = arrivals[: pending.of_one_priority(arrivals[:, t.A_PRIORITY])]
         if first + len(arrivals) < len(self._kind_of):
             until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
         if state.pieces_used > 2 * self._held + STALE:  # else the whole table would be written, and be in memory
@@ -251,16 +253,16 @@ class Advancer:
         pending.reserve(most, ends)
         self._work[waiting] = speed.left_of_all(state.pending)
         one, other = self._scores[0], self._scores[-1]
-        stands = np.zeros(a.STANDS, dtype=np.int64)
-        stands[[a.TAKEN, a.SEEN, a.TRIED]] = state.pieces_used, snapshot.seen, snapshot.tried
-        stands[[a.SAMPLES, a.STAMP]] = recorder.used, recorder.model.stamp
-        stands[[a.QUEUES, a.USERS, a.RANK]] = len(state.queues), len(state.users), state.arrivals
-        stands[[a.NOW, a.WAITING, a.MILLI]] = state.now, len(waiting), state.waiting_milli
-        stands[a.PODS] = state.jobs[waiting, c.J_PODS].sum()
-        stands[[a.MAY_TRY, a.DOUBTS]] = pending.may_try, pending.doubts
-        stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
-        stands[[a.WAKE, a.RETRY]] = run.wake, pending.retry_until
-        stands[[a.LOWEST, a.BEYOND]] = pending.watch.bounds()
+        stands, instant = np.zeros(t.STANDS, dtype=np.int64), np.zeros(t.INSTANT, dtype=np.int64)
+        stands[[t.TAKEN, t.SEEN, t.TRIED]] = state.pieces_used, snapshot.seen, snapshot.tried
+        stands[[t.SAMPLES, t.STAMP]] = recorder.used, recorder.model.stamp
+        stands[[t.QUEUES, t.USERS, t.RANK]] = len(state.queues), len(state.users), state.arrivals
+        stands[[t.NOW, t.WAITING, t.MILLI]] = state.now, len(waiting), state.waiting_milli
+        stands[t.PODS] = state.jobs[waiting, c.J_PODS].sum()
+        stands[[t.MAY_TRY, t.DOUBTS]] = pending.may_try, pending.doubts
+        stands[[t.WAKES_ON, t.LOG]] = pending.wakes_on, pending.watch.log
+        stands[[t.WAKE, t.RETRY]] = run.wake, pending.retry_until
+        stands[[t.LOWEST, t.BEYOND]] = pending.watch.bounds()
         events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES + 1 + 4 * speed.heap.item(0, 0)
         if events > len(self._happened):
             self._happened = np.zeros((events + events // 2, h.EVENT_WIDTH), dtype=np.int64)
@@ -284,40 +286,45 @@ class Advancer:
             reservations, store = self._line.tables(
                 most, more + max(self._room, PIECES), self._shapes, self._groups, (kept(one), kept(other)), domains
             )
-        by_policy = type(one.policy), type(other.policy), capacity is not None
-        advance = a.advance_kernel(*by_policy, rules is not None, reservations is not None)
-        told = (
-            until, coming.checkpoint, run.profile.order.outgrown, run.profile.order.by_priority, stands,
-            self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
-            self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
-            state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, kept(one),
-            kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
-            recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed, rules, self._rights(), quotas, state.preemptible.table,
-            reservations, store,
+        tables = Tables(
+            until=until, checkpoint=coming.checkpoint, outgrown=run.profile.order.outgrown,
+            by_priority=run.profile.order.by_priority, begin=begin, stands=stands, instant=instant,
+            happened=self._happened, arrivals=arrivals, shape_of=self._shape_of, shapes=self._shapes,
+            groups=self._groups, queues=self._queues.numbers, users=self._users.numbers, jobs=state.jobs,
+            work=self._work, table=state.table, log=state.log, pools=state.pools, demands=state.shapes.demands,
+            held=state.pieces, trial=snapshot.table, trial_log=snapshot.log, typical=one.typical_pods, scores=kept(one),
+            others=kept(other), domains=domains, heap=speed.heap, ends=speed.ends, samples=recorder.samples,
+            integrals=recorder.integrals, sampled=recorder.held, spans=recorder.spans, seen=recorder.model.seen,
+            entries=pending.entries, places=pending.places, buckets=pending.buckets, verdicts=pending.verdicts,
+            ready=pending.ready, stirred=pending.sorting, watched=pending.watch.freed, rules=rules,
+            rights=self._rights(), quotas=quotas, counts=state.preemptible.table,
+            running=None if quotas is None else room_for_running(quotas, runs + more),
+            reservations=reservations, evictions=evictions,
         )  # fmt: skip
-        if evictions is not None and self._evictions is not None and not self._evictions.pay(advance, *told, evictions):
-            evictions = None
-        store = advance(*told, evictions)
+        by = type(one.policy), type(other.policy), capacity is not None, rules is not None, reservations is not None
+        pays, evicting = self._evictions, a.advance_kernel(*by, True, evictions is not None)
+        if pays is not None and evictions is not None and not pays.pay(evicting, tables, store):
+            tables = tables._replace(evictions=None)
+        store = a.advance_kernel(*by, quotas is not None, tables.evictions is not None)(tables, store)
         speed.moved()
-        snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
-        recorder.used, recorder.model.stamp = stands[[a.SAMPLES, a.STAMP]].tolist()
-        state.pieces_used, state.arrivals, state.now = stands[[a.TAKEN, a.RANK, a.NOW]].tolist()
-        state.waiting_milli, run.wake = stands[[a.MILLI, a.WAKE]].tolist()
-        came, happened = int(stands[a.AT]), self._happened[: stands[a.SAID]]
-        broken_off = len(happened) > 0 and happened.item(-1, h.H_INSTANT) == stands[a.INSTANTS]
+        snapshot.seen, snapshot.tried = stands[[t.SEEN, t.TRIED]].tolist()
+        recorder.used, recorder.model.stamp = stands[[t.SAMPLES, t.STAMP]].tolist()
+        state.pieces_used, state.arrivals, state.now = stands[[t.TAKEN, t.RANK, t.NOW]].tolist()
+        state.waiting_milli, run.wake = stands[[t.MILLI, t.WAKE]].tolist()
+        came, happened = stands.item(t.AT), self._happened[: instant[t.SAID]]
+        broken_off = len(happened) > 0 and happened.item(-1, h.H_INSTANT) == instant[t.INSTANTS]
         self._take_in(happened, begin, first, came, broken_off)
         if self._line is not None:
             self._line.follow(happened, store)
-        what = happened[stands[a.FOLLOWED] :, h.H_WHAT]
+        what = happened[stands[t.FOLLOWED] :, h.H_WHAT]
         run.scheduler.seen = state.job_changes.end - int((what <= h.STARTED).sum())
-        now, may_try, doubts, wakes_on, log = stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist()
-        retry = stands.item(a.RETRY)
+        now, may_try, doubts, wakes_on, log = stands[[t.NOW, t.MAY_TRY, t.DOUBTS, t.WAKES_ON, t.LOG]].tolist()
+        retry = stands.item(t.RETRY)
         pending.advanced(now, may_try, doubts, wakes_on, retry, state.quota_usage.tree is not None)
         quota = state.quota_usage.quota_version - int(((what == h.ENDED) | (what == h.EVICTED)).sum())
-        pending.watch.advanced(log, stands.item(a.LOWEST), stands.item(a.BEYOND), quota)
+        pending.watch.advanced(log, stands.item(t.LOWEST), stands.item(t.BEYOND), quota)
         coming.at += came
-        return int(stands[a.CODE]), int(stands[a.ROOM]), int(stands[a.INSTANTS])
+        return instant.item(t.CODE), instant.item(t.ROOM), instant.item(t.INSTANTS)
 
     # --- what only Python keeps ------------------------------------------------------------------------------
 
@@ -440,9 +447,9 @@ class Advancer:
         return (*map(id, scores), id(capacity), sum(given_up))
 
     def _forget_shapes(self) -> None:
-        self._shape_of[:] = a.PYTHON
+        self._shape_of[:] = t.PYTHON
         self._met, self._met_shapes = 0, set[int]()
-        self._shapes = np.full((1, SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
+        self._shapes = np.full((1, SHAPE_WIDTH), t.PYTHON, dtype=np.int64)
         if self._evictions is not None:
             self._evictions.forget_shapes()
         self._groups = np.zeros((0, GROUP_WIDTH), dtype=np.int64)
@@ -461,7 +468,7 @@ class Advancer:
                 if kind not in self._asks:
                     self._asks[kind] = self.state.shapes.of(self.coming.event(at).job).index
                 self._meet_shape(self._asks[kind])
-                if self._shapes.item(self._asks[kind], S_FIRST) != a.PYTHON:
+                if self._shapes.item(self._asks[kind], S_FIRST) != t.PYTHON:
                     self._shape_of[kind] = self._asks[kind]
 
     def _meet_shape(self, index: int) -> None:
@@ -472,9 +479,9 @@ class Advancer:
         placer, shape = self.run.scheduler.placer, self.state.shapes.shapes[index]
         if index >= len(self._shapes):
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
-            self._shapes[known:, S_FIRST] = a.PYTHON
+            self._shapes[known:, S_FIRST] = t.PYTHON
         facts = shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent, shape.ask.preempts
-        self._shapes[index] = a.PYTHON, 0, *facts, -1
+        self._shapes[index] = t.PYTHON, 0, *facts, -1
         pending = self.run.scheduler.pending
         if (
             (self._line is not None and not is_simple(shape))

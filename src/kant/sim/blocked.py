@@ -14,20 +14,21 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import (
     Q_PART,
-    Q_QUOTA,
     charge_all,
     first_short,
     refund_all,
     weigh,
     would_borrow,
 )
-from kant.compiled import compiled
+from kant.compiled import compiled, merged
 from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
 from kant.queueing import evictable as e
 from kant.queueing import waiting as w
 from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, may_evict_later, takes_pod
+from kant.sim import tables as t
 from kant.sim.ends import ENDS, JOB
+from kant.sim.tables import Tables
 
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS, S_COUNTED = range(8)
@@ -163,29 +164,36 @@ def borrowing_of(running: Table, quotas: Quotas, jobs: Table) -> NDArray[np.bool
 
 
 @compiled
-def running_of(
-    rows: Table, borrows: NDArray[np.bool_], rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
-) -> e.Running:
-    """Return these running jobs for the rules of `queueing/evictable.py`."""
-    table = e.running_table(rows, jobs, shapes[:, S_POOL_BITS].copy(), quotas.homes, rights.min_run)
-    held, limits = quotas.amounts[jobs[rows, c.J_SHAPE]], quotas.limits
-    return e.Running(table, held, borrows, limits, quotas.used, limits[:, Q_PART].copy(), limits[:, Q_QUOTA].copy())
-
-
-@compiled
-def awaits_start(
-    now: int, lowest: int, started: int, rights: Rights, quotas: Quotas, shapes: Table, jobs: Table, entries: Table,
-    buckets: Table, verdicts: Table, heap: Table,
+def fill_running(
+    running: e.Running, heap: Table, ends: Table, rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
 ) -> int:  # fmt: skip
+    """Write the running jobs into the first rows of `running`, in the order in which they started; return how many."""
+    rows = in_order_of_start(running_jobs(jobs, heap, ends), jobs)
+    table = e.running_table(rows, jobs, shapes[:, S_POOL_BITS].copy(), quotas.homes, rights.min_run)
+    borrows = borrowing_of(rows, quotas, jobs)
+    for i in range(rows.shape[0]):
+        c.copy_row(table, i, running.table, i)
+        c.copy_row(quotas.amounts, jobs[rows[i], c.J_SHAPE], running.held, i)
+        for key in range(borrows.shape[1]):
+            running.borrows[i, key] = borrows[i, key]
+    return int(rows.shape[0])
+
+
+@merged
+def awaits_start(v: Tables) -> int:
     """Return when a waiting job may evict one that this instant starts, µs; -1: none may. See `await_starts`."""
-    lowest = lowest if rights.by_priority or rights.keeps else FOREVER
-    for i in range(w.best_first(entries, buckets, verdicts, heap, rights.heads, False, int(np.int64(0)), FOREVER)):
+    rights, quotas, jobs, shapes, started = v.rights, v.quotas, v.jobs, v.shapes, v.instant[t.STARTED_LEAST]
+    lowest = v.stands[t.LOWEST] if rights.by_priority or rights.keeps else FOREVER
+    count = w.best_first(
+        v.entries, v.buckets, v.verdicts, v.stirred, rights.heads, False, int(np.int64(0)), FOREVER
+    )  # fmt: skip
+    for i in range(count):
         row, s = rights.heads[i, 1], rights.heads[i, 2]
         home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[s]
         if shapes[s, S_PREEMPTS] == 1 and may_evict_later(
             jobs[row, c.J_PRIORITY], lowest, started, rights.reclaims, quotas.limits, quotas.used, home, amounts
         ):
-            return int(now + max(1, rights.min_run))
+            return int(v.instant[t.TIME] + max(1, rights.min_run))
     return -1
 
 

@@ -5,8 +5,6 @@ For jobs of which a count of free places tells whether they fit (`placement/coun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,32 +13,22 @@ from numpy.typing import NDArray
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.holders import PoolColumns
-from kant.cluster.quota_columns import charge_all, first_short, refund_all
 from kant.cluster.quota_condition import QuotaCondition
 from kant.compiled import compiled, inlined
-from kant.model.placement import GROUP, NODE
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
 from kant.placement import counted_search
-from kant.placement.group_kernel import G_DEMAND, G_NUMBER, G_PODS, Domains, Scores
-from kant.placement.kernels import Kernel, named
+from kant.placement.group_kernel import G_DEMAND, G_PODS
 from kant.queueing import evictable as e
-from kant.queueing import waiting as w
 from kant.queueing.preemption.levels import make_best_level
-from kant.queueing.watch import ANY_START
 from kant.sim.blocked import (
-    HOME_SLOT,
     S_ALONE,
     S_COUNTED,
     S_FIRST,
-    S_GROUPS,
     S_MILLI,
     S_POOL_BITS,
-    Quotas,
     Rights,
 )
-from kant.sim.ends import NOT_RUNNING
-from kant.sim.happened import EVICTED, H_BEGIN, H_END, H_ROW, H_WHAT, STARTED, note
 
 IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
@@ -218,36 +206,6 @@ def look_for_victims(
     return int(found), int(retry), leaving, gives
 
 
-@compiled
-def evict(
-    leaving: Table, gives: Table, newcomer: int, now: int, happened: Table, said: int, instant: int, quotas: Quotas,
-    shapes: Table, jobs: Table, held: Table, view: Table, view_log: Table, demands: Table, ends: Table,
-) -> tuple[int, int]:  # fmt: skip
-    """Stop jobs for another one: refund their quota, return their devices on `view`, and write their events.
-
-    Returns the number of events, and the pools in which capacity is freed, as bits; -1 if Python has to decide when one
-    of them may start again.
-    """
-    pools = 0
-    for k in range(leaving.shape[0]):
-        row = leaving[k]
-        s = jobs[row, c.J_SHAPE]
-        if shapes[s, S_FIRST] < 0 or shapes[s, S_ALONE] == 1:
-            return said, -1
-    for k in range(leaving.shape[0]):
-        row = leaving[k]
-        said = note(happened, said, now, EVICTED, row, instant, 0, newcomer)
-        happened[said - 1, H_BEGIN], happened[said - 1, H_END] = RECLAIM if gives[k] == 1 else 0, ends[row]
-        ends[row] = NOT_RUNNING
-        home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
-        refund_all(quotas.limits, quotas.used, home, quotas.amounts[jobs[row, c.J_SHAPE]])
-        for piece in range(jobs[row, c.J_PIECE], jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]):
-            c.give_piece(view, held[piece], demands)
-            c.note_piece(view, view_log, held[piece], demands)
-            pools |= 1 << view[held[piece, NODE], c.POOL]
-    return int(said), int(pools)
-
-
 @inlined
 def work_lost(evictions: Evictions, milli: int, ran: int) -> int:
     """Return by how much the remaining work of a job grows that stops after it `ran` so long, µs."""
@@ -259,48 +217,3 @@ def work_lost(evictions: Evictions, milli: int, ran: int) -> int:
     if evictions.saves < 0:
         return int(cost)
     return int(cost + (ran % evictions.saves if evictions.saves > 0 else ran))
-
-
-@cache
-def restart_kernel(place: Kernel) -> Callable[..., tuple[int, int, int]]:
-    """Return the kernel for a profile whose groups are placed by `place`."""
-
-    def restart(
-        known: int, said: int, now: int, instant: int, happened: Table, top: int, wakes_on: int, quotas: Quotas,
-        shapes: Table, groups: Table, jobs: Table, held: Table, view: Table, view_log: Table, demands: Table,
-        typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table,
-        verdicts: Table, ready: Table,
-    ) -> tuple[int, int, int]:  # fmt: skip
-        """Start the jobs that the events [known, said) evict in other places, if they fit within their quotas.
-
-        Returns the number of events, the end of the pieces, and the result of `waiting.wake`.
-        """
-        woke, evicted = 0, said
-        for k in range(known, evicted):
-            if happened[k, H_WHAT] != EVICTED:
-                continue
-            row, end = happened[k, H_ROW], top
-            s, home = jobs[row, c.J_SHAPE], quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
-            if first_short(quotas.limits, quotas.used, home, quotas.amounts[s]) >= 0:
-                continue
-            for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
-                placed = end
-                end = place(
-                    view, view_log, demands, groups[g], typical, scores, others, domains, groups[g, G_PODS], held,
-                    placed,
-                )  # fmt: skip
-                if end < 0:
-                    break
-                for piece in range(placed, end):
-                    held[piece, GROUP] = groups[g, G_NUMBER]
-            if end < 0:
-                continue
-            happened[k, H_BEGIN] |= MOVED
-            said = note(happened, said, now, STARTED, row, instant, top, end - top)
-            top = end
-            charge_all(quotas.limits, quotas.used, home, quotas.amounts[s])
-            if wakes_on & ANY_START != 0:
-                woke |= w.wake(entries, buckets, verdicts, ready, ANY_START, 0, False, now)
-        return int(said), int(top), int(woke)
-
-    return compiled(named(restart, place))

@@ -13,15 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.columns import Narrow, Table
+from kant.cluster.columns import Table
 from kant.cluster.quota_columns import first_short, would_borrow
 from kant.compiled import compiled
 from kant.model.units import FOREVER, GPU
 from kant.placement.capacity import room_beside
-from kant.placement.group_kernel import G_DEMAND, G_PODS, Domains, Scores
+from kant.placement.group_kernel import G_DEMAND, G_PODS
 from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
 from kant.queueing.claims import is_behind, ranks_after
+from kant.sim import tables as t
 from kant.sim.blocked import (
     HOME_MIN_RUN,
     HOME_SLOT,
@@ -31,13 +32,14 @@ from kant.sim.blocked import (
     S_POOL_BITS,
     S_PREEMPTS,
     Quotas,
-    Rights,
     borrowing_of,
     charge_running,
     holder_of,
     in_order_of_start,
     running_jobs,
 )
+from kant.sim.happened import H_ROW
+from kant.sim.tables import Tables
 
 
 class Rules(NamedTuple):
@@ -66,36 +68,31 @@ Serve = Callable[..., int]
 
 
 @compiled
-def serve_none(
-    now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
-    said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
-    view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
-    domains: Domains | None, entries: Table, places: Narrow, buckets: Table, verdicts: Table, stirred: Table,
-) -> int:  # fmt: skip
+def serve_none(v: Tables, quotas: Quotas | None) -> int:
     """Serve no head. Return when time alone may let a blocked job start, µs; -1: never."""
-    if retry <= now:
+    now, entries, verdicts, heads = v.instant[t.TIME], v.entries, v.verdicts, v.rights.heads
+    if v.stands[t.RETRY] <= now:
         return -1
-    count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), FOREVER)
-    return int(w.wakes_first(entries, verdicts, rights.heads[:count, 0].copy(), now))
+    count = w.best_first(entries, v.buckets, verdicts, v.stirred, heads, False, int(np.int64(0)), FOREVER)
+    return int(w.wakes_first(entries, verdicts, heads[:count, 0].copy(), now))
 
 
 @cache
 def serve_kernel(place: Kernel) -> Serve:
     """Return the kernel for a profile that places groups by `place`."""
 
-    def serve(
-        now: int, changes: int, rules: Rules, rights: Rights, quotas: Quotas | None, retry: int, begun: int,
-        said: Table, shapes: Table, groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int,
-        view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores, others: Scores,
-        domains: Domains | None, entries: Table, places: Narrow, buckets: Table, verdicts: Table, stirred: Table,
-    ) -> int:  # fmt: skip
+    def serve(v: Tables, quotas: Quotas | None) -> int:
         """Return when to look again without an event, µs, or PYTHON_DECIDES; -1: never.
 
         That is when a hold ends, when time alone may let a head start, when the next head is late, or when it may
-        preempt one more job. `changes` counts the changes of nodes; the last verdict that time may change ends at
-        `retry`. `said` are the jobs of this instant; those of them that have left the queue start. They hold the pieces
-        [begun, top) of `held`.
+        preempt one more job. The jobs that start in this instant hold the pieces [begun, top) of `held`.
         """
+        now, changes, retry, begun, top = (
+            v.instant[t.TIME], v.log[0], v.stands[t.RETRY], v.stands[t.TAKEN], v.instant[t.TOP]
+        )  # fmt: skip
+        said, rules, rights = v.happened[v.instant[t.KNOWN] : v.instant[t.SAID], H_ROW], v.rules, v.rights
+        shapes, groups, jobs, held, demands = v.shapes, v.groups, v.jobs, v.held, v.demands
+        entries, places, buckets, verdicts = v.entries, v.places, v.buckets, v.verdicts
         review, above, limited, queues = FOREVER, rules.above, False, 1
         if quotas is not None:
             limited = quotas.homes[0, HOME_SLOT] >= 0
@@ -103,7 +100,7 @@ def serve_kernel(place: Kernel) -> Serve:
         count = 0
         is_held = np.zeros(buckets[0, w.B_REACH] + 1, dtype=np.bool_)
         if rights.keeps or retry > now:
-            count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), above)
+            count = w.best_first(entries, buckets, verdicts, v.stirred, rights.heads, False, int(np.int64(0)), above)
         for i in range(count):
             entry, holder, soonest = rights.heads[i, 0], -1, FOREVER
             if quotas is not None and rights.keeps:
@@ -117,7 +114,7 @@ def serve_kernel(place: Kernel) -> Serve:
                 review = min(review, soonest)
             elif retry > now and its and known[w.V_UNTIL] > now:
                 review = min(review, known[w.V_UNTIL])
-        count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, not limited, rules.large, above)
+        count = w.best_first(entries, buckets, verdicts, v.stirred, rights.heads, not limited, rules.large, above)
         served = np.zeros(2 * (buckets[0, w.B_REACH] + 1), dtype=np.bool_)
         without = np.zeros((queues, served.shape[0]), dtype=np.bool_)
         knows_running = False
@@ -151,7 +148,7 @@ def serve_kernel(place: Kernel) -> Serve:
             if shapes[s, S_GROUPS] > 1:
                 return PYTHON_DECIDES
             if not knows_running:
-                running, knows_running = running_jobs(jobs, heap, ends), True
+                running, knows_running = running_jobs(jobs, v.heap, v.ends), True
                 if quotas is not None and limited:
                     running = in_order_of_start(running, jobs)
                 borrowing = np.ones(running.shape[0], dtype=np.bool_)
@@ -162,7 +159,8 @@ def serve_kernel(place: Kernel) -> Serve:
             group = groups[shapes[s, S_FIRST]]
             demand = group[G_DEMAND]
             fitting = -1 - place(
-                view, view_log, demands, group, typical, scores, others, domains, np.int64(COUNT_ALL), held, top
+                v.trial, v.trial_log, demands, group, v.typical, v.scores, v.others, v.domains, np.int64(COUNT_ALL),
+                held, top,
             )  # fmt: skip
             everyone, asks = True, False
             if quotas is not None and limited and rights.reclaims:
@@ -208,10 +206,10 @@ def serve_kernel(place: Kernel) -> Serve:
                 stop = used if later == 0 else stop
             for piece in range(begun, top):
                 c.copy_row(held, piece, freed, used + piece - begun)
-            definitive = fitting + room_beside(view, freed, pieces, demands, demand) < group[G_PODS]
+            definitive = fitting + room_beside(v.trial, freed, pieces, demands, demand) < group[G_PODS]
             if definitive:
                 next_one = FOREVER
-            elif fitting + room_beside(view, freed, stop, demands, demand) >= group[G_PODS]:
+            elif fitting + room_beside(v.trial, freed, stop, demands, demand) >= group[G_PODS]:
                 return PYTHON_DECIDES
             else:
                 shares = demands[demand, c.D_GPUS] > 1 and demands[demand, c.D_MILLI] < GPU

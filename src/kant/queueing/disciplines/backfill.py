@@ -13,9 +13,10 @@ from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.discipline import Discipline, try_in_order
+from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.policy import Preemption
+from kant.queueing.tries import try_in_order
 
 if TYPE_CHECKING:
     from kant.queueing.priority import PriorityHolds

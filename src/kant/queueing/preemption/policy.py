@@ -185,9 +185,11 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
                 return True
         if later:
             return may_evict_later(priority, lowest, cycle.lowest, reclaims, limits, used, first, amounts)
-        return may_evict(priority, lowest, reclaims, limits, used, first, amounts, True) and (
-            priority > lowest or state.eviction_bounds()[1]
-        )
+        return priority > lowest or (
+            reclaims
+            and may_evict(priority, lowest, True, limits, used, first, amounts, True)
+            and state.eviction_bounds()[1]
+        )  # fmt: skip
 
 
 def fits_without(

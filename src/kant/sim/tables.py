@@ -1,0 +1,98 @@
+"""What a compiled call of a simulated run reads and writes (`advance.py`): tables, limits, and where it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from kant.cluster.columns import Narrow, Table
+    from kant.placement.cost.slowdown import SpanRows
+    from kant.placement.group_kernel import Domains, Scores
+    from kant.sim.blocked import Rights
+
+# Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
+A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
+# The job's place among the waiting: its bucket, its scheduling key, and its sort key.
+A_BUCKET, A_KNOWN, A_KEY = range(9, 12)
+ARRIVAL_WIDTH = 12
+
+PYTHON = -1
+"""Value of S_FIRST, and of a kind's shape, for jobs that Python decides."""
+
+# Where the run stands. An instant that Python decides is undone in these.
+(
+    AT, TAKEN, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, RANK, WAITING, MILLI, PODS, MAY_TRY, DOUBTS, WAKES_ON,
+    LOG, WAKE, FOLLOWED, RETRY, LOWEST, BEYOND,
+) = range(22)  # fmt: skip
+STANDS = 22
+"""The queue has followed the first FOLLOWED events. LOWEST and BEYOND are the bounds on evictions by then."""
+
+# Of the call: its events, its instants, why it ends before `until` (0: it need not), and the room that it lacks.
+SAID, INSTANTS, CODE, ROOM = range(4)
+# Of the instant: when it is, µs; the number of events before it, and of the arrivals after it; the pods that may need
+# pieces; the end of the pieces; the lowest preemptible priority that it starts; how many blocked jobs are above which
+# priority; the running jobs in columns (-1: not yet); 1 where it evicts some; when to look again, µs.
+TIME, KNOWN, LAST, MORE, TOP, STARTED_LEAST, ABOVE, ABOVE_OF, RUNNING, EVICTS, REVIEW = range(4, 15)
+# Of the job that is tried: why it waits, as in its event; the end of its pieces; 1 where counts allow that it evicts
+# somebody; what the search for victims found, and when time alone may change that, µs; 1 where it has evicted some.
+WHAT, WHY, WHICH, END, MAY_EVICT, VICTIMS, RETRY_AT, OPENED = range(15, 23)
+INSTANT = 23
+
+
+class Tables(NamedTuple):
+    """All tables of a call. Row `begin` of `jobs` is that of the first of `arrivals`.
+
+    `stands` and `instant` have the numbers above. `quotas` is None where no queue has any and all jobs have one
+    priority: then none holds or evicts another, and nothing is compiled for that; nor is `running`, which has room for
+    all that may run. `evictions` is None where Python decides all instants that evict somebody, and `reservations`
+    without any. `counts` are the preemptible running jobs by priority.
+    """
+
+    until: int
+    checkpoint: int
+    outgrown: bool
+    by_priority: bool
+    begin: int
+    stands: Table
+    instant: Table
+    happened: Table
+    arrivals: Table
+    shape_of: Table
+    shapes: Table
+    groups: Table
+    queues: Table
+    users: Table
+    jobs: Table
+    work: Table
+    table: Table
+    log: Table
+    pools: Table
+    demands: Table
+    held: Table
+    trial: Table
+    trial_log: Table
+    typical: Table
+    scores: Scores
+    others: Scores
+    domains: Domains | None
+    heap: Table
+    ends: Table
+    samples: Table
+    integrals: Table
+    sampled: Table
+    spans: SpanRows
+    seen: Table
+    entries: Table
+    places: Narrow
+    buckets: Table
+    verdicts: Table
+    ready: Table
+    stirred: Table
+    watched: Table
+    rules: Any  # Rules | None
+    rights: Rights
+    quotas: Any  # Quotas | None
+    counts: Table
+    running: Any  # Running | None
+    reservations: Any  # Reservations | None
+    evictions: Any  # Evictions | None
