@@ -18,7 +18,7 @@ from kant.model.placement import WIDTH
 from kant.model.units import FOREVER
 from kant.placement.calendar.book import H_COUNT, H_END, H_FIRST, H_START, SPAN_WIDTH, Book
 from kant.placement.calendar.in_order import in_order
-from kant.placement.calendar.moves import M_GANG, M_ROW, MOVE_WIDTH, held_by
+from kant.placement.calendar.moves import M_GANG, M_ROW, MOVE_WIDTH, held_by, keep_failures
 from kant.placement.calendar.no_room import N_NOW, N_STAMP
 from kant.placement.calendar.reserved import all_hold
 from kant.placement.calendar.store import commit, enter, release, strike
@@ -103,10 +103,11 @@ def close_up(line: Table, count: int, jobs: Table) -> None:
 def leaves(r: Reservations, store: Table, row: int, now: int) -> None:
     """Take a job that has ended off the calendar."""
     book, spans, arena = r.book, r.book.spans, r.book.arena
-    r.marks[OPENED] += spans[row, H_END] > now
+    early = bool(spans[row, H_END] > now)
+    r.marks[OPENED] += early
     r.marks[FREED] += 1
     r.expected[row] = -1
-    strike(store, book.ledgers, book.freed, book.spans, held_by(spans, arena, row), row, bool(np.bool_(1)))
+    strike(store, book.ledgers, book.freed, book.spans, held_by(spans, arena, row), row, early)
 
 
 @compiled
@@ -219,11 +220,13 @@ def group_of(r: Reservations, row: int) -> Table:
 
 @compiled
 def begins(
-    r: Reservations, store: Table, old: Table, began: int, row: int, top: int, end: int, now: int, happened: Table,
-    said: int, instant: int,
+    r: Reservations, store: Table, rows: Table, version: int, old: Table, began: int, row: int, top: int, end: int,
+    now: int, happened: Table, said: int, instant: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """Start a job on the pieces [top, end) of `held`; it had reserved `old` from `began` on. Returns the number of
-    events and the store."""
+    """Start a job on the pieces [top, end) of `held`; it had reserved `old` from `began` on, at that `version`.
+
+    `rows` are all that wait. Returns the number of events and the store.
+    """
     book, pieces = r.book, r.held[top:end]
     same = began <= now and old.shape[0] == end - top
     for i in range(old.shape[0] if same else 0):
@@ -234,6 +237,8 @@ def begins(
     store = enter(
         store, book.used, book.ledgers, book.taken, book.spans, book.arena, book.pieces, pieces, row, now, until
     )
+    if same or old.shape[0] == 0:
+        keep_failures(book, rows, version, pieces, -1 if same else until)
     return h.note(happened, said, now, h.STARTED, row, instant, top, end - top), store
 
 

@@ -48,7 +48,7 @@ from kant.placement.calendar.moves import (
 from kant.placement.calendar.no_room import knows_none
 from kant.placement.calendar.no_room import note as note_none
 from kant.placement.calendar.reserved import all_hold, promised
-from kant.placement.calendar.store import strike
+from kant.placement.calendar.store import strike, version_of
 from kant.placement.group_kernel import G_NUMBER, G_PODS
 from kant.placement.kernels import Kernel, named
 from kant.queueing.reservation_moves import FAILURES
@@ -223,7 +223,9 @@ def reserving_kernel(place: Kernel) -> Cycle:
                             last = put_beside(r, store, rows, standing, due, row, top, now)
                             if last < 0:
                                 return WAITS, said, top, -1, store
-                            said, store = begins(r, store, old, began, row, top, last, now, happened, said, instant)
+                            said, store = begins(
+                                r, store, rows, nobody, old, began, row, top, last, now, happened, said, instant
+                            )
                             standing[served] = HELD_ONE
                             reserved -= 1
                             top = last
@@ -271,7 +273,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
 
             row, shape = rows[at], jobs[rows[at], c.J_SHAPE]
             gang, duration, had = book.gangs[2 * shape], c.planned_run(jobs[row], PLANNED), standing[at] == HOLDS
-            old, began, ended = nothing, 0, 0
+            old, began, ended, version = nothing, 0, 0, version_of(book.freed, book.taken)
             if had:
                 old, began, ended = held_by(spans, arena, row).copy(), spans[row, H_START], spans[row, H_END]
                 strike(store, book.ledgers, book.freed, spans, old, row, yes)
@@ -314,7 +316,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                     attempts[0] -= 1 if may_hold else 0
                     ever = made != NOWHERE
             if last >= 0:
-                said, store = begins(r, store, old, began, row, top, last, now, happened, said, instant)
+                said, store = begins(r, store, rows, version, old, began, row, top, last, now, happened, said, instant)
                 standing[at] = HELD_ONE if had else STARTS
                 knows_moves, pools, top = False, 0, last
                 continue

@@ -32,7 +32,13 @@ H_START = 2
 H_END = 3
 H_OPENED = 4  # `Forecast.opened` when no sooner start was found; 0: not searched since
 H_MOVED = 5  # 1: other reservations were allowed to move in that search
-SPAN_WIDTH = 6
+H_VERSION = 6  # `version_of` the calendar when others last could not make way for it
+H_FAILED = 7  # the start that it would have had then
+H_UNTIL = 8  # until when they cannot, while that version lasts
+H_BEFORE = 9  # nor if a job starts that ends before this time,
+H_NODES = 10  # on other nodes than these (bits, by the index of the node modulo NODE_BITS)
+SPAN_WIDTH = 11
+NODE_BITS = 62
 
 
 def gang_of(shape: int) -> int:

@@ -24,7 +24,7 @@ from kant.cluster.columns import (
 )
 from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
-from kant.placement.calendar.book import ANYWHERE, FULL, ONE_NODE, Book
+from kant.placement.calendar.book import ANYWHERE, FULL, H_BEFORE, H_NODES, H_UNTIL, NODE_BITS, ONE_NODE, Book
 from kant.placement.calendar.commitments import (
     L_GPUS,
     L_POOL,
@@ -299,6 +299,23 @@ def settle(
         if placed == count:
             break
     return pieces[:used]
+
+
+@inlined
+def settled_until(span: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int) -> None:
+    """Lower in `span` until when `settle` chooses these pieces, which are committed, and whatever may start till then.
+
+    It depends on what ends before `start`: on the last end of each node, and where devices are left, on all.
+    """
+    for i in range(pieces.shape[0]):
+        node = pieces[i, 0]
+        last, _ = freed_by(store, ledgers, node, start)
+        span[H_BEFORE] = min(span[H_BEFORE], last)
+        if bits_in(mask_throughout(store, ledgers, node, start, end)) < ledgers[node, L_GPUS]:
+            span[H_NODES] |= 1 << (node % NODE_BITS)
+            last = min(last, next_end(store, ledgers, node, 0))
+        if last > 0:
+            span[H_UNTIL] = min(span[H_UNTIL], last)
 
 
 @inlined

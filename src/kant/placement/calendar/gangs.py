@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import Table
-from kant.compiled import compiled
+from kant.compiled import compiled, inlined
 from kant.model.placement import GROUP, WIDTH
 from kant.model.units import FOREVER
 from kant.placement.calendar.book import (
@@ -80,12 +80,16 @@ def place_gang(
     return later, nothing, store
 
 
-@compiled
+@inlined
 def place_somewhere(
     book: Book, store: Table, gang: int, duration: int, now: int, start: int, stale: NDArray[np.bool_]
 ) -> tuple[int, Table, Table]:
     """Call `place_gang` for the first domain where it succeeds, if the gang requires one."""
-    column = book.gangs[gang, G_COLUMN]
+    column, part = book.gangs[gang, G_COLUMN], book.parts[book.gangs[gang, G_FIRST]]
+    if column == ANYWHERE and book.gangs[gang, G_PARTS] == 1:  # as `place_gang` does
+        made, pieces = place_at(book, store, part[Q_DEMAND], part[Q_PODS], duration, now, start, column, 0, stale)
+        pieces[:, GROUP] = part[Q_NUMBER]
+        return made, pieces, store
     if column == ANYWHERE:
         return place_gang(book, store, gang, duration, now, start, column, 0, stale)
     domains = book.empty.shape[0] if column == ONE_NODE else book.table[:, column].max() + 1

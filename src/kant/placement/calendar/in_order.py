@@ -15,7 +15,7 @@ RUN = 8
 def in_order(keys: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the indices of `keys` in ascending order of their values; equal ones keep their order."""
     count = len(keys)
-    order, merged = np.arange(count), np.empty(count, dtype=np.int64)
+    order = np.arange(count)
     for first in range(0, count, RUN):
         for k in range(first + 1, min(first + RUN, count)):
             at = k
@@ -23,7 +23,9 @@ def in_order(keys: NDArray[np.int64]) -> NDArray[np.int64]:
                 order[at] = order[at - 1]
                 at -= 1
             order[at] = k
-    width = RUN
+    if count <= RUN:
+        return order
+    width, merged = RUN, np.empty(count, dtype=np.int64)
     while width < count:
         for first in range(0, count, 2 * width):
             middle, end = min(first + width, count), min(first + 2 * width, count)

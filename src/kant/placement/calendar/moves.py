@@ -36,12 +36,18 @@ from kant.placement.calendar.book import (
     G_MILLI,
     G_PARTS,
     G_POOLS,
+    H_BEFORE,
     H_COUNT,
     H_END,
+    H_FAILED,
     H_FIRST,
     H_MOVED,
+    H_NODES,
     H_OPENED,
     H_START,
+    H_UNTIL,
+    H_VERSION,
+    NODE_BITS,
     Q_DEMAND,
     Q_PODS,
     Book,
@@ -57,11 +63,11 @@ from kant.placement.calendar.commitments import (
     NEVER,
 )
 from kant.placement.calendar.counted import first_count
-from kant.placement.calendar.earliest_start import find_earliest, followed_slot
+from kant.placement.calendar.earliest_start import find_earliest, followed_slot, settled_until
 from kant.placement.calendar.gangs import place_somewhere
 from kant.placement.calendar.no_room import N_INSISTS, knows_none, note
 from kant.placement.calendar.reserved import all_hold
-from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, set_key, set_start
+from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, set_key, set_start, version_of
 
 # --- reservations that may move, in the order of their starts ---------------------------------------------------------
 M_ROW = 0
@@ -150,6 +156,9 @@ def make_way(
         book.gangs,
     )
     at, placed = book.pieces[0], 0
+    failed = spans[row]
+    failed[H_VERSION], failed[H_FAILED], failed[H_UNTIL] = version_of(freed, book.taken), start, NEVER
+    failed[H_BEFORE], failed[H_NODES] = start + 1, 0
     unread = np.zeros((2, RING_WIDTH), dtype=np.int64)  # bounds do not follow places on trial
     stale = np.zeros(empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
@@ -167,6 +176,7 @@ def make_way(
     if made == start:
         end = min(start + duration, FOREVER)
         store = commit(store, used, ledgers, unread, pieces, NEW - row, start, end)
+        settled_until(failed, store, ledgers, pieces, start, end)
         while placed < moves.shape[0]:
             move = moves[placed]
             other = move[M_ROW]
@@ -186,6 +196,7 @@ def make_way(
                     arena[at : at + new.shape[0]] = new
                     at += new.shape[0]
                     store = commit(store, used, ledgers, unread, new, NEW - other, began, ended)
+                    settled_until(failed, store, ledgers, new, began, ended)
             placed += 1
         if placed == moves.shape[0]:
             made = start
@@ -204,10 +215,27 @@ def make_way(
                 spans[other, H_FIRST], spans[other, H_COUNT] = first, count
             elif moves[k, M_CHANGED] == 1:
                 release(store, ledgers, freed, new, NEW - other, False)
+    if made in (start, FULL):
+        failed[H_UNTIL] = 0
     if made == start:
         book.pieces[0] = at
         return made, pieces, store
     return made if made == FULL else NEVER, book.arena[:0], store
+
+
+@compiled
+def keep_failures(book: Book, rows: Table, version: int, pieces: Table, end: int) -> None:
+    """Let failed attempts to make way stand that do not depend on `pieces`, committed since `version` and until `end`.
+
+    With `end` -1 nothing has changed since.
+    """
+    nodes, current = 0, version_of(book.freed, book.taken)
+    for i in range(pieces.shape[0]):
+        nodes |= 1 << (pieces[i, NODE] % NODE_BITS)
+    for row in rows:
+        span = book.spans[row]
+        if span[H_VERSION] == version and end < span[H_BEFORE] and (end < 0 or span[H_NODES] & nodes == 0):
+            span[H_VERSION] = current
 
 
 @compiled
@@ -242,12 +270,16 @@ def first_sooner(
             continue  # nothing has opened since the last search failed
         alone = moves.shape[0] == 0 or (moves.shape[0] == 1 and moves[0, M_ROW] == row)
         may_move = gangs[gang, G_MILLI] > 0 and not crowded and not alone
-        if may_move and attempts[0] > 0 and gangs[gang, G_POOLS] != pools:
+        failed = NEVER  # others cannot make way for this start
+        if searched and span[H_VERSION] == version_of(book.freed, book.taken) and span[H_UNTIL] > now:
+            failed = span[H_FAILED] if span[H_FAILED] > now else NEVER
+        if may_move and attempts[0] > 0 and failed == NEVER and gangs[gang, G_POOLS] != pools:
             return i, ELSEWHERE, NEVER, nothing, store
         duration = min(max(duration, 1), FOREVER)
         part = parts[gangs[gang, G_FIRST]]
         start, pieces = NEVER, nothing
         if not searched:
+            span[H_UNTIL] = 0
             start, pieces = find_earliest(
                 book,
                 store,
@@ -269,13 +301,14 @@ def first_sooner(
         undecided = False
         if start > now and may_move:
             undecided = attempts[0] <= 0
-            first = NEVER
-            if not undecided:
+            first = failed
+            if not undecided and failed == NEVER:
                 first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(table, own), began, ended)
-            if first < min(start, began):
-                made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
-                if made not in (NEVER, NOWHERE):
-                    return i, FULL if made == FULL else MADE_WAY, made, found, store
+            if not undecided and first < min(start, began):
+                if failed == NEVER:
+                    made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
+                    if made not in (NEVER, NOWHERE):
+                        return i, FULL if made == FULL else MADE_WAY, made, found, store
                 attempts[0] -= 1
                 undecided = True
         if start < NEVER:

@@ -31,7 +31,7 @@ from kant.placement.calendar.commitments import (
     L_ROOM,
 )
 
-# --- rows of a ring: row 0 counts in column 0, the rest are spans ---------------------------------------------------
+# --- rows of a ring: row 0 counts spans in column 0 and commitments in column 1, the rest are spans -------------------
 R_NODE = 0
 R_START = 1
 R_END = 2
@@ -112,9 +112,16 @@ def commit(
         store[row, C_PODS] = pieces[i, 1]
         ledger[L_COUNT] += 1
         ledger[L_CHANGE] = -1
+        taken[0, 1] += 1
         if takes_all(store, row, ledger[L_GPUS]):
             note_span(taken, pieces[i, 0], start, end, start, end)
     return store
+
+
+@inlined
+def version_of(freed: Table, taken: Table) -> int:
+    """Return a number that grows with each change of the commitments, except for those on trial."""
+    return int(freed[0, 0] + taken[0, 1])
 
 
 @inlined
@@ -197,5 +204,6 @@ def set_start(store: Table, ledgers: Table, pieces: Table, key: int, start: int)
     for i in range(pieces.shape[0]):
         first = ledgers[pieces[i, 0], L_FIRST]
         for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):
-            if store[row, C_KEY] == key:
+            if store[row, C_KEY] == key and store[row, C_START] != start:
                 store[row, C_START] = start
+                break  # there is one row for each piece
