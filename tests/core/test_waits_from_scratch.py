@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.core.naive_waits import NaiveLedger
 from tests.examples import examples
@@ -35,6 +35,14 @@ QUEUES: tuple[tuple[Any, ...], ...] = (
 DISCIPLINES = st.sampled_from(("best-effort", "strict", "backfill", "easy"))
 
 
+A_BACK_OFF_ENDS = [
+    ("submit", 534, 1), ("submit", 74, 1), ("finish", 258, 0), ("leave", 345, 0), ("later", 954, 90 * SECOND),
+    ("fail", 317, 1),
+]  # fmt: skip
+"""A head whose back-off ends while nothing else happens was still counted as one behind a head."""
+
+
+@example(acts=A_BACK_OFF_ENDS, discipline="strict", preempts=False, levels=False)
 @given(acts=ACTS, discipline=DISCIPLINES, preempts=st.booleans(), levels=st.booleans())
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_wait_is_split_as_by_a_ledger_that_keeps_nothing(

@@ -83,10 +83,11 @@ class WaitLedger:
         self._moved = state.job_changes.end
         mark = (state.capacity_version, state.node_version, state.quota_usage.quota_version, len(state.reserved))
         anew = moved is None or state.quota_usage.tree is not self._tree
-        if not (moved or anew) and mark == self._mark:
+        ended = [row for row, (_, until, _) in self._gated.items() if 0 <= until <= now]
+        if not (moved or anew or ended) and mark == self._mark:
             return
         self._mark, self._tree = mark, state.quota_usage.tree
-        for row in [row for row, (_, until, _) in self._gated.items() if 0 <= until <= now]:
+        for row in ended:
             since, until, key = self._gated.pop(row)
             self._row(row)[_AT[Cause.GATED]] += until - since
             self._joined[row] = (key, self._accounts[key].reading(until))
