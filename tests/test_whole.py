@@ -30,8 +30,8 @@ def test_dies():
 LATE = """
 import os
 
-def pytest_sessionfinish():
-    if "PYTEST_XDIST_WORKER" in os.environ:
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workerinput"):  # in a worker
         os._exit(0)
 """
 
