@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeclaredQueues:
-    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits for new nodes, or waited before."""
+    """`config` is the content of the objects. `awaits_nodes`: a queue or a job may wait for new nodes."""
 
     def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
         self.mirror = mirror
