@@ -4,9 +4,7 @@ By default Numba counts a reference for each variable that holds an array, inclu
 them: one atomic increment and decrement for each array of each tuple, at each call. A caller keeps its arguments until
 the call ends, so a variable that is assigned once, to an argument or a part of one, needs no count of its own. A value
 that is passed on, as a result, in a tuple or in a variable assigned twice, is counted as before.
-
-Such a variable of the first block has no slot on the stack either: each read of a slot copies a tuple with all of its
-arrays, which LLVM then takes apart.
+Such a variable of the first block has no slot on the stack either: each read would copy a whole tuple.
 """
 
 from __future__ import annotations

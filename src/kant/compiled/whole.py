@@ -1,9 +1,4 @@
-"""How a kernel takes a named tuple: whole, as one argument.
-
-By default Numba takes it apart into its numbers and pointers at each call, and puts it together again in the function
-that is called. A tuple of all tables of a simulation has five hundred of them, and each function that takes it cost a
-fifth of a CPU-second of compilation.
-"""
+"""How a kernel takes a named tuple: whole. By default Numba takes it apart at each call, into hundreds of numbers."""
 
 from __future__ import annotations
 
@@ -28,5 +23,4 @@ class WholeTupleModel(TupleModel):  # type: ignore[misc]
         return value
 
 
-MACHINE_CODE = "whole named tuples"
-"""A name of what this layout makes, for the cache: another one makes other code of the same kernel."""
+MACHINE_CODE = "whole named tuples"  # a name of this layout, for the cache

@@ -128,8 +128,7 @@ class PendingQueue:
         self._base_runs: dict[int, bool] = {}  # whether a base job runs after the plan
         self.released: list[int] = []
         """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
-        self.opened = False
-        """Whether the plan has freed capacity since this round began."""
+        self.opened = False  # whether the plan has freed capacity since this round began
         self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users

@@ -1,8 +1,5 @@
-"""The order of service: who is tried next, and what becomes of it.
-
-Two functions are built around questions that only their caller can answer. A cycle runs them as plain Python around
-trial placements (`tries.py`). A simulated run compiles them into its instants, around columns (`sim/tries.py`).
-"""
+"""The order of service: two functions around questions, which a cycle answers from its trial (`tries.py`), and a
+simulated run from columns, in compiled code (`sim/tries.py`)."""
 
 from __future__ import annotations
 
@@ -20,11 +17,9 @@ def make_nominate(
 ) -> Nominate:  # fmt: skip
     """Build the function that says whether a job can start now, around questions about `view`.
 
-    `options(view, row, shape)` returns the shapes as which the job may start, in order; none if its queue is closed.
-    `in_quota`, `fits` and `frees_capacity` say of one of them whether the quota has room, whether there is a place, and
-    whether running jobs were evicted for it and it now has a place. The place of the answer yes, and the reason of the
-    answer no, are kept by `view`. None for `options`: only its own shape; for `in_quota`: always; for
-    `frees_capacity`: never.
+    `options` returns its shapes, in order (None: only its own). `in_quota`, `fits` and `frees_capacity` say of one of
+    them whether the quota has room (None: always), whether there is a place, and whether jobs were evicted for it and
+    it now has one (None: never). `view` keeps the place, or the reasons.
     """
 
     def nominate(view: Any, row: int, shape: Any) -> bool:
@@ -49,10 +44,9 @@ def make_in_order(
 ) -> InOrder:  # fmt: skip
     """Build the function that tries the first jobs of the awake buckets, best first, around questions about `view`.
 
-    `first` and `following` return the next job: its entry (0: there is none), row and shape. `is_held` says whether a
-    blocked job of higher priority holds it (None: never), and `fits_beside` whether it then has a place that none of
-    these can use. `start`, `step_aside` and `sleep` carry out what becomes of it. A job that steps aside is tried again
-    in the next cycle; one that sleeps, once a change may help it.
+    `first` and `following` return an entry (0: no job is left), row and shape. `is_held`: whether a blocked job of
+    higher priority holds the job (None: never); `fits_beside`: whether it then has a place that none of these can use.
+    A job that steps aside is tried again in the next cycle; one that sleeps, once a change may help it.
     """
 
     def in_order(view: Any) -> None:

@@ -18,7 +18,7 @@ from kant.queueing.walk import Walk
 
 if TYPE_CHECKING:
     from kant.queueing.cycle_plan import CyclePlan
-    from kant.queueing.priority import Holder, PriorityHolds
+    from kant.queueing.priority import PriorityHolds
 
 
 class Tries(Walk):
@@ -27,17 +27,10 @@ class Tries(Walk):
     def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
         self.pending, self.share = cycle.pending, cycle.share if cycle.order.shares else None
         self.cycle, self.holds = cycle, holds
-        self.placed: Allocation
-        """Its place, taken on the trial."""
-        self.lacks: dict[int, Reason] = {}
-        """Why it cannot start, by the indices of its shapes; by -1 why it can start as none of them."""
-        self.failed = NO_CANDIDATES
-        """Why eviction did not help it."""
-        self._holders: list[Holder] = []
-        self._options: list[Shape] = []
+        self.placed: Allocation  # its place, taken on the trial
+        self.lacks: dict[int, Reason] = {}  # why it cannot start, by the indices of its shapes; -1: as none of them
+        self.failed = NO_CANDIDATES  # why eviction did not help it
         self._plain = not cycle.limited and cycle.forecast is None and not cycle.state.health.bad
-
-    # --- whether it may start --------------------------------------------------------------------------------
 
     def is_held(self, row: int, shape: Shape) -> bool:
         assert self.holds is not None
@@ -47,11 +40,11 @@ class Tries(Walk):
     def fits_beside(self, row: int, shape: Shape) -> bool:
         assert self.holds is not None
         result = self.holds.beside(row, shape, self._holders)
-        if isinstance(result, np.ndarray):
-            self.placed = result
-            return True
-        self.lacks = {-1: result}
-        return False
+        if not isinstance(result, np.ndarray):
+            self.lacks = {-1: result}
+            return False
+        self.placed = result
+        return True
 
     def options(self, row: int, shape: Shape) -> list[Shape]:
         closed = self.cycle.admission.closed(row)
@@ -101,8 +94,6 @@ class Tries(Walk):
             return True
         self.failed = made if self.failed is NO_CANDIDATES else made & self.failed
         return False
-
-    # --- what becomes of it ----------------------------------------------------------------------------------
 
     def start(self, entry: int, row: int, shape: Shape) -> None:
         self.cycle.start(row, self.placed)
