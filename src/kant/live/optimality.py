@@ -13,7 +13,6 @@ from collections.abc import Callable
 import msgspec
 
 from kant.live.core import Core
-from kant.live.moments import present_moment
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
 from kant.optimize.answers import Optimality
@@ -73,6 +72,8 @@ class OptimalityLooks:
             await asyncio.sleep(LOOK)
 
     async def _look(self, core: Core) -> None:
+        from kant.live.moments import present_moment  # nobody may ever read a look
+
         mark, began = _mark(core), self.clock()
         self._rests_until, self._is_read = began + EVERY, False
         answer = await self.solver(SolverTask("optimality", await present_moment(core)))

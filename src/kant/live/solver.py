@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from kant.insight.moment import Moment
 from kant.model.errors import InputError
 from kant.model.units import count_from
 from kant.optimize.answers import DefragmentOrder, LearnedShares, Round
 from kant.scheduler.cycle import Scheduler
+
+if TYPE_CHECKING:
+    from kant.insight.moment import Moment
 
 What = Literal["optimality"] | Round
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kant.insight.expected_start import StartForecast
-from kant.insight.moment import Moment
 from kant.live.core import Core
-from kant.live.moments import present_moment
 from kant.model.errors import InputError
 from kant.model.job import Job
+
+if TYPE_CHECKING:
+    from kant.insight.moment import Moment
 
 REST = 3.0
 """After a forecast the forecaster pauses for this many times its duration, unless a forecast is requested."""
@@ -120,6 +121,8 @@ class StartForecasts:
     async def _make(self, core: Core) -> None:
         mark, began = _mark(core), self.clock()
         try:
+            from kant.live.moments import present_moment  # nobody may ever ask for a forecast
+
             forecast = await self.forecaster(await present_moment(core))
         except InputError as error:
             self.trouble = str(error)
@@ -145,6 +148,8 @@ async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartF
 
     Nothing is learned from it.
     """
+    from kant.live.moments import present_moment
+
     forecast = await forecaster(await present_moment(core, job))
     return core.answers.calibration().corrected(forecast)
 

@@ -5,8 +5,7 @@ beyond a limit are dropped and counted. Conditions are sent before events, since
 dropped: there is at most one for each pod.
 
 At a concurrency of eight a request costs the API server and etcd half as much CPU time again as at 32 or more (`python
--m benchmarks.kubernetes_costs`). But where ten are sent at once, each on a connection that has to be opened, a binding
-that comes after them waits for all of them. So few messages are sent a few at a time.
+-m benchmarks.kubernetes_costs`). But ten at once, each on a new connection, delay a binding: few go a few at a time.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Workloads:
         if not any(map(is_held, waiting)):
             workload.held = ""
         if not bound and not waiting:
-            self.messages.growing.pop(workload, None)
+            self.transitions.drop(workload)
             self.members.drop_empty(workload.key)
             return
         try:
