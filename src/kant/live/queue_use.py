@@ -52,7 +52,7 @@ def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
 
 
 def use_version(state: ClusterState, now: int) -> int:
-    """Return a number that changes now and then while there is something to save; 0 if there is nothing."""
+    """Return a number that differs if the use should be saved again; 0 if there is nothing to save."""
     hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
     if budgets is None and (hours is None or not hours.running):
         return 0

@@ -101,9 +101,9 @@ class Resize(Struct, frozen=True, omit_defaults=True):
     """An event for an elastic run: a line of JSON in the file that KANT_ELASTIC names.
 
     The run now has `gpus` GPUs: `place` lists them in Kant's format, `devices` in that of KANT_DEVICES. A step is
-    `rounds` rounds of `each` samples on every GPU, `batch` in total; its learning rate is `rate` after `tokens`, the
-    last number that the run has reported. A tail lasts from `tail_from` to `tail_until` tokens; -1: none yet. `at` is
-    in seconds since the Unix epoch.
+    `rounds` rounds of `each` samples on every GPU, `batch` in total. `tokens` is the last number of tokens that the run
+    has reported, and `rate` the learning rate at that point. A tail lasts from `tail_from` to `tail_until` tokens; -1:
+    none yet. `at` is in seconds since the Unix epoch.
     """
 
     number: int

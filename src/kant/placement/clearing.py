@@ -111,8 +111,7 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
         view: NamedTuple, weights: Weights, order: Table, who: Table, twin: Table, count: int, cap: int,
         leaves_first: bool, visits: int, bound: Table, stack: Table, best: Table,
     ) -> int:  # fmt: skip
-        """Branch and bound over which items leave. The condition holds once all items have left, which is so on entry
-        and on return.
+        """Branch and bound over which items leave. On entry and return all have left, and the condition holds.
 
         Item `order[i]` belongs to holder `who[i]`. Returns 1 if a set weighs no more than `bound` (its upper and its
         lower part); the set is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
@@ -335,8 +334,7 @@ def cheapest_node(
 
 @compiled
 def on_one_node(table: Table, demands: Table, d: int, candidates: Candidates, cap: int, best: Table) -> int:
-    """Write to `best` the best set of candidates without which a node takes a pod of demand `d`; empty if there is
-    none.
+    """Write to `best` the best set of candidates without which a node takes a pod of demand `d`, or an empty one.
 
     Only candidates of the lowest ranks that suffice leave. Returns how many leave, NO_NODE or TOO_MANY.
     """

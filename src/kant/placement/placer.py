@@ -377,7 +377,7 @@ class Placer:
         return found
 
     def _read_typical_pods(self) -> None:
-        """Read the typical pods, once a cycle, if a policy uses them. When they change every score may change."""
+        """Read the typical pods, once a cycle, if a policy uses them. If they change, every score may change."""
         self._cycle = self.trial.cycles
         typical_pods = self.snapshot.typical_pods if self._reads_typical_pods else NO_TYPICAL_PODS
         if self._fleet != self.snapshot.state.fleet_version:

@@ -89,9 +89,7 @@ class CyclePlan:
     ) -> None:
         self.state = snapshot.state
         self.weak: CyclePlan = proxy(self)
-        """A weak reference for the parts of this plan: a ring of references would keep all of them until the garbage
-        collector runs.
-        """
+        """A weak reference for the parts of this plan: a ring would keep all alive until a garbage collection."""
         self.order = order
         self.pending = pending
         self.placer = placer

@@ -177,8 +177,7 @@ class PendingQueue:
     def _turns(self, now: int) -> bool:
         """Return whether reservations were added, removed, began or ended since the last cycle: all buckets then wake.
 
-        From the first reservation on, bucket keys with a shape include the limit, which decides which bookings
-        conflict.
+        From the first reservation on, bucket keys with a shape include the limit: it decides which bookings conflict.
         """
         state, since = self.state, self.now
         edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
@@ -282,9 +281,7 @@ class PendingQueue:
         return self.verdicts.item(0, w.V_ROW) > 0
 
     def of_one_priority(self, priorities: Table) -> int:
-        """Return how many of these arrivals, from the first on, have the same priority as all earlier jobs; and record
-        it.
-        """
+        """Return how many of the first of these arrivals have the priority of all earlier jobs, and record it."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def results_of(
     claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass], node: str, now: str
 ) -> dict[str, Any]:
-    """Return `status.allocation` of a claim with these devices, chosen for a node: with configuration, the nodes that
-    reach them, and a timestamp if some have to be attached first.
+    """Return `status.allocation` of a claim for these devices, which were chosen for a node.
+
+    It also has their configuration, the nodes that reach them, and a timestamp if some have to be attached first.
     """
     results = []
     for grant in grants:

@@ -177,7 +177,7 @@ def _begin(bookings: Sequence[LineBooking]) -> tuple[Attempts, int, list[tuple[i
 def _shorten(
     attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: SearchBudget, trial: int
 ) -> tuple[tuple[int, Numbers], int]:
-    """Look for a plan on a shorter line, by bisection, and for a better lower bound. A trial has `trial` nodes."""
+    """Look for a plan on a shorter line, by bisection, and for a better lower bound. A trial searches `trial` nodes."""
     low, middle = bound, bound
     while low < best[0] and not budget.spent:
         found, offsets = attempts.fit(middle, budget, trial)

@@ -116,7 +116,7 @@ def insert_best(planning: Planning) -> None:
 def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -> float:
     """Repair towards lower targets: for all resources at once, then for one, in steps that shrink after failures.
 
-    No round begins after `limit` deterministic seconds. Returns how many were spent.
+    No round begins after `limit` deterministic seconds. Returns the seconds spent.
     """
     tasks, count = planning.tasks, len(planning.bounds)
     movable = planning.movable[tasks.process]
