@@ -44,7 +44,7 @@ def submit_job(
         other = "--wait" if wait else "--graph" if graph is not None else "--from"
         raise InputError("--test-only", "a single job that is only tested, not submitted", other)
     if there is not None and not there:
-        there.refuse_alone()
+        _refuse_options_of_kubernetes(there)
     if lines is not None:
         from kant.cli.submit_lines import submit_lines
 
@@ -68,6 +68,18 @@ def submit_job(
 
         return wait_for(home, there, (whole,))
     return 0
+
+
+def _refuse_options_of_kubernetes(there: KubeSubmission) -> None:
+    """Raise InputError if an option of jobs on Kubernetes is given: on this machine it would be ignored."""
+    from dataclasses import fields
+
+    from kant.cli.kube_options import Kube
+
+    for option in fields(there)[len(fields(Kube)) :]:
+        value = getattr(there, option.name)
+        if value != option.default:
+            raise InputError(f"--{option.name.replace('_', '-')}", "--kube as well", value)
 
 
 def wanted(command: tuple[str, ...], **options: Any) -> Wanted:

@@ -3,13 +3,11 @@
 Annotations are evaluated here: classes of other modules that inherit these options lack the names in them.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Group, Parameter
-
-from kant.model.errors import InputError
 
 GROUP = Group("On Kubernetes")
 Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to use. Default: its current one.")]
@@ -64,10 +62,3 @@ class KubeSubmission(Kube):
         str, Parameter(help="Number of pods for each level, from the outermost to the innermost: 'spine=16 leaf=4'.")
     ] = ""
     gpu_resource: Annotated[str, Parameter(help="The resource name of GPUs there.")] = "nvidia.com/gpu"
-
-    def refuse_alone(self) -> None:
-        """Raise InputError if one of these options is given, but Kubernetes is not meant."""
-        for option in fields(KubeSubmission)[len(fields(Kube)) :]:
-            value = getattr(self, option.name)
-            if value != option.default:
-                raise InputError(f"--{option.name.replace('_', '-')}", "--kube as well", value)

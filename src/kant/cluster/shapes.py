@@ -30,7 +30,7 @@ from kant.cluster.asks import (
     roles_of,
     rules_of,
 )
-from kant.cluster.columns import D_COUNTED, D_LIMITED, DEMAND_WIDTH, POOL, STATUS, Table
+from kant.cluster.columns import D_COUNTED, D_LIMITED, DEMAND_WIDTH, Table
 from kant.cluster.demand_rules import DemandRules
 from kant.cluster.node_sets import NodeSets, admitting
 from kant.model.errors import StateError
@@ -40,7 +40,6 @@ from kant.model.mig import profile_on
 from kant.model.node import Node, PoolKey
 from kant.model.placement import COUNTED, GROUP, WIDTH, Allocation
 from kant.model.rules import PodRules
-from kant.model.status import NodeStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,14 +448,6 @@ class Shapes:
             return mask
         mask = np.logical_or.reduce([admitting(self.demands[demand], pool_of) for _, demand in shape.parts])
         return mask
-
-    def share_nodes(self, one: Shape, other: Shape, empty: Table) -> bool:
-        """Return whether there is a node to which pods of both may go. `empty` is the table of nodes without jobs.
-
-        A node that has left stays in its node sets.
-        """
-        both = self.admitting(one, empty[:, POOL]) & self.admitting(other, empty[:, POOL])
-        return bool((empty[both, STATUS] == NodeStatus.IN_SERVICE).any())
 
     def widen(self) -> None:
         """Make room in each demand row for the entries of its rules, followed by the bits of its node set."""

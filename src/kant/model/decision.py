@@ -46,10 +46,7 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
-    """Another job is ahead of this one, and the discipline does not let this one pass.
-
-    `same`: that job asks for the same.
-    """
+    """`job` is ahead of this one, and the discipline does not let this one pass; `same`: it asks for the same."""
 
     job: str
     same: bool = False
@@ -228,10 +225,10 @@ def sentence(reason: Reason) -> str:
             return f"it can never fit in one {level}: {best}{_each_where(reason)}"
         case NeverFits(pods=pods, fits=fits):
             return f"it can never fit: the empty cluster takes {fits} of {pods} pods{_each_where(reason)}"
-        case Behind(job=job, same=True):
-            return f"job {job} is ahead of it and asks for the same"
-        case Behind(job=job):
-            return f"job {job} is ahead of it, and its queue allows no passing"
+        case Behind(job=job, same=same):
+            return (
+                f"job {job} is ahead of it{' and asks for the same' if same else ', and its queue allows no passing'}"
+            )
         case Outranked(job=job, until=until):
             return f"job {job} of higher priority waits for what it would take, and is not passed before {clock(until)}"
 

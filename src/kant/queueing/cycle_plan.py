@@ -5,7 +5,7 @@ Long: it is all that a discipline has to know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -14,7 +14,7 @@ from weakref import proxy
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_LEVEL, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, J_SHAPE, Table
+from kant.cluster.columns import J_BASE, J_LEVEL, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, Table
 from kant.cluster.quota_usage import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -388,17 +388,6 @@ class CyclePlan:
         """Return the rows of the waiting jobs, in the order in which their wait began."""
         return np.array(list(self.staying(self.state.pending)), dtype=np.int64)
 
-    def blocked(self) -> Sequence[tuple[int, ...]]:
-        """Return the first waiting job of each bucket; without buckets all that the plan does not start.
-
-        Each is a row and the index of its shape, and may have more.
-        """
-        if self.pending.bucket_of is not None:
-            return self.pending.heads()
-        started = {self.state.rows[decision.job] for decision in self.plan.decisions if isinstance(decision, Start)}
-        rows = [row for row in self.waiting_rows().tolist() if row not in started]
-        return list(zip(rows, self.state.jobs[rows, J_SHAPE].tolist(), strict=True))
-
     def staying(self, rows: dict[int, None]) -> dict[int, None]:
         """Return `rows` without the jobs that this plan rejects, or has started in place of lost nodes."""
         leaving = self.pending.leaving
@@ -482,10 +471,9 @@ class CyclePlan:
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
         if self.state.shapes.rules.width:
-            from kant.queueing.awaited_pods import starts_awaited_pods  # with the first rules
+            from kant.queueing.blocked import await_pods  # with the first rules
 
-            if starts_awaited_pods(self):
-                self.wake_at(self.now + 1)
+            await_pods(self)
 
     def look_again(self) -> None:
         """Ask for a cycle when the next back-off ends; or at once for released replicas that were not tried."""

@@ -86,8 +86,7 @@ class PendingQueue:
         self.order = order
         self.requeue = requeue
         self.bucket_of = bucket_of
-        self.preempts = self.always_preempts = preempts
-        """Whether waiting jobs may evict running ones now, and whatever the priorities of the jobs are."""
+        self.preempts = self.always_preempts = preempts  # now, and whatever the priorities of the jobs are
         self.draws = draws
         self.fair = fair
         self.may_fit = may_fit

@@ -128,7 +128,9 @@ class PriorityHolds:
         """
         cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits & self._pools_with_nodes)
         if near and (one.shape.ask.node_sets or shape.ask.node_sets):
-            near = self.state.shapes.share_nodes(one.shape, shape, self.state.empty)
+            empty, admitting = self.state.empty, self.state.shapes.admitting  # who has left stays in its node sets
+            both = admitting(one.shape, empty[:, POOL]) & admitting(shape, empty[:, POOL])
+            near = bool((empty[both, STATUS] == NodeStatus.IN_SERVICE).any())
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
         if cycle.by_share and one.queue != queue:
             return None

@@ -17,7 +17,6 @@ import msgspec
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.service.received import refusal
 from kant.sim.question import Question
 
 AT_ONCE = 2
@@ -97,7 +96,7 @@ class WhatIfDesk:
         except InputError as error:
             code, sentence = 400, str(error)
         except msgspec.ValidationError as error:
-            code, sentence = 400, refusal(error)
+            code, sentence = 400, f"the request: expected what the schema says ({error})"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             code, sentence = 400, f"the request: expected JSON ({error})"
         return code, msgspec.json.encode({"error": sentence})

@@ -150,10 +150,12 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
     def await_starts(self, cycle: CyclePlan) -> None:
         """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
+        from kant.queueing.blocked import blocked  # with the first plan that starts a job
+
         shapes, tree = cycle.state.shapes.shapes, cycle.state.quota_usage.tree
         asks = cycle.by_share or (self.reclaim != "off" and tree is not None and len(tree.keys) > 0)
         at = cycle.now + max(1, self.min_run_s * SECOND)
-        for row, index, *_ in cycle.blocked() if asks and not 0 <= cycle.plan.review_at <= at else ():
+        for row, index, *_ in blocked(cycle) if asks and not 0 <= cycle.plan.review_at <= at else ():
             shape = shapes[index]
             options = cycle.admission.options(row, shape) if cycle.limited else [shape]
             if shape.ask.preempts and any(self._may_evict(cycle, row, option, later=True) for option in options):

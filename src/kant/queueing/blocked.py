@@ -1,0 +1,41 @@
+"""The jobs that a plan leaves blocked, and those of them that wait for pods which it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kant.cluster.columns import J_SHAPE
+from kant.model.decision import Start
+from kant.queueing.cycle_plan import CyclePlan
+
+
+def blocked(cycle: CyclePlan) -> Sequence[tuple[int, ...]]:
+    """Return the first waiting job of each bucket; without buckets all that the plan does not start.
+
+    Each is a row and the index of its shape, and may have more.
+    """
+    if cycle.pending.bucket_of is not None:
+        return cycle.pending.heads()
+    started = {cycle.state.rows[decision.job] for decision in cycle.plan.decisions if isinstance(decision, Start)}
+    rows = [row for row in cycle.waiting_rows().tolist() if row not in started]
+    return list(zip(rows, cycle.state.jobs[rows, J_SHAPE].tolist(), strict=True))
+
+
+def await_pods(cycle: CyclePlan) -> None:
+    """Ask for a cycle right after this plan if it starts pods of a class for which a blocked job waits.
+
+    Such a job needs one of them near it, or one in the domain that has the fewest.
+    """
+    state, classes = cycle.state, set[str]()
+    for each in cycle.plan.decisions:
+        if isinstance(each, Start):
+            for rules in state.shape_of(state.rows[each.job]).ask.rules:
+                classes.update(rules.classes)
+    if not classes:
+        return
+    waiting = [state.shapes.shapes[head[1]] for head in blocked(cycle)]
+    needed = [rules for shape in waiting if shape.wide for rules in shape.ask.rules]
+    near = {one.pod_class for rules in needed for one in rules.affinity}
+    near |= {one.pod_class for rules in needed for one in rules.spread}
+    if classes & near:
+        cycle.wake_at(cycle.now + 1)
