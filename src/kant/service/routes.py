@@ -165,7 +165,7 @@ class Routes:
         user: str | None = None,
         queue: str | None = None,
     ) -> Usage:
-        """Return what ended jobs used, by user, queue, account, day or job."""
+        """What ended jobs used, by user, queue, account, day or job."""
 
     @get("/v1/jobs/{job}/why")
     def why(self, job: str) -> Why:
