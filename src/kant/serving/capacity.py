@@ -109,7 +109,7 @@ def capacity(
     while best is None:
         low = high * STEP
         if low < LOWEST * guess:
-            raise InputError("objectives", f"some that {replicas} replicas meet at a thousandth of their capacity")
+            raise InputError("objectives", f"latencies that {replicas} replicas meet at 1/1000 of their highest rate")
         best = tried(low)
         high = high if best else low
     while high - low > PRECISION * high:

@@ -109,7 +109,7 @@ class DeviceAllocations:
         return self._decide(placed, going)[0]
 
     def are_awaited(self, placed: Placed) -> bool:
-        """Whether other pods are about to have a claim of these pods too, so that its devices are planned."""
+        """Whether other pods that are about to bind share a claim with these pods: its devices are planned already."""
         own = [pod.metadata.uid for _, pod in placed]
         keys = {(pod.metadata.namespace, name) for _, pod in placed for name in known_names(pod)}
         return any(self._shared(key, own) is not None for key in keys)
