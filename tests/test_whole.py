@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ def run(folder: Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", folder, "-p", "tests.whole"]
     done = subprocess.run(
         [*command, "-p", "no:cacheprovider", "-n", "1", "--dist", "loadgroup", "test_them.py"],
-        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        cwd=folder, env={**os.environ, "PYTEST_ADDOPTS": ""}, capture_output=True, text=True, timeout=PATIENCE_S,
+        check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
 

@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from kant.cluster.columns import J_PRIORITY
-from kant.cluster.shapes import Shape
+from kant.cluster.columns import J_PRIORITY, Table
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.disciplines.backfill import Backfill
-from kant.queueing.pending import Head, PendingQueue, Share
+from kant.queueing.pending import Head, PendingQueue
 from kant.queueing.preemption.policy import Preemption
+from kant.queueing.priority import PriorityHolds
+from kant.queueing.tries import Tries, try_in_order
+
+
+class Others:
+    """The pending queue without the first jobs that have a negative priority."""
+
+    def __init__(self, whole: PendingQueue, jobs: Table) -> None:
+        self.whole, self._jobs = whole, jobs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.whole, name)
+
+    def heads(self, *of: Any, **by: Any) -> list[Head]:
+        return [head for head in self.whole.heads(*of, **by) if self._jobs.item(head[0], J_PRIORITY) >= 0]
+
+
+class FillersOnly(Tries):
+    """Tries the jobs of a negative priority. The others stay awake and are tried in the next cycle."""
+
+    fills: ClassVar[bool] = True
+
+    def next_job(self) -> tuple[int, int, Any]:
+        entry, row, shape = super().next_job()
+        while entry and (self.cycle.state.jobs.item(row, J_PRIORITY) < 0) != self.fills:
+            self.skip()
+            entry, row, shape = super().next_job()
+        return entry, row, shape
+
+
+class OthersOnly(FillersOnly):
+    """Tries the jobs from priority zero on."""
+
+    fills = False
+
+    def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
+        super().__init__(cycle, holds)
+        self.pending = cast(Others, cycle.pending).whole
 
 
 class Fill(Backfill, frozen=True, tag="fill"):
@@ -23,6 +59,7 @@ class Fill(Backfill, frozen=True, tag="fill"):
     """
 
     source: ClassVar[str] = "an example of this documentation"
+    tries: ClassVar[type[Tries]] = OthersOnly
 
     def run(self, cycle: CyclePlan) -> None:
         jobs, pending, trial = cycle.state.jobs, cycle.pending, cycle.placer.trial
@@ -50,35 +87,5 @@ class Fill(Backfill, frozen=True, tag="fill"):
                     cycle.preempt(row, why="fills")
             cycle.plan.decisions += decided
         evictor, cycle.evictor = cycle.evictor, None
-        for row, shape, bucket in pending.walk():
-            if jobs.item(row, J_PRIORITY) >= 0:
-                pending.step_aside(bucket)
-                continue
-            result = cycle.nominate(row, shape)
-            if isinstance(result, np.ndarray):
-                cycle.start(row, result)
-                pending.took(bucket)
-            else:
-                cycle.hold(row, result)
-                pending.sleep(bucket, shape, cycle.failed)
+        try_in_order(cycle, tries=FillersOnly)
         cycle.evictor = evictor
-
-
-class Others:
-    """The pending queue without jobs of negative priority."""
-
-    def __init__(self, pending: PendingQueue, jobs: Any) -> None:
-        self._pending, self._jobs = pending, jobs
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pending, name)
-
-    def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
-        for row, shape, bucket in self._pending.walk(share):
-            if self._jobs.item(row, J_PRIORITY) < 0:
-                self._pending.step_aside(bucket)
-            else:
-                yield row, shape, bucket
-
-    def heads(self, *of: Any, **by: Any) -> list[Head]:
-        return [head for head in self._pending.heads(*of, **by) if self._jobs.item(head[0], J_PRIORITY) >= 0]

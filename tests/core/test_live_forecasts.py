@@ -99,7 +99,7 @@ def test_forecasts_keep_up_with_what_changes_and_rest_in_between(monkeypatch: py
 
         async def look(seconds: float) -> int:
             clock[0] += seconds
-            for _ in range(5):
+            for _ in range(50):
                 await asyncio.sleep(0)
             return slow.asked
 

@@ -56,14 +56,14 @@ def test_a_table_is_read_back_as_it_was_written(rows: list[list[str]], other: st
 def test_a_study_writes_its_part_of_a_page_and_no_other(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Both\n\n<!-- study: one -->\n\nold\n\n<!-- study: two -->\n\n## Two\n\nkept\n", encoding="utf-8")
-    parts.write_part(page, "one", "# One\n\n```sh\n# a comment\n```\n\n## Table\n")
+    parts.write_part(page, "one", ["# One", "", "```sh", "# a comment", "```", "", "## Table", ""])
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# Both\n\n<!-- study: one -->\n\n## One\n\n```sh\n# a comment\n```\n\n### Table\n\n<!--")
     assert parts.part_of(text, "two") == "\n## Two\n\nkept\n" and text.count("\n## ") == 2
-    parts.write_part(page, "two", "# Two\n\nnew")
+    parts.write_part(page, "two", ["# Two", "", "new"])
     assert page.read_text(encoding="utf-8").endswith("### Table\n\n<!-- study: two -->\n\n## Two\n\nnew\n")
     with pytest.raises(LookupError, match="study: three"):
-        parts.write_part(page, "three", "# Three")
+        parts.write_part(page, "three", ["# Three"])
 
 
 def test_every_study_that_shares_a_page_has_its_part() -> None:

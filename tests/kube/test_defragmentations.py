@@ -98,5 +98,7 @@ async def test_a_step_that_the_core_refuses_is_not_counted() -> None:
     rounds.record(Plan(0, []))
     told = status(rounds)
     assert (
-        told["moved"] == 0 and told["moves"][0]["state"] == "Refused" and "not as it was" in told["moves"][0]["reason"]
+        told["moved"] == 0
+        and told["moves"][0]["state"] == "Refused"
+        and "it has changed since" in told["moves"][0]["reason"]
     )

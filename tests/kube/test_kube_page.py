@@ -53,25 +53,29 @@ def ask(url: str, asked: Any = None, **headers: str) -> tuple[int, Any]:
     return code, json.loads(body) if kind.startswith("application/json") else body.decode()
 
 
-async def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
     port = free_port()
-    async with Api(plane) as api:
-        await install(api)
-        await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 8)])
-        options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--journal", str(tmp_path))
-        process = KantProcess(plane, *options, user="admin")
-        try:
-            await process.says("state built")
-            labels = {"scheduling.kant.dev/queue": "vision"}
-            await api.create_all(make_gang("train", 2, 4, labels=labels))
-            await api.until(lambda pods: len(bound(pods)) == 2)
-            await api.create(make_pod("late", 1, labels=labels))
-            await api.until(lambda pods: says(pods, "late", "quota"))
-            await asyncio.to_thread(look, f"http://127.0.0.1:{port}")
-            await asyncio.to_thread(wonder, f"http://127.0.0.1:{port}")
-            await asyncio.to_thread(browse, f"http://127.0.0.1:{port}")
-        finally:
-            process.stop()
+
+    async def story() -> None:
+        async with Api(plane) as api:
+            await install(api)
+            await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 8)])
+            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--journal", str(tmp_path))
+            process = KantProcess(plane, *options, user="admin")
+            try:
+                await process.says("state built")
+                labels = {"scheduling.kant.dev/queue": "vision"}
+                await api.create_all(make_gang("train", 2, 4, labels=labels))
+                await api.until(lambda pods: len(bound(pods)) == 2)
+                await api.create(make_pod("late", 1, labels=labels))
+                await api.until(lambda pods: says(pods, "late", "quota"))
+                await asyncio.to_thread(look, f"http://127.0.0.1:{port}")
+                await asyncio.to_thread(wonder, f"http://127.0.0.1:{port}")
+                await asyncio.to_thread(browse, f"http://127.0.0.1:{port}")
+            finally:
+                process.stop()
+
+    asyncio.run(story())
     there = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), *CHANGES, "--json").json()
     (journal,) = tmp_path.glob("*.jsonl")
     ended = command("whatif", journal, *CHANGES, "--json").json()

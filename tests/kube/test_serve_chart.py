@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.gateway.test_real_envoy import envoy
-from tests.kube.test_endpoints_live import rights as of_router
+from tests.kube.live import role_of_page
+from tests.kube.test_endpoints_live import DOCS as ROUTING
 from tests.kube.test_inference_pool_live import rights as of_picker
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -81,6 +82,6 @@ def test_envoy_takes_what_the_chart_gives_it_and_the_picker_has_the_rights_of_th
     assert ("--peers=chat-picker:9003" in said) == ("--gossip=0.0.0.0:9003" in said) == pool
     assert "--saturated-s=2.5" in said and "--namespace=models" in said
     role = find(objects, "Role", "chat")["rules"]
-    assert role == (of_picker() if pool else of_router())[0]["rules"]
+    assert role == (of_picker() if pool else role_of_page(ROUTING, "router"))[0]["rules"]
     if not pool:
         assert arguments(objects, "chat-router")[:3] == ["serve", "route", "--service=chat"]

@@ -159,7 +159,7 @@ def test_workflows_of_one_stream_have_the_same_processors(ten: Path, tmp_path: P
     other.write_text(workflow_toml(generate(5, 2, 0)))
     assert "same processors" in kant("plan", "stream", ten, other, "--every", "25").refusal()
     other.write_text('[[stage]]\nid = "a"\nduration = "1h"\n[[processor]]\n')
-    assert "durations where" in kant("plan", "stream", ten, other, "--every", "25").refusal()
+    assert "durations if" in kant("plan", "stream", ten, other, "--every", "25").refusal()
     assert "--out" in kant("plan", "train", ten, "--every", "25").refusal()
     assert "--generations" in kant(
         "plan", "train", ten, "--every", "25", "--generations", "0", "--out", other

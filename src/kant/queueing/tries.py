@@ -120,35 +120,38 @@ class Tries(Walk):
 
 
 @cache
-def _built(limited: bool, evicts: bool, holds: bool) -> tuple[Nominate, InOrder]:
+def _built(of: type[Tries], limited: bool, evicts: bool, holds: bool) -> tuple[Nominate, InOrder]:
     nominate = make_nominate(
-        Tries.options if limited else None, Tries.in_quota if limited else None, Tries.fits,
-        Tries.frees_capacity if evicts else None, lambda function: function,
+        of.options if limited else None, of.in_quota if limited else None, of.fits,
+        of.frees_capacity if evicts else None, lambda function: function,
     )  # fmt: skip
     return nominate, make_in_order(
-        Tries.next_job, Tries.next_job, Tries.is_held if holds else None, Tries.fits_beside if holds else None,
-        nominate, Tries.start, Tries.step_aside, Tries.sleep, lambda function: function,
+        of.next_job, of.next_job, of.is_held if holds else None, of.fits_beside if holds else None, nominate, of.start,
+        of.step_aside, of.sleep, lambda function: function,
     )  # fmt: skip
 
 
 def nominate(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | Reason:
     """Return a place for a whole job, or why it cannot start now (`CyclePlan.nominate`)."""
     tries = Tries(cycle)
-    can_start = _built(cycle.limited, cycle.evictor is not None, False)[0]
+    can_start = _built(Tries, cycle.limited, cycle.evictor is not None, False)[0]
     return tries.placed if can_start(tries, row, shape) else tries.reason(row)
 
 
 def find_place(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | None:
     """Return a place for a whole job on free capacity, within its quota; None if there is none."""
     tries = Tries(cycle)
-    return tries.placed if _built(cycle.limited, False, False)[0](tries, row, shape) else None
+    return tries.placed if _built(Tries, cycle.limited, False, False)[0](tries, row, shape) else None
 
 
-def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None) -> None:
-    """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds."""
+def try_in_order(cycle: CyclePlan, holds: PriorityHolds | None = None, tries: type[Tries] = Tries) -> None:
+    """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds.
+
+    `tries` answers the questions about each job: a discipline of your own may skip some in its `next_job`.
+    """
     pending, free = cycle.pending, None
     if pending.may_try or pending.released:
-        _built(cycle.limited, cycle.evictor is not None, holds is not None)[1](Tries(cycle, holds))
+        _built(tries, cycle.limited, cycle.evictor is not None, holds is not None)[1](tries(cycle, holds))
     if holds is not None:
         free, until = holds.split(pending.heads())
         cycle.wake_at(until)

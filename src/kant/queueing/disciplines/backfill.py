@@ -16,7 +16,7 @@ from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.policy import Preemption
-from kant.queueing.tries import try_in_order
+from kant.queueing.tries import Tries, try_in_order
 
 if TYPE_CHECKING:
     from kant.queueing.priority import PriorityHolds
@@ -51,6 +51,8 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     hold_fixed_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
+    tries: ClassVar[type[Tries]] = Tries
+    """What tries the waiting jobs. A subclass may skip some of them."""
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
 
     @property
@@ -74,7 +76,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         holds = self._holds(cycle) if cycle.pending.mixed else None
         if holds is not None:
             cycle.growth_held_until = holds.growth_until
-        try_in_order(cycle, holds)
+        try_in_order(cycle, holds, self.tries)
         state, large = cycle.state, self.large_gpus * GPU
         served = set[HeadKey]()  # the keys of the heads that were served
         unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
