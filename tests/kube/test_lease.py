@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from itertools import pairwise
 from typing import Any
@@ -338,8 +339,11 @@ async def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> Non
 
 
 async def test_what_ends_the_thread_of_a_lease_is_raised_to_who_waits_for_it() -> None:
+    entered = threading.Event()
+
     class Broken:
         async def run(self) -> None:
+            await asyncio.to_thread(entered.wait)
             raise RuntimeError("it is broken")
 
         def holds(self) -> bool:
@@ -351,6 +355,7 @@ async def test_what_ends_the_thread_of_a_lease_is_raised_to_who_waits_for_it() -
     with pytest.raises(InputError, match="certificate-authority"):
         await thread(Config("https://127.0.0.1:1", ca="none")).__aenter__()
     candidate = await thread(Config("http://127.0.0.1:1")).__aenter__()
+    entered.set()
     for ends in (candidate.elected(), candidate.__aexit__()):
         with pytest.raises(RuntimeError, match="it is broken"):
             await ends
