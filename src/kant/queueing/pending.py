@@ -393,7 +393,7 @@ class PendingQueue:
             self.ready, self.sorting, self.sorted = longer(self.ready), longer(self.sorting), longer(self.sorted)
         found = self.state.shapes.shapes[shape]
         reach = self._reaches.setdefault(found.reach, len(self._reaches))
-        self.buckets[bucket] = 0, key[0] if key else -1, reach, found.gpu_milli, 0
+        self.buckets[bucket] = 0, key[0] if key else -1, reach, found.gpu_milli, 0, 0
         self.buckets[0, w.B_REACH] = bucket
         return bucket
 

@@ -22,10 +22,10 @@ ENTRY_WIDTH = 9
 """Row 0 is no entry: its E_ROW is the number of rows used, its E_LEFT the first row of the free list."""
 
 # Buckets. Only the first job of a bucket is tried.
-B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY = range(5)
-"""The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs; and
-the entry of the bucket in the heap of the round."""
-BUCKET_WIDTH = 5
+B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY, B_HELD = range(6)
+"""The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs;
+the entry of the bucket in the heap of the round; and 1 while that job is held, in compiled instants."""
+BUCKET_WIDTH = 6
 """Row 0 is no bucket; its B_REACH is the number of the last bucket."""
 
 # The verdict of a scheduling key, and what may change it.

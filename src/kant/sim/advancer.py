@@ -15,7 +15,7 @@ from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.quota_tree import QuotaTree
 from kant.model.decision import NoFit, Outranked, Reason, Reserved
 from kant.model.event import JobSubmitted
-from kant.model.units import FOREVER, GPU, SECOND
+from kant.model.units import FOREVER, SECOND
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains
 from kant.queueing.admission import over_quota
 from kant.queueing.discipline import Discipline
@@ -272,8 +272,7 @@ class Advancer:
         if isinstance(run.profile.discipline, Backfill):
             discipline = run.profile.discipline
             rules = Rules(
-                discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                FOREVER, state.shapes.pools, self._late,
+                discipline.timeout_s, discipline.small_timeout_s, discipline.large_gpus, state.shapes.pools, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
         evictions = None
