@@ -100,7 +100,10 @@ class Admission:
 
     def shortage(self, row: int, shape: Shape) -> OverQuota | None:
         """Return which quota keeps the job from starting now as `shape`; None if none does."""
-        node, user = self._place_in_tree(row)
+        if self.quota_usage.tree is None:
+            return None
+        queue, user = self.state.jobs.item(row, J_QUEUE), self.state.jobs.item(row, J_USER)
+        node = self.quota_usage.node_of[queue]
         if node < 0:
             return None
         asked = node, user if self.quota_usage.limits_users else 0, shape.index

@@ -114,6 +114,7 @@ class CyclePlan:
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
         self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
+        self.lowest_running: int | None = None  # lowest priority of the preemptible jobs that run; found on first use
         self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks; FOREVER for none
         self.reserved: set[int] = set()  # jobs for which the plan makes or changes a reservation
         self.newly_reserved = 0  # how many of them had no reservation

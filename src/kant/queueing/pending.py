@@ -136,6 +136,9 @@ class PendingQueue:
         self._over: OverBudget | None = None
         self.lowers = False
         """Whether a queue or a user is over a soft budget; its jobs then rank behind all others."""
+        self.sees: int
+        """What may let a sleeping job start besides freed capacity, as bits of `watch`."""
+        self._rekey()
 
     # --- following the state ---------------------------------------------------------------------------------
 
@@ -313,6 +316,9 @@ class PendingQueue:
         """Compute the buckets and keys of all jobs again, since what decides them has changed."""
         self._where.clear()
         self.numbered += 1
+        self.sees = RIGHTS if self.preempts else 0
+        if self.state.quota_usage.tree is not None:
+            self.sees |= QUOTA | ((LIVE if self.fair else JOBS) if self.preempts else 0)
 
     def _push(self, rows: list[int]) -> None:
         """Put rows in their buckets; a bucket with a new first job may be tried."""
@@ -387,7 +393,7 @@ class PendingQueue:
             self.ready, self.sorting, self.sorted = longer(self.ready), longer(self.sorting), longer(self.sorted)
         found = self.state.shapes.shapes[shape]
         reach = self._reaches.setdefault(found.reach, len(self._reaches))
-        self.buckets[bucket] = 0, key[0] if key else -1, reach, found.gpu_milli, 0
+        self.buckets[bucket] = 0, key[0] if key else -1, reach, found.gpu_milli, 0, 0
         self.buckets[0, w.B_REACH] = bucket
         return bucket
 
@@ -492,28 +498,16 @@ class PendingQueue:
         its queue, and not for capacity.
         """
         until, definitive, no_candidates = failed
-        tree = self.state.quota_usage.tree is not None
-        wakes_on = NODES if shape.order_dependent else 0
-        if tree:
-            wakes_on |= QUOTA
-        if no_candidates:
-            wakes_on |= RIGHTS if self.preempts else 0
-        elif until >= 0 or (tree and self.preempts):
-            wakes_on |= LIVE if until >= 0 or self.fair else JOBS
         if not self.verdicts.item(0, w.V_ROW):
             self.watch, self.wakes_on = Watch(self.state), 0
+        wakes_on = w.learn_one(
+            self.entries, self.verdicts, self.buckets.item(bucket, w.B_TOP), shape.pool_bits,
+            self.sees | NODES if shape.order_dependent else self.sees, until, definitive, no_candidates, by_quota,
+            self.now,
+        )  # fmt: skip
         if wakes_on & RIGHTS and not self.watch.sees_rights:
             self.watch.rights()
         self.wakes_on |= wakes_on
-        pools = 0 if no_candidates and by_quota else shape.pool_bits
-        row, _, _, _, known, *_ = self.entries[self.buckets.item(bucket, w.B_TOP)].tolist()
-        verdict = self.verdicts[known]
-        if not verdict.item(w.V_STATE) and verdict.item(w.V_UNTIL) <= self.now:
-            self.verdicts[0, w.V_ROW] += 1
-        verdict[: w.V_ALONE] = (
-            w.ASLEEP if definitive else w.UNPROVEN, row if verdict.item(w.V_ALONE) else -1, shape.index, pools,
-            wakes_on, until, no_candidates, by_quota,
-        )  # fmt: skip
         if by_quota:
             self._kept = True
             self._heads.clear()
@@ -562,7 +556,7 @@ class PendingQueue:
     def took(self, bucket: int) -> None:
         """Remove the first job of a bucket, which starts or leaves. If its start is refused, an event re-queues it."""
         self._heads.clear()
-        w.take_first(self.entries, self.places, self.buckets, bucket)
+        w.drop(self.entries, self.places, self.buckets, self.entries.item(self.buckets.item(bucket, w.B_TOP), w.E_ROW))
 
     def leave(self, row: int) -> None:
         """Remove a job that the plan rejects, or restarts after the loss of a node: it is not tried again."""

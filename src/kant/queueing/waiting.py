@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kant.cluster.columns import Narrow, Table
 from kant.compiled import compiled, inlined
-from kant.queueing.watch import ANYTHING, NODES, freed
+from kant.queueing.watch import ANYTHING, JOBS, LIVE, NODES, QUOTA, RIGHTS, freed
 
 # Entries of the jobs that wait in a bucket. The smallest (E_PRIORITY, E_KEY, E_ROW) goes first.
 E_ROW, E_PRIORITY, E_KEY, E_SHAPE, E_KNOWN, E_BUCKET, E_LEFT, E_RIGHT, E_ABOVE = range(9)
@@ -22,10 +22,10 @@ ENTRY_WIDTH = 9
 """Row 0 is no entry: its E_ROW is the number of rows used, its E_LEFT the first row of the free list."""
 
 # Buckets. Only the first job of a bucket is tried.
-B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY = range(5)
-"""The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs; and
-the entry of the bucket in the heap of the round."""
-BUCKET_WIDTH = 5
+B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY, B_HELD = range(6)
+"""The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs;
+the entry of the bucket in the heap of the round; and 1 while that job is held, in compiled instants."""
+BUCKET_WIDTH = 6
 """Row 0 is no bucket; its B_REACH is the number of the last bucket."""
 
 # The verdict of a scheduling key, and what may change it.
@@ -170,12 +170,6 @@ def drop(entries: Table, places: Narrow, buckets: Table, row: int) -> bool:
     return bool(old > 0 and remove(entries, places, buckets, old))
 
 
-@compiled
-def take_first(entries: Table, places: Narrow, buckets: Table, bucket: int) -> None:
-    """Remove the first job of a bucket."""
-    remove(entries, places, buckets, buckets[bucket, B_TOP])
-
-
 # --- sleep and wake -------------------------------------------------------------------------------------------------
 
 
@@ -188,16 +182,31 @@ def sleeps(entries: Table, verdicts: Table, entry: int) -> bool:
 
 @inlined
 def learn(
-    entries: Table, verdicts: Table, entry: int, state: int, pools: int, wakes_on: int, until: int, no_candidates: bool,
+    entries: Table, verdicts: Table, entry: int, pools: int, sees: int, until: int, proven: bool, no_candidates: bool,
     by_quota: bool, now: int,
-) -> None:  # fmt: skip
-    """Record the verdict of a job that was tried and cannot start; it holds for its key until a change may help."""
-    known = verdicts[entries[entry, E_KNOWN]]
+) -> int:  # fmt: skip
+    """Record that a job was tried and cannot start. Its key sleeps until a change may help; unless this is `proven`, it
+    is tried again in the next cycle.
+
+    `sees`: the changes that may help such jobs, as bits of `watch`; those that wake the key are returned. `until`: when
+    time alone may help, µs. No eviction helps where there are `no_candidates`; where a job only waits for quota, no
+    freed capacity does either.
+    """
+    known, wakes_on = verdicts[entries[entry, E_KNOWN]], sees & (NODES | QUOTA)
+    if no_candidates:
+        wakes_on |= sees & RIGHTS
+    else:
+        wakes_on |= LIVE if until >= 0 else sees & (JOBS | LIVE)
     verdicts[0, V_ROW] += known[V_STATE] == AWAKE and known[V_UNTIL] <= now
-    known[V_STATE], known[V_POOLS], known[V_WAKES_ON], known[V_UNTIL] = state, pools, wakes_on, until
+    known[V_STATE], known[V_WAKES_ON], known[V_UNTIL] = ASLEEP if proven else UNPROVEN, wakes_on, until
+    known[V_POOLS] = 0 if by_quota and no_candidates else pools
     known[V_NO_CANDIDATES], known[V_BY_QUOTA] = no_candidates, by_quota
     known[V_ROW] = entries[entry, E_ROW] if known[V_ALONE] == 1 else -1
     known[V_SHAPE] = entries[entry, E_SHAPE]
+    return int(wakes_on)
+
+
+learn_one = compiled(learn)
 
 
 @inlined
@@ -243,19 +252,15 @@ def wake(
     return found
 
 
+wake_some = compiled(wake)
+
+
 @compiled
 def follow_pools(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, pools: Table, seen: Table, changed: int, now: int
 ) -> int:
     """Wake the keys that may start after these changes, or because capacity was freed since `seen`."""
     return int(wake(entries, buckets, verdicts, ready, changed, freed(pools, seen), True, now))
-
-
-@compiled
-def wake_some(
-    entries: Table, buckets: Table, verdicts: Table, ready: Table, changed: int, pools: int, stirs: bool, now: int
-) -> int:
-    return int(wake(entries, buckets, verdicts, ready, changed, pools, stirs, now))
 
 
 @compiled
@@ -375,6 +380,9 @@ def next_ready(entries: Table, buckets: Table, verdicts: Table, ready: Table, as
     return 0
 
 
+go_on = compiled(next_ready)
+
+
 @compiled
 def begin_round(
     entries: Table, places: Narrow, buckets: Table, verdicts: Table, ready: Table, stirred: Table,
@@ -405,11 +413,6 @@ def turns(entries: Table, buckets: Table, verdicts: Table, late: int, found: Tab
             found[count, 2], found[count, 3], found[count, 4] = entries[top, E_KEY], entries[top, E_ROW], top
             count += 1
     return count
-
-
-@compiled
-def go_on(entries: Table, buckets: Table, verdicts: Table, ready: Table, aside: int) -> int:
-    return int(next_ready(entries, buckets, verdicts, ready, aside))
 
 
 @compiled

@@ -30,7 +30,7 @@ from kant.sim.happened import CYCLED, note
 from kant.sim.instant import begin, copy_of, undo, wake
 from kant.sim.reservations import follow_ends, spans_of, take_back
 from kant.sim.reserve import WAITS, reserving_kernel
-from kant.sim.serve_heads import PYTHON_DECIDES, serve_kernel, serve_none
+from kant.sim.serve_heads import serve_kernel, serve_none
 from kant.sim.tables import Tables
 from kant.sim.tries import tries_kernels
 
@@ -51,7 +51,7 @@ def advance_kernel(
     `limited`: there are quotas, or several priorities. With `evicts` jobs are evicted in the call.
     """
     place = group_kernel(one, other, by_domain)
-    serve = serve_kernel(place) if backfills else serve_none
+    serve = serve_kernel(place, limited) if backfills else serve_none
     cycle: Callable[..., Any] = reserving_kernel(place) if reserves else serve_none
     (try_in_order, restart), looks_again = tries_kernels(place, limited, evicts), backfills or reserves
 
@@ -76,13 +76,9 @@ def advance_kernel(
             if instant[t.CODE] != 0:
                 store = take_back(v.reservations, store, before, marks)
         elif instant[t.CODE] == 0 and stands[t.WAITING] > 0:
-            review = serve(v, v.quotas)
-            instant[t.CODE] = WAITS if review == PYTHON_DECIDES else 0
+            serve(v)
             if limited and instant[t.CODE] == 0 and v.rights.reclaims and instant[t.STARTED_LEAST] < FOREVER:
-                soon = awaits_start(v)
-                if soon > now:
-                    review = soon if review <= now else min(review, soon)
-            instant[t.REVIEW] = review
+                t.wake_at(v, awaits_start(v))
         if evicts and instant[t.EVICTS] == 1 and instant[t.CODE] == 0:
             instant[t.REVIEW] = now + 1  # others may fit where victims free more than is taken
             if v.evictions.moves:

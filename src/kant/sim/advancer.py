@@ -15,7 +15,7 @@ from kant.cluster.quota_columns import NO_QUOTAS
 from kant.cluster.quota_tree import QuotaTree
 from kant.model.decision import NoFit, Outranked, Reason, Reserved
 from kant.model.event import JobSubmitted
-from kant.model.units import FOREVER, GPU, SECOND
+from kant.model.units import FOREVER, SECOND
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains
 from kant.queueing.admission import over_quota
 from kant.queueing.discipline import Discipline
@@ -23,7 +23,6 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.rejection import never_starts
 from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
-from kant.queueing.watch import QUOTA, RIGHTS
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim import happened as h
@@ -273,8 +272,7 @@ class Advancer:
         if isinstance(run.profile.discipline, Backfill):
             discipline = run.profile.discipline
             rules = Rules(
-                discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
-                FOREVER, state.shapes.pools, self._late,
+                discipline.timeout_s, discipline.small_timeout_s, discipline.large_gpus, state.shapes.pools, self._late,
             )  # fmt: skip
         quotas = self._quotas_in_columns()
         evictions = None
@@ -429,13 +427,13 @@ class Advancer:
             places = [c.STATUS, c.POOL, c.GPUS, c.CPU_FREE, c.MEMORY_FREE]
             _, first = np.unique(state.empty[:, places], axis=0, return_index=True)
             self._kinds = state.node_version, state.empty[first]
-        wakes_on = (QUOTA if tree is not None else 0) | (RIGHTS if pending.preempts else 0)
         own = by if isinstance(by, Preemption) else None
         return Rights(
             own is not None, own is not None and own.priority,
             own is not None and own.reclaim != "off" and tree is not None and len(tree.keys) > 0,
             own.min_run_s * SECOND if own is not None else 0, own.most if own is not None else 0.0,
-            own.exact if own is not None else 0, pending.mixed, hold, fixed, wakes_on, self._kinds[1], pending.sorted,
+            own.exact if own is not None else 0, pending.mixed, hold, fixed, pending.sees, self._kinds[1],
+            pending.sorted,
         )  # fmt: skip
 
     # --- how jobs are placed ---------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ class Rights(NamedTuple):
     With `evicts` some jobs evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota
     (`reclaims`). Their victims have run for `min_run` µs, and hold at most `most` times what they ask for; among up to
     `exact` candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, and those that
-    cannot be preempted at once for `hold_fixed` µs. `wakes_on`: the changes that wake its key. `kinds`: one empty node
-    of each kind. `heads` has room for the first jobs of the buckets.
+    cannot be preempted at once for `hold_fixed` µs. `sees`: what wakes its key (`PendingQueue.sees`). `kinds`:
+    one empty node of each kind. `heads` has room for the first jobs of the buckets.
     """
 
     evicts: bool
@@ -72,7 +72,7 @@ class Rights(NamedTuple):
     keeps: bool
     hold: int
     hold_fixed: int
-    wakes_on: int
+    sees: int
     kinds: Table
     heads: Table
 

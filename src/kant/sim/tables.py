@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kant.compiled import merged
+from kant.model.units import FOREVER
+
 if TYPE_CHECKING:
     from kant.cluster.columns import Narrow, Table
     from kant.placement.cost.slowdown import SpanRows
@@ -96,3 +99,11 @@ class Tables(NamedTuple):
     running: Any  # Running | None
     reservations: Any  # Reservations | None
     evictions: Any  # Evictions | None
+
+
+@merged
+def wake_at(v: Tables, time: int) -> None:
+    """Ask for an instant at `time`, if that is in the future, even if no event happens until then."""
+    review = v.instant[REVIEW]
+    if v.instant[TIME] < time < FOREVER and (review < 0 or time < review):
+        v.instant[REVIEW] = time

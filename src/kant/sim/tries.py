@@ -18,7 +18,7 @@ from kant.queueing import waiting as w
 from kant.queueing.claims import may_evict
 from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim, Running
 from kant.queueing.service_order import InOrder, make_in_order, make_nominate
-from kant.queueing.watch import ANY_START, JOBS, LIVE, QUOTA, freed
+from kant.queueing.watch import ANY_START, QUOTA, freed
 from kant.sim import blocked as b
 from kant.sim import happened as h
 from kant.sim import tables as t
@@ -136,28 +136,22 @@ def step_aside(v: Tables, entry: int, row: int, s: int) -> None:
 @merged
 def sleep(v: Tables, entry: int, row: int, s: int) -> None:
     """Let a job wait until a change may help it. Where it may evict somebody Python decides."""
-    instant, stands, rights, wakes_on = v.instant, v.stands, v.rights, v.rights.wakes_on
+    instant, stands, rights = v.instant, v.stands, v.rights
     victims, retry, may = instant[t.VICTIMS], instant[t.RETRY_AT], instant[t.MAY_EVICT] == 1
     if victims == MAY_BE or v.shapes[s, b.S_ALONE] == 1:
         instant[t.CODE] = WAITS
         return
-    if may and retry >= 0:
-        wakes_on = (wakes_on & QUOTA) | LIVE
-    elif may:
-        wakes_on = (wakes_on & QUOTA) | (JOBS if wakes_on & QUOTA != 0 else 0)
     stands[t.RETRY] = max(stands[t.RETRY], retry)
     if v.verdicts[0, w.V_ROW] == 0:
         freed(v.pools, v.watched)
         stands[t.LOG], stands[t.WAKES_ON] = v.log[0], 0
-    stands[t.WAKES_ON] |= wakes_on
     may_later = rights.evicts and v.shapes[s, b.S_PREEMPTS] == 1
     proven = victims == NONE_PROVEN and not (may_later and v.jobs[row, c.J_PRIORITY] > instant[t.STARTED_LEAST])
     if not proven:
         stands[t.DOUBTS] = stands[t.MAY_TRY] = 1
-    short = instant[t.WHAT] == h.SHORT
-    w.learn(
-        v.entries, v.verdicts, entry, w.ASLEEP if proven else w.UNPROVEN,
-        0 if short and not may else v.shapes[s, b.S_POOL_BITS], wakes_on, retry, not may, short, instant[t.TIME],
+    stands[t.WAKES_ON] |= w.learn(
+        v.entries, v.verdicts, entry, v.shapes[s, b.S_POOL_BITS], rights.sees, retry, proven, not may,
+        instant[t.WHAT] == h.SHORT, instant[t.TIME],
     )  # fmt: skip
     record(v, row)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
-from kant.cluster.columns import J_QUEUE, J_SINCE
+from kant.cluster.columns import J_QUEUE
 from kant.cluster.shapes import Shape
 from kant.model.decision import Outranked
 from kant.model.taxonomy import Tags, tagged
@@ -14,6 +15,7 @@ from kant.model.units import GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
+from kant.queueing.late_heads import MAY_NOT, STARTS, STAYS, ServeHeads, make_serve_heads
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.tries import Tries, try_in_order
@@ -23,10 +25,6 @@ if TYPE_CHECKING:
 
 ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
 """Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.takes_back`."""
-
-
-HeadKey = tuple[int, tuple[str, ...], bool]
-"""Where the pods of a head may run (`Shape.reach`), and whether it is large."""
 
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
@@ -77,64 +75,21 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         if holds is not None:
             cycle.growth_held_until = holds.growth_until
         try_in_order(cycle, holds, self.tries)
-        state, large = cycle.state, self.large_gpus * GPU
-        served = set[HeadKey]()  # the keys of the heads that were served
-        unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
-        freed = False  # whether capacity was freed for one: quotas may then admit others
-        # queues whose head may not preempt enough, by the nodes that it competes for
-        without = set[tuple[int, HeadKey]]()
+        state, pending, large = cycle.state, cycle.pending, self.large_gpus * GPU
         if not state.pending:
             return
         # Where the first head lacks quota or waits for a node, the next head of the same pools is served.
-        heads = cycle.pending.heads(not (cycle.limited or cycle.by_share or state.shapes.await_nodes), large)
+        heads = pending.heads(not (cycle.limited or cycle.by_share or state.shapes.await_nodes), large)
         if cycle.by_share:
             heads = sorted(heads, key=lambda head: cycle.share(state.jobs.item(head[0], J_QUEUE)))
-        for row, shape_index, bucket, kept in heads:
-            shape = state.shapes.shapes[shape_index]
-            is_large = shape.gpu_milli >= large
-            head_key = *shape.reach, is_large
-            if head_key in served:
-                continue
-            queue = state.jobs.item(row, J_QUEUE)
-            if (queue, head_key) in without or (kept and not freed):
-                continue
-            if cycle.limited and _waits_for_quota(cycle, row, shape):
-                continue
-            if cycle.node_waits or shape.ask.node_wait:
-                node_wait = awaits_node_until(state, row, cycle.now)
-                cycle.wake_at(node_wait)
-                if node_wait:
-                    continue
-            timeout = self.timeout_s if is_large else self.small_timeout_s
-            until = state.jobs.item(row, J_SINCE) + timeout * SECOND
-            if until <= cycle.now and holds is not None and holds.holders(row, shape):
-                continue
-            served.add(head_key)
-            if until > cycle.now:
-                cycle.wake_at(until)
-                continue
-            from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
-
-            if not state.books:
-                allocation = preempt_backfilled(cycle, row, shape)
-            else:
-                with cycle.beside_bookings(row):
-                    allocation = preempt_backfilled(cycle, row, shape)
-            if not isinstance(allocation, NotNow):
-                cycle.start(row, allocation)
-                cycle.pending.took(bucket)
-                freed = True
-                continue
-            if cycle.order.outgrown or not allocation.definitive:
-                unserved.append((row, shape))
-            if state.quota_usage.tree is not None and not (allocation.definitive and shape.ask.preempts):
-                # Enough jobs were backfilled, but it may not preempt them; the head of another queue may.
-                served.discard(head_key)
-                without.add((queue, head_key))
-        if unserved:
+        late, await_nodes = _LateHeads(cycle, holds), cycle.node_waits or state.shapes.await_nodes
+        queues = 1 if state.quota_usage.tree is None else 1 + len(state.queues)
+        serve = _built(bool(cycle.limited or await_nodes), holds is not None)
+        serve(late, heads, pending.buckets, state.jobs, self, queues, cycle.now)
+        if late.unserved:
             from kant.queueing.preemption.backfilled import await_starts
 
-            await_starts(cycle, unserved)
+            await_starts(cycle, late.unserved)
 
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
         from kant.queueing.priority import PriorityHolds  # loaded with the first queue of several priorities
@@ -142,9 +97,52 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
 
 
-def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:
-    """Return whether a job waits for its queue or its quota, and not for capacity."""
-    admission = cycle.admission
-    if admission.closed(row) is not None:
-        return True
-    return None not in [admission.shortage(row, option) for option in admission.options(row, shape)]
+class _LateHeads:
+    """What becomes of the late heads of a cycle."""
+
+    def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None) -> None:
+        self.cycle, self.holds, self.shapes = cycle, holds, cycle.state.shapes.shapes
+        self.unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
+
+    def waits(self, row: int, shape: int) -> bool:
+        cycle, own = self.cycle, self.shapes[shape]
+        if cycle.limited:
+            admission = cycle.admission
+            closed = admission.closed(row) is not None
+            if closed or None not in [admission.shortage(row, option) for option in admission.options(row, own)]:
+                return True
+        if not (cycle.node_waits or own.ask.node_wait):
+            return False
+        node_wait = awaits_node_until(cycle.state, row, cycle.now)
+        cycle.wake_at(node_wait)
+        return node_wait > 0
+
+    def is_held(self, row: int, bucket: int) -> bool:
+        assert self.holds is not None
+        return bool(self.holds.holders(row, self.cycle.state.shape_of(row)))
+
+    def take_places(self, row: int, shape: int, bucket: int) -> int:
+        from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
+
+        cycle, own = self.cycle, self.shapes[shape]
+        if not cycle.state.books:
+            allocation = preempt_backfilled(cycle, row, own)
+        else:
+            with cycle.beside_bookings(row):
+                allocation = preempt_backfilled(cycle, row, own)
+        if not isinstance(allocation, NotNow):
+            cycle.start(row, allocation)
+            cycle.pending.took(bucket)
+            return STARTS
+        if cycle.order.outgrown or not allocation.definitive:
+            self.unserved.append((row, own))
+        return STAYS if allocation.definitive and own.ask.preempts else MAY_NOT
+
+    def wake_at(self, time: int) -> None:
+        self.cycle.wake_at(time)
+
+
+@cache
+def _built(limited: bool, holds: bool) -> ServeHeads:
+    waits, is_held = _LateHeads.waits if limited else None, _LateHeads.is_held if holds else None
+    return make_serve_heads(waits, is_held, _LateHeads.take_places, _LateHeads.wake_at, lambda function: function)

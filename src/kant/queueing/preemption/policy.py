@@ -170,14 +170,19 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         """Return the entitlements of the running jobs as the plan leaves them. The table is made once a cycle."""
         if cycle.entitlements is None:
             cycle.entitlements = Entitlements(cycle, self.reclaim, self.min_run_s * SECOND)
-        cycle.entitlements.follow()
+        else:
+            cycle.entitlements.follow()
         return cycle.entitlements
 
     def _may_evict(self, cycle: CyclePlan, row: int, shape: Shape, later: bool = False) -> bool:
         """Return whether counts allow that the job evicts a running job; with `later`, a job that this plan starts."""
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
-        lowest = state.lowest_preemptible() if self.priority or cycle.takes_back else FOREVER
+        lowest = FOREVER
+        if self.priority or cycle.takes_back:
+            if cycle.lowest_running is None:
+                cycle.lowest_running = state.lowest_preemptible()
+            lowest = cycle.lowest_running
         limits, used, first, amounts, reclaims = NO_QUOTAS, NO_QUOTAS, -1, np.zeros(0, dtype=np.int64), False
         if tree is not None and tree.keys and self.reclaim != "off" and usage.node_of[queue] >= 0:
             limits, used, reclaims = tree.limits, cycle.admission.quota_tree.used, True

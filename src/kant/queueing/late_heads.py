@@ -1,0 +1,68 @@
+"""Late heads: a blocked job that has waited too long takes the places of jobs that passed it.
+
+One function around questions, as the order of service is (`service_order.py`): a cycle answers them from its trial
+(`disciplines/backfill.py`), a simulated run from columns (`sim/serve_heads.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kant.cluster.columns import J_QUEUE, J_SINCE, Table
+from kant.model.units import GPU, SECOND
+from kant.queueing.waiting import B_MILLI, B_REACH
+
+STARTS, STAYS, MAY_NOT, UNDECIDED = range(4)
+"""Of a late head: it starts; no job that passed it keeps it from starting; it may not stop enough of these, so the head
+of another queue is tried; or the view does not decide."""
+
+ServeHeads = Callable[[Any, Any, Table, Table, Any, int, int], bool]
+OfHead = Callable[[Any, int, int], bool]
+
+
+def make_serve_heads(
+    waits: OfHead | None, is_held: OfHead | None, take_places: Callable[[Any, int, int, int], int],
+    wake_at: Callable[[Any, int], None], kernel: Callable[[Any], Any],
+) -> ServeHeads:  # fmt: skip
+    """Build the function that serves late heads, around questions about `view`.
+
+    `waits` says of a row and a shape whether the job waits for its queue, its quota or a node, so that another head is
+    served (None: never). `is_held` says of a row and a bucket whether a blocked job of higher priority holds it (None:
+    never). `take_places` says of row, shape and bucket what becomes of a late head. `wake_at` asks to look again then.
+    """
+
+    def serve(view: Any, heads: Any, buckets: Table, jobs: Table, rules: Any, queues: int, now: int) -> bool:
+        """Serve the first of these heads (row, shape, bucket, 1 if it waits for quota) in each lane, best first.
+
+        The heads of a lane compete for the same nodes, and are all large or all small; `rules` has the fields of
+        `Backfill`. With `queues` > 1 the heads of so many queues are told apart. Returns False if the view does not
+        decide.
+        """
+        served, freed = np.zeros(2 * (buckets[0, B_REACH] + 1), dtype=np.bool_), False
+        without = np.zeros((queues, served.shape[0]), dtype=np.bool_)
+        for i in range(len(heads)):
+            row, shape, bucket = heads[i][0], heads[i][1], heads[i][2]
+            large, queue = buckets[bucket, B_MILLI] >= rules.large_gpus * GPU, 0
+            lane = 2 * buckets[bucket, B_REACH] + large
+            if queues > 1:
+                queue = jobs[row, J_QUEUE]
+            if served[lane] or without[queue, lane] or (heads[i][3] == 1 and not freed):
+                continue
+            if waits is not None and waits(view, row, shape):
+                continue
+            until = jobs[row, J_SINCE] + (rules.timeout_s if large else rules.small_timeout_s) * SECOND
+            if until > now:
+                served[lane] = True
+                wake_at(view, int(until))
+            elif is_held is None or not is_held(view, row, bucket):
+                found = take_places(view, row, shape, bucket)
+                if found == UNDECIDED:
+                    return False
+                freed = freed or found == STARTS
+                served[lane], without[queue, lane] = found != MAY_NOT, found == MAY_NOT
+        return True
+
+    return kernel(serve)  # type: ignore[no-any-return]
