@@ -14,12 +14,14 @@ from kant.model.event import JobReleased, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
+from kant.queueing.discipline import Discipline
 from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.conservative import Conservative
 from kant.queueing.disciplines.easy import Easy
 from kant.queueing.orders.sjf import Sjf
 from kant.scheduler.cycle import Scheduler
 from kant.testing import Harness, make_cluster, make_job, make_profile
+from kant.testing.builders import make_queue
 from kant.testing.naive import pods_that_fit_anywhere
 from kant.testing.strategies import clusters
 
@@ -452,3 +454,19 @@ def test_a_scheduler_that_only_follows_forgets_a_reservation_that_was_withdrawn(
     harness.happen(JobReleased(harness.now, "waits"))
     follower.begin(harness.now)
     assert row not in follower.forecast.calendar
+
+
+@pytest.mark.parametrize("policy", [Easy(timeout_s=300), Conservative(timeout_s=300)])
+def test_a_late_head_without_reservation_preempts_what_starts_before_it_in_the_same_plan(policy: Discipline) -> None:
+    """No job's end is known, and the order of shares serves a later job of another queue first."""
+    harness = Harness(make_cluster(2), make_profile("fair-share", policy))
+    harness.set_queues(make_queue("a"), make_queue("b"))
+    harness.submit(make_job("runs", 2, queue="a"))
+    harness.cycle()
+    harness.submit(make_job("late", 2, queue="a"), make_job("later", 1, queue="b"))
+    harness.now = 400 * SECOND
+    harness.finish("runs")
+    plan = harness.cycle()
+    assert harness.running() == ["later"] and plan.review_at == harness.now + 1
+    harness.cycle(plan.review_at)
+    assert harness.running() == ["late"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.core.test_state_machine import said
 from tests.examples import examples
 
 from kant.cluster.booking_events import overlap
@@ -433,3 +434,17 @@ def decides_alike(harness: Harness) -> None:
 
 def same(one: Booking, two: Booking) -> bool:
     return (one.start, one.end) == (two.start, two.end) and np.array_equal(one.allocation, two.allocation)
+
+
+def test_a_new_scheduler_keeps_the_same_reservations_after_a_job_has_started_inside_a_booking() -> None:
+    """That job takes CPU which was reserved for another one: only its GPUs are booked."""
+    harness = Harness(make_cluster(2, cpu=10_000), profile("conservative", False))
+    book(harness, "r", 100 * SECOND, 200 * SECOND, (0, 0b01))
+    harness.submit(make_job("runs", estimate=150 * SECOND, limit=150 * SECOND, preemptible=False))
+    harness.submit(make_job("next", cpu=4000, estimate=HOUR, preemptible=False))
+    harness.submit(inside("own", "r", cpu=8000, estimate=HOUR))
+    harness.cycle()
+    harness.cycle(100 * SECOND)
+    assert sorted(harness.running()) == ["own", "runs"]
+    fresh = Scheduler(harness.state, harness.profile).cycle(harness.now + 1)
+    assert said(harness.cycle(harness.now + 1)) == said(fresh)

@@ -18,7 +18,7 @@ from kant.model.event import JobSubmitted, QueuesChanged
 from kant.model.job import Job
 from kant.model.status import JobStatus
 from kant.model.tenant import QueueConfig
-from kant.model.units import SECOND
+from kant.model.units import HOUR, SECOND
 from kant.queueing.requeue import Requeue
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile, builtin_profile, builtin_texts
@@ -196,3 +196,14 @@ def test_replicas_of_a_base_job_that_is_rejected_are_rejected_though_nothing_els
     harness.submit(make_job("burst", 2, base_job="core", estimate=SECOND))
     harness.run(until=61 * SECOND)
     assert [harness.status(job) for job in ("core", "burst")] == [JobStatus.REJECTED] * 2
+
+
+def test_what_was_reserved_for_a_rejected_replica_is_free_in_the_same_cycle() -> None:
+    harness = Harness(make_cluster(2), make_profile("fifo", "conservative"))
+    harness.submit(make_job("base", estimate=HOUR), make_job("replica", 2, estimate=HOUR, base_job="base"))
+    harness.submit(make_job("long", estimate=9 * HOUR))
+    harness.cycle()
+    assert harness.running() == ["base"] and len(harness.state.reserved) == 2
+    harness.finish("base")
+    harness.cycle()
+    assert harness.status("replica") == JobStatus.REJECTED and harness.running() == ["long"]

@@ -22,6 +22,7 @@ from kant.model.job import Role
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import GROUP, NODE
 from kant.model.tenant import Queue, Quota
+from kant.model.units import HOUR
 from kant.placement.placer import Placer
 from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness, make_cluster, make_group, make_job, make_named_policy
@@ -215,3 +216,14 @@ def test_a_change_elsewhere_searches_the_empty_cluster_for_no_job_that_has_a_pla
         assert placer.never_fits(shape) is None
     state.apply(NodeSetChanged(0, "s", (), ("n0", "n2")))
     assert placer.never_fits(shape) is not None
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("fields", [{"milli": 500}, {"gpus": 0, "cpu": 3000}])
+def test_a_share_and_a_job_without_gpus_start_on_the_node_of_their_set(profile: str, fields: dict[str, int]) -> None:
+    harness = Harness(make_cluster(2, 2, 2, 2, cpu=8000), builtin_profile(profile))
+    harness.happen(NodeSetChanged(0, "far", ("n3",)))
+    harness.submit(*[make_job(f"j{at}", node_set="far", estimate=HOUR, **fields) for at in range(5)])
+    harness.cycle()
+    room = 4 if "milli" in fields else 2
+    assert [nodes_of(harness, f"j{at}") for at in range(5)] == [{"n3"}] * room + [set()] * (5 - room)

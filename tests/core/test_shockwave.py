@@ -10,14 +10,14 @@ from tests.core.small_runs import gangs, uniform
 from tests.examples import examples
 
 from kant.model.decision import Plan, Preempt, Start
-from kant.model.event import JobSubmitted
+from kant.model.event import JobSubmitted, NodeSetChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.model.units import MINUTE, SECOND
+from kant.model.units import HOUR, MINUTE, SECOND
 from kant.queueing.disciplines.shockwave import Shockwave
 from kant.scheduler.profile import builtin_profile
 from kant.sim.run import simulate
-from kant.testing import Harness, make_profile
+from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.workload.workload import make_workload
 
 ROUND = 2 * MINUTE
@@ -87,3 +87,27 @@ def test_gangs_of_all_sizes_end_and_the_same_run_decides_the_same(seed: int) -> 
     first, second = (simulate(gangs(seed), uniform(), builtin_profile("shockwave")) for _ in range(2))
     assert first.summary["completed"] == 60
     assert first.summary["digest"] == second.summary["digest"]
+
+
+def test_a_job_that_is_stopped_for_another_moves_to_what_is_left() -> None:
+    """Of three nodes of one GPU, the round stops the job on the first for one that can run only there. The third job
+    of the round finds no place, so the second node stays free."""
+    harness = Harness(make_cluster(1, 1, 1), make_profile("fifo", Shockwave()))
+    for name, node in (("first", "n0"), ("last", "n2")):
+        harness.happen(NodeSetChanged(0, name, (node,)))
+    harness.submit(make_job("fixed", preemptible=False, node_set="last"), make_job("moves", estimate=17 * HOUR))
+    harness.cycle()
+    harness.submit(*[make_job(name, node_set=name, estimate=17 * HOUR) for name in ("first", "last")])
+    harness.cycle()
+    plan = harness.cycle(ROUND)
+    assert [(each.job, each.moved) for each in plan.decisions if isinstance(each, Preempt)] == [("moves", True)]
+    assert harness.nodes_of("first") == ["n0"] and harness.nodes_of("moves") == ["n1"]
+    assert sorted(harness.running()) == ["first", "fixed", "moves"]
+
+
+def test_a_job_that_reaches_its_limit_at_a_round_ends_there() -> None:
+    harness = Harness(cluster(1), make_profile("fifo", Shockwave()))
+    harness.submit(make_job("ends", limit=ROUND, estimate=HOUR), make_job("next", estimate=HOUR))
+    harness.cycle()
+    harness.cycle(ROUND)
+    assert harness.running() == ["next"]

@@ -12,7 +12,7 @@ from kant.placement.slices import slices_capacity
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """Return how many pods of demand `d` the node takes now: 0 if it is closed to them."""
-    pods = amounts_capacity(table, node, demands, d)
+    pods = amounts_capacity(table, node, demands, d, node)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.ALL))
     return int(pods)
@@ -21,16 +21,19 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 @inlined
 def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """As `capacity`, counting only limits in the node's own row."""
-    pods = amounts_capacity(table, node, demands, d)
+    pods = amounts_capacity(table, node, demands, d, node)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.OWN))
     return int(pods)
 
 
 @shared
-def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """As `capacity`, counting only the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory."""
-    if table[node, c.STATUS] != 0 or not admits(demands, d, table[node, c.POOL], node):
+def amounts_capacity(table: Table, node: int, demands: Table, d: int, who: int) -> int:
+    """As `capacity`, counting only the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory.
+
+    Row `node` has the amounts of node `who`: a row of scratch is no node, and in no node set.
+    """
+    if table[node, c.STATUS] != 0 or not admits(demands, d, table[node, c.POOL], who):
         return 0
     pods = c.NO_LIMIT
     gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]

@@ -30,7 +30,7 @@ LOOKS = 1 << 18
 def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
     """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` the same without affinity."""
     for i in range(nodes.shape[0]):
-        near[i] = amounts_capacity(table, nodes[i], demands, d)
+        near[i] = amounts_capacity(table, nodes[i], demands, d, nodes[i])
         if near[i] > 0:
             near[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, c.BUT_AFFINITY))
         fits[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, c.ALL)) if near[i] > 0 else 0

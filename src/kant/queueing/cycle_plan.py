@@ -310,6 +310,9 @@ class CyclePlan:
 
     def reject(self, row: int, reason: Reason) -> None:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
+        if self.forecast is not None and row in self.state.reserved:
+            self.forecast.stops(row)
+            self.unreserved.add(row)
         if self.pending.fair or row in self.state.burst_replicas:  # fair shares of others grow; its replicas never run
             self.wake_at(self.now + 1)
 

@@ -20,7 +20,7 @@ from kant.model.units import FOREVER, HOUR
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
-from kant.queueing.preemption.backfilled import preempt_backfilled
+from kant.queueing.preemption.backfilled import await_starts, preempt_backfilled
 from kant.queueing.reservation_moves import ReservationMoves
 from kant.queueing.waiting import P_RECORDED
 
@@ -75,6 +75,7 @@ class ReservationBackfill:
         self.no_room = self.calendar.no_room
         self.no_room.now += 1
         self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that cannot have a reservation
+        self.unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
         held = list(self.state.reserved) if sticky else []
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
         self.behind = dict(zip(held, priorities, strict=True))  # priorities of sticky reservations not yet served
@@ -102,19 +103,20 @@ class ReservationBackfill:
         while passed and not self._is_full():  # a job with a reservation has started
             self._serve(passed.pop(0))
         for row in sorted(self.suspended):
-            if row not in cycle.pending.leaving:
-                cycle.release(row)
+            cycle.release(row)
         self.suspended.clear()
         self._serve_candidates(self._candidates(ranked, passed))
         while released := cycle.pending.take_released():  # replicas whose base jobs were candidates
             for row in self._candidates(released, released):
                 self._serve(row)
         self.moves.tell()
+        if self.unserved:
+            await_starts(cycle, self.unserved)
         later = [start for start, _ in self._reserved_starts() if start > cycle.now]  # starts at `now` need no cycle
         cycle.wake_at(min(later, default=-1))
         held = self.calendar.held
         for row in [row for row in state.reserved if row not in held]:
-            if row not in cycle.pending.leaving and row not in cycle.unreserved:
+            if row not in cycle.unreserved:
                 cycle.release(row)
 
     def _turns(self) -> Iterator[Table]:
@@ -165,9 +167,10 @@ class ReservationBackfill:
 
     def _broken(self) -> list[int]:
         """Return the reservations that can no longer be kept: a job outlived its estimate, or a node left."""
-        reserved, tightened, now = self.state.reserved, self.forecast.tightened, self.cycle.now
+        state, tightened, now = self.state, self.forecast.tightened, self.cycle.now
         self.forecast.tightened = False
-        late = [row for row, reservation in reserved.items() if reservation.start < now]
+        reserved = [row for row in state.reserved if row not in self.cycle.unreserved]  # of jobs not rejected
+        late = [row for row in reserved if state.reserved[row].start < now]
         if not tightened:
             return sorted(late)
         return sorted({*late, *(row for row in reserved if row not in late and not self.calendar.holds(row))})
@@ -310,12 +313,16 @@ class ReservationBackfill:
             with self.cycle.beside_bookings(row):
                 made = preempt_backfilled(self.cycle, row, shape)
         if isinstance(made, NotNow):
+            if self.cycle.order.outgrown or not made.definitive:
+                self.unserved.append((row, shape))
             return None
         self.forecast.tightened = True  # it ignores reservations
         return made
 
     def _start(self, row: int, allocation: Allocation) -> None:
         self.suspended.pop(row, None)
+        if self.state.books and self.cycle.booked.own(row):  # it may take CPU that is reserved
+            self.forecast.tightened = True
         self.cycle.start(row, allocation)
 
     def _wait(

@@ -30,8 +30,10 @@ from kant.cluster.columns import (
     N_LIMIT,
     N_TOPOLOGY,
     NO_LIMIT,
+    OWN,
     Table,
     bits_in,
+    counted_capacity,
     devices_of,
     extra_at,
     slices_at,
@@ -39,7 +41,7 @@ from kant.cluster.columns import (
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
 from kant.placement.devices import pods_in_islands, span
-from kant.placement.fits import capacity, in_one_island
+from kant.placement.fits import amounts_capacity, capacity, in_one_island
 
 # --- commitments: rows of the store -------------------------------------------------------------------------------
 C_START = 0
@@ -228,7 +230,10 @@ def pods_throughout(
         if enough and (not counted or _counts_reach(empty, store, ledgers, node, demands, d, pods, start, until)):
             return int(pods)
     free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
-    return int(min(capacity(rows, 1, demands, d), pods))
+    pods = min(amounts_capacity(rows, 1, demands, d, node), pods)
+    if demands[d, D_ENTRIES] > 0 and pods > 0:
+        pods = min(counted_capacity(rows, 1, demands, d, OWN), pods)
+    return int(pods)
 
 
 @inlined

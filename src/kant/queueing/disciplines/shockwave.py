@@ -48,14 +48,12 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
             return
         cycle.demote()
         length = self.round_s * SECOND
-        runs: set[int] = set()
-        if cycle.now % length == 0:
-            runs = self._begin_round(cycle)
-        self._fill_up(cycle, runs)
+        starting, stopped = self._begin_round(cycle) if cycle.now % length == 0 else (set(), [])
+        self._fill_up(cycle, starting, stopped)
         cycle.wake_at((cycle.now // length + 1) * length)
 
-    def _begin_round(self, cycle: CyclePlan) -> set[int]:
-        """Stop and start jobs so that the first round of a new plan runs. Returns the waiting jobs that start."""
+    def _begin_round(self, cycle: CyclePlan) -> tuple[set[int], list[int]]:
+        """Stop and start jobs so that the first round of a new plan runs. Returns which start, and which stop."""
         state, trial = cycle.state, cycle.placer.trial
         going_on = np.sort(cycle.going_on())
         may_stop = state.jobs[going_on, c.J_PREEMPTIBLE] == 1
@@ -63,7 +61,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         kept = int(state.jobs[going_on[~may_stop], c.J_MILLI].sum())
         window = self._window(cycle, rows, kept)
         if window is None:
-            return set()
+            return set(), []
         running = frozenset(range(int(may_stop.sum())))
         chosen = [int(rows[i]) for i in lay_out(window, fill(window), 1, running)[0]]
         wanted = set(chosen)
@@ -75,20 +73,22 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
             result = cycle.place(row, state.shape_of(row))
             if not isinstance(result, NoFit):
                 starts[row] = result
+        stopped = []
         for row in out:  # jobs that are not in the way go on
             held = state.running[row]
             if trial.is_free(held) and trial.keeps_apart(state.shape_of(row), held):
                 trial.restore(held)
             else:
                 cycle.preempt(row)
+                stopped.append(row)
         for row, allocation in starts.items():
             cycle.start(row, allocation)
-        return set(starts)
+        return set(starts), stopped
 
-    def _fill_up(self, cycle: CyclePlan, starting: set[int]) -> None:
-        """Start the waiting jobs that fit, in order; record why the others wait."""
+    def _fill_up(self, cycle: CyclePlan, starting: set[int], stopped: list[int]) -> None:
+        """Start the waiting jobs that fit, in order; record why the others wait. A stopped job that fits moves."""
         state = cycle.state
-        waiting = np.sort(cycle.waiting_rows())
+        waiting = np.array(sorted([*cycle.waiting_rows().tolist(), *stopped]), dtype=np.int64)
         failed: dict[int, NoFit] = {}
         for row in waiting[cycle.ranking(waiting)].tolist():
             if row in starting:
@@ -98,9 +98,12 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
             result = cycle.place(row, shape) if known is None else known
             if isinstance(result, NoFit):
                 failed[shape.index] = result
-                cycle.hold(row, result)
-            else:
+                if row in state.pending:
+                    cycle.hold(row, result)
+            elif row in state.pending:
                 cycle.start(row, result)
+            else:
+                cycle.move(row, result)
 
     def _window(self, cycle: CyclePlan, rows: Table, kept: int) -> Window | None:
         """Return the window of the next rounds for these jobs. `kept`: milli-GPUs of jobs that may not be stopped."""
