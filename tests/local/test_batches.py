@@ -79,9 +79,10 @@ def test_a_script_in_a_line_says_in_its_head_what_it_asks_for(kant: Up, tmp_path
         ("--env A -- x", "--env: expected NAME=VALUE"),
         ("--wait -- x", "'--wait'"),
         ("--from x -- x", "'--from'"),
-        ("--after 99999 -- x", "expected the id of a job, got '99999'"),
+        ("--after 99999 -- x", "after: expected the id of a job, got '99999'"),
         ("--gpus 64 -- x", "gpus: expected at most 8"),
-        ("--workdir a\0b -- x", "zero byte"),
+        ("--name a\0b -- x\0", "zero byte"),
+        ("--workdir /none -- x", "--workdir: expected a folder that is there, got '/none'"),
     ],
 )
 def test_one_fault_is_named_by_its_line_and_nothing_is_queued(kant: Up, tmp_path: Path, line: str, says: str) -> None:

@@ -51,6 +51,23 @@ def test_logs_that_follow_to_the_end_of_a_job_are_done(kant: Up) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, "one\ntwo\n", "")
 
 
+def test_a_working_folder_is_there_unless_an_image_or_an_earlier_job_brings_it(kant: Up, tmp_path: Path) -> None:
+    none, at = tmp_path / "none", ("--home", kant.home)
+    for asked in (("submit",), ("submit", "--test-only"), ("run",)):
+        said = verb(*asked, "--workdir", none, *at, "--", "true").refusal()
+        assert said.startswith("kant: --workdir: expected a folder that is there, got '")
+    first = verb("submit", *at, "--", "mkdir", none).out.strip()
+    second = verb("submit", "--workdir", none, "--after-ok", first, *at, "--", "pwd").out.strip()
+    kant.over(second)
+    assert kant.log(second) == f"{none}\n"
+
+
+@pytest.mark.parametrize("option", ["after", "after_ok", "after_not_ok", "after_started", "after_each"])
+def test_a_job_that_another_waits_for_and_that_never_was_is_named_with_the_option(kant: Up, option: str) -> None:
+    words = ("--" + option.replace("_", "-"), "99999", "--home", kant.home)
+    assert f"{option}: expected the id of a job, got '99999'" in verb("submit", *words, "--", "true").refusal()
+
+
 def test_of_an_array_why_answers_for_one_that_waits_and_logs_show_all(kant: Up) -> None:
     block = kant.submit("sleep 60", gpus=8, grace_s=0.1)
     array = kant.submit("printf $KANT_ARRAY_INDEX", gpus=1, array=[0, 1, 2]).partition("_")[0]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BARE = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """Variables that a job gets with any `--export`, since few programs start without them."""
 
+MAY_COME = frozenset(("image", "after", "after_ok", "after_not_ok", "after_started", "after_each", "begin"))
+"""Options with which a working folder may be missing at submission: it is in an image, or an earlier job makes it."""
+
 
 class MachinePlace:
     """Asks over HTTP. Raises InputError with Kant's message."""
@@ -31,12 +34,22 @@ class MachinePlace:
 
     def submit(self, wanted: Wanted) -> Submitted:
         _check_command(wanted)
+        self._check_folder(wanted)
         jobs: list[str] = self.client.post_short("/v1/jobs", _request(wanted))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
+    def _check_folder(self, wanted: Wanted, line: str = "") -> None:
+        """Raise InputError for a working folder that is missing on this machine, if Kant is here."""
+        folder = wanted.get("workdir")
+        if folder is None or self.client.url or any(wanted.get(name) for name in MAY_COME):
+            return
+        if not folder.is_dir():
+            raise InputError(f"{line}--workdir", "a folder that is there", str(folder))
+
     def trial(self, wanted: Wanted) -> TrialReply:
         _check_command(wanted)
+        self._check_folder(wanted)
         found = self.client.post("/v1/eta", _request(wanted, {}))
         (row,) = found["jobs"]
         count_from(found["zero_us"])
@@ -49,6 +62,8 @@ class MachinePlace:
         return TrialReply(found, show, row["expected_us"]["never"])
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
+        for number, wanted in lines:
+            self._check_folder(wanted, f"line {number}, ")
         of_all = _environment(any("slurm" in wanted for _, wanted in lines))
         if any(EXPORT in wanted for _, wanted in lines):
             of_all = {}

@@ -17,9 +17,8 @@ from kant.cli.place import Wanted
 from kant.cli.places import place_of
 from kant.cli.quick import parsed
 from kant.cli.scripts import command_at, expanded
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.model.job_request import OPTIONS
-from kant.service.client import RefusedError
 
 if TYPE_CHECKING:
     from kant.cli.kube_options import KubeSubmission
@@ -42,8 +41,8 @@ def submit_lines(
         raise InputError(source, f"from 1 to {MOST:,} lines with a submission", len(lines))
     try:
         jobs = place_of(home, there).submit_batch(lines).jobs
-    except RefusedError as error:
-        raise RefusedError(f"{source}, {error}" if str(error).startswith("line ") else str(error)) from None
+    except InputError as error:
+        raise SentenceError(f"{source}, {error}" if str(error).startswith("line ") else str(error)) from None
     whole = list(dict.fromkeys(job.partition("_")[0] for job in jobs))
     Reply({"jobs": jobs}, lambda: print("\n".join(whole))).print(json)
     if wait:

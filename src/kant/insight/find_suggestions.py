@@ -10,6 +10,7 @@ import msgspec
 from kant.cluster.columns import J_QUEUE, J_USER
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape
+from kant.insight.beside_bookings import at_time, open_part
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import known
 from kant.insight.find_facts import competitors, expected_ends
@@ -51,6 +52,9 @@ MOST_ENDS = 4096
 MOST_ALONE = 64
 """Maximum number of running jobs whose ends are each tried alone."""
 
+MOST_LOOKS = 4
+"""Maximum number of times at which bookings are looked at, each that of the last end found before."""
+
 MOST_NAMED = 5
 """Maximum number of jobs that one suggestion names."""
 
@@ -60,6 +64,8 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
     match reason:
         case NoFit():
             return (*ends(diagnosis, row, diagnosis.missing(row)[1]), *larger_most(diagnosis, row))
+        case Booked():
+            return ends(diagnosis, row, diagnosis.missing(row)[1])
         case OverQuota(ever=True):
             return more_quota(diagnosis, row, reason, _queue_shape(diagnosis, row, reason))
         case OverQuota():
@@ -74,7 +80,7 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
             return (QueueOpens(queue, diagnosis.missing(row)[0]),)
         case BackOff(until=until):
             return (BackOffEnds(until, (diagnosis.blocked_by(row) or diagnosis.missing(row)[0])),)
-        case NeverFits() | RetriesUsed() | TooLong() | OutOfBudget() | Closed() | Booked() | NoReservation() | None:
+        case NeverFits() | RetriesUsed() | TooLong() | OutOfBudget() | Closed() | NoReservation() | None:
             return ()
 
 
@@ -93,30 +99,51 @@ def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
     The first set in time comes first, then the first job, if any, whose end alone is enough. Jobs ahead of the gang may
     still take the place.
     """
-    state, placer = diagnosis.state, diagnosis.placer
+    state = diagnosis.state
     reach = competitors(diagnosis, shape)
     if diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
         reach = list(state.running)
     ending = [pair for pair in expected_ends(diagnosis, reach) if pair[1] in state.running][:MOST_ENDS]
-    # Jobs that end later rank behind, so the search finds the set with the earliest end; of equal ones, the one of the
-    # fewest jobs.
-    candidates = [Candidate(other, state.running[other], 0, 0, (i,)) for i, (_, other) in enumerate(ending)]
     end_of = {running: end for end, running in ending}
 
-    def needed_of(some: list[Candidate]) -> list[Candidate]:
-        with diagnosis.rolled_back():
-            chosen = choose(placer, shape, row, some, UNLIMITED, partial(admits, diagnosis, row, shape))
-        return chosen[0] if chosen is not None else []
+    def needed_of(some: list[int]) -> list[Candidate]:
+        needed = _first_to_end(diagnosis, row, shape, some, diagnosis.now)
+        for _ in range(MOST_LOOKS):
+            at = known(max((end_of[who.row] for who in needed), default=-1))
+            if not state.books or at < 0:
+                return needed
+            then = _first_to_end(diagnosis, row, shape, some, at)
+            if [who.row for who in then] == [who.row for who in needed]:
+                return needed
+            needed = then
+        return []
 
-    needed = needed_of(candidates)
+    running = [row for _, row in ending]
+    needed = needed_of(running)
     if not needed:
         return ()
     found = _jobs_end(diagnosis, needed, end_of)
-    several = candidates[:MOST_ALONE] if needed[-1] is not candidates[0] else []
-    alone = next((who for who in several if needed_of([who])), None)
-    if alone is None or needed == [alone]:
+    several = running[:MOST_ALONE] if needed[-1].row != running[0] else []
+    alone = next((one for who in several if (one := needed_of([who]))), None)
+    if alone is None or [who.row for who in needed] == [alone[0].row]:
         return (found,)
-    return found, _jobs_end(diagnosis, [alone], end_of)
+    return found, _jobs_end(diagnosis, alone, end_of)
+
+
+def _first_to_end(diagnosis: Diagnosis, row: int, shape: Shape, running: list[int], at: int) -> list[Candidate]:
+    """Return those of `running`, in order of their ends, after which the gang has a quota, and a place from `at` on
+    beside what is booked; empty if there are none.
+    """
+    # Jobs that end later rank behind, so the search finds the set with the earliest end; of equal ones, the one of the
+    # fewest jobs.
+    with diagnosis.rolled_back(), at_time(diagnosis, row, at):
+        candidates = [
+            Candidate(other, open_part(diagnosis, row, diagnosis.state.running[other]), 0, 0, (i,))
+            for i, other in enumerate(running)
+        ]
+        admitted = partial(admits, diagnosis, row, shape)
+        chosen = choose(diagnosis.placer, shape, row, candidates, UNLIMITED, admitted)
+    return chosen[0] if chosen is not None else []
 
 
 def _jobs_end(diagnosis: Diagnosis, ending: list[Candidate], end_of: dict[int, int]) -> JobsEnd:

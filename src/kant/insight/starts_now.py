@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
+from kant.insight.beside_bookings import open_part
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import of_model
 from kant.insight.find_facts import competitors
@@ -100,8 +101,6 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
     missing, shape = diagnosis.missing(row)
     if missing is None:
         return ()
-    if isinstance(missing, Booked):
-        return NoChange(sentence(missing))
     found = []
     quotas = raised(diagnosis, row, shape)
     place = diagnosis.missing_place(row, shape)
@@ -114,13 +113,16 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
         fits = not isinstance(place, NoFit)
         if quotas and place is None:
             found.append(StartsNow(quotas=quotas))
-        found += _by_stops(diagnosis, row, shape, partial(admits, diagnosis, row, shape))
-        if quotas and not fits:
-            found += [replace(change, quotas=quotas) for change in _by_stops(diagnosis, row, shape, None)]
+        enough = _by_stops(diagnosis, row, shape, partial(admits, diagnosis, row, shape))
+        found += enough
+        if quotas and not fits:  # no quota has to grow for jobs whose stops are enough
+            known = {change.stopped for change in enough}
+            beyond = [one for one in _by_stops(diagnosis, row, shape, None) if one.stopped not in known]
+            found += [replace(change, quotas=quotas) for change in beyond]
         if not fits and (quotas or not isinstance(missing, OverQuota)):
             found += _by_nodes(diagnosis, row, shape, quotas)
     if not found:
-        return NoChange(_proof(diagnosis, row, shape))
+        return NoChange(sentence(missing) if isinstance(missing, Booked) else _proof(diagnosis, row, shape))
     return tuple(sorted(set(found), key=lambda one: (one.price, len(one.stopped), len(one.quotas), one.nodes)))
 
 
@@ -141,7 +143,7 @@ def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[boo
     candidates = _candidates(diagnosis, row, shape, allowed is not None)
     if not candidates:
         return []
-    with diagnosis.rolled_back():
+    with diagnosis.rolled_back(), diagnosis.cycle.beside_bookings(row):
         found = choose(diagnosis.placer, shape, row, candidates, UNLIMITED, allowed, exact=MOST_TRIED)
         if found is None or not found[0]:
             return []
@@ -168,7 +170,13 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
     if by_quota and diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
         reach = sorted(state.running)
     found = [
-        Candidate(one, state.running[one], int(state.jobs[one, c.J_MILLI]), lost_work(cycle, one), ())
+        Candidate(
+            one,
+            open_part(diagnosis, row, state.running[one]),
+            int(state.jobs[one, c.J_MILLI]),
+            lost_work(cycle, one),
+            (),
+        )
         for one in reach
         if state.jobs[one, c.J_PREEMPTIBLE] and not state.burst_replicas.get(one)
     ]
@@ -221,7 +229,9 @@ def _moving(
                 continue
             if by_quota and node >= 0 and tree.shortage(node, user, amounts) is not None:
                 continue
-        if isinstance(diagnosis.placer.place(state.shape_of(who.row), who.row), NoFit):
+        with diagnosis.cycle.beside_bookings(who.row):
+            again = diagnosis.placer.place(state.shape_of(who.row), who.row)
+        if isinstance(again, NoFit):
             continue
         moving.add(who.row)
         if tree is not None and by_quota and node >= 0:

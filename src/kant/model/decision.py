@@ -165,7 +165,7 @@ def amount(value: int, resource: str) -> str:
     """Format an amount of a resource for users."""
     if resource == "memory":
         return f"{value / 1024:g} GiB"
-    return f"{value / 1000:g} {'GPUs' if resource == 'gpu' else 'cores'}"
+    return f"{value / 1000:g} {'GPU' if resource == 'gpu' else 'core'}{'s' * (value != 1000)}"
 
 
 def _over_quota(reason: OverQuota) -> str:
@@ -215,7 +215,7 @@ def sentence(reason: Reason) -> str:
         case NoReservation(reservation=name):
             return f"reservation {name} does not exist, or has ended"
         case RetriesUsed(failures=failures):
-            return f"it has failed {failures} times and may not be tried again"
+            return f"it has failed {failures:,} time{'s' * (failures != 1)} and may not be tried again"
         case NoFit(pods=pods, fits=fits, level=level) if level:
             return f"fits in no {level}: the best takes {fits} of {pods} pods{_each_where(reason)}"
         case NoFit(pods=pods, fits=fits):

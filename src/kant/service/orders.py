@@ -162,10 +162,7 @@ class LocalOrders:
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
-        for job in (*submission.after, *submission.after_ok, *submission.after_not_ok, *submission.after_each):
-            self.questions.named(job)
-        for job in submission.after_started:
-            self.questions.named(job.partition("+")[0])
+        self._ahead(submission)
         if submission.reservation:
             self._check_inside(submission)
 
@@ -205,15 +202,18 @@ class LocalOrders:
         return records
 
     def _ahead(self, submission: Submission | Dependencies) -> Callable[[int], Ahead]:
-        """Return a function from an array index to the ids of jobs that must first end, succeed, fail, or start."""
+        """Return a function from an array index to the ids of jobs that must first end, succeed, fail, or start.
+        Raises UnknownJobError."""
         named = self.questions.named
         after, after_ok, after_not_ok = (
-            tuple(each for job in jobs for each in named(job))
-            for jobs in (submission.after, submission.after_ok, submission.after_not_ok)
+            tuple(each for job in getattr(submission, field) for each in named(job, field))
+            for field in ("after", "after_ok", "after_not_ok")
         )
         started = [job.partition("+") for job in submission.after_started]
-        after_started = tuple(f"{each}{plus}{delay}" for job, plus, delay in started for each in named(job))
-        each_of = [named(job) for job in submission.after_each]
+        after_started = tuple(
+            f"{each}{plus}{delay}" for job, plus, delay in started for each in named(job, "after_started")
+        )
+        each_of = [named(job, "after_each") for job in submission.after_each]
 
         def of(index: int) -> Ahead:
             own = (job for jobs in each_of for job in jobs if len(jobs) == 1 or job.endswith(f"_{index}"))

@@ -112,8 +112,8 @@ class LocalQuestions(Questions):
         waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
         return next(waits, None) or next((name for name in names if name in alive), names[0])
 
-    def named(self, job: str) -> list[str]:
-        """Return the id of a job, or the ids of an array's jobs. Raises UnknownJobError."""
+    def named(self, job: str, where: str = "JOB") -> list[str]:
+        """Return the id of a job, or the ids of an array's jobs. Raises UnknownJobError, for the argument `where`."""
         if job in self.driver.jobs.records or self.store.phase_of(job) is not None:
             return [job]
         if job.isascii() and job.isdigit() and len(job) < 19:
@@ -122,7 +122,7 @@ class LocalQuestions(Questions):
                 return elements
             if (one := self.store.id_of(int(job))) is not None:  # SLURM_JOB_ID of a job of an array
                 return [one]
-        raise UnknownJobError("JOB", "the id of a job", job)
+        raise UnknownJobError(where, "the id of a job", job)
 
     def lineage(self, queue: str) -> tuple[str, ...]:
         """Return a queue and its ancestors: a right to one of them includes the queue."""

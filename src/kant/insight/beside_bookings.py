@@ -1,0 +1,53 @@
+"""What a waiting job could use of the GPUs that running jobs give back, beside what others have booked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kant.cluster import columns as c
+from kant.insight.diagnosis import Diagnosis
+from kant.model.placement import CPU, MASK, MEMORY, NODE, PODS, TAG, Allocation
+
+
+@contextmanager
+def at_time(diagnosis: Diagnosis, row: int, now: int) -> Iterator[None]:
+    """Take what is booked for others while the job would run from `now` on, on the trial while the context lasts."""
+    if not diagnosis.state.books:
+        yield
+        return
+    cycle, before = diagnosis.cycle, diagnosis.cycle.booked
+    cycle.booked = type(before)(diagnosis.state, now, before.preempts)
+    with cycle.beside_bookings(row):
+        yield
+    cycle.booked = before
+
+
+def open_part(diagnosis: Diagnosis, row: int, held: Allocation) -> Allocation:
+    """Return the part of an allocation that the job may use once it is free: what is not booked while the job runs.
+
+    It has a piece for each piece of the allocation. Of a pod that holds booked GPUs and others, the others count, with
+    their share of its CPU and memory; a MIG instance counts whole or not at all.
+    """
+    state = diagnosis.state
+    if not state.books:
+        return held
+    booked = diagnosis.cycle.booked
+    begun = booked.has_begun(row)
+    closed, whole = booked.closed_to(row) if begun else {}, bool(booked.own(row))
+    found = held.copy()
+    for piece in found:
+        node, bits = int(piece[NODE]), int(piece[MASK])
+        shut = closed.get(node, 0)
+        left = bits & ~shut
+        if not begun or (bits and not left) or (whole and shut == (1 << int(state.table[node, c.GPUS])) - 1):
+            left = 0
+        elif left == bits:
+            continue
+        if not left or piece[TAG] < 0:
+            piece[PODS:] = 0
+            piece[TAG] = -1
+        else:
+            piece[MASK] = left
+            piece[[CPU, MEMORY]] = piece[[CPU, MEMORY]] * left.bit_count() // bits.bit_count()
+    return found
