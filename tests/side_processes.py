@@ -25,7 +25,7 @@ from tests.kube.processes import fork_server
 from kant.live.warm import warm
 from kant.ops import journal_process, past_question
 from kant.scheduler.profile import builtin_profile
-from kant.service import forecast_process, forecaster, solver_process, whatif_process
+from kant.service import forecaster, solver_process, whatif_process
 from kant.service.side_process import answer_all
 
 CLIENT = """
@@ -71,7 +71,7 @@ def be_the_process(connection: socket.socket) -> NoReturn:
             sys.stdout.close()
             connection.send(bytes([code]))
             return
-        answer_all({b"solver": solver_process.answer, b"forecaster": forecast_process.answer}[name])
+        answer_all({b"solver": solver_process.answer, b"forecaster": forecaster.answer}[name])
     finally:
         os._exit(0)
 

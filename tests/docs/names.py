@@ -11,7 +11,7 @@ from pathlib import Path
 from cyclopts import App
 
 from kant.cli.kubectl import kubectl_app
-from kant.cli.live import stand
+from kant.cli.leader import stand
 from kant.cli.verbs import VERBS, app_of
 
 SOURCE = Path(__file__).parents[2] / "src" / "kant"

@@ -28,8 +28,8 @@ from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
-from kant.cli.leader import answer
-from kant.cli.live import _reckoned
+from kant.cli.leader import _reckoned
+from kant.cli.live import answer
 from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
 from kant.kube.connect.config import Config
@@ -95,7 +95,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
         alone.append("once")
         return _reckoned(*options)
 
-    monkeypatch.setattr("kant.cli.live._reckoned", reckoned)
+    monkeypatch.setattr("kant.cli.leader._reckoned", reckoned)
 
     def said(user: str, *words: str, code: int = 0) -> str:
         assert run([*words, "--kubeconfig", config[user]], kubectl_app(stand)) == code
@@ -160,7 +160,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
                     assert await asyncio.to_thread(fetched, f"http://{host}:{port}{path}") == 401
                 assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/record") in (403, 404)
                 with monkeypatch.context() as patched:
-                    patched.setattr("kant.cli.live.__version__", "0.0.1")
+                    patched.setattr("kant.cli.leader.__version__", "0.0.1")
                     patched.setattr("kant.cli.leader.LeaderWords", None)  # words of another version are not asked for
                     assert "default" in await asyncio.to_thread(said, "tenant", "queue")
                 alone.clear()
@@ -248,8 +248,8 @@ async def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeyp
     core.happen(JobSubmitted(0, Job(id="default/a", groups=(PodGroup(1, Demand(9)),), submit=0)))
     core.settled()
     stands = RebuiltState(core.scheduler, core.now, core.zero, {("default", "a-0"): "default/a"}, {})
-    monkeypatch.setattr("kant.kube.user.rebuilt_state.rebuilt_state", lambda driver, only: stands)
-    monkeypatch.setattr("kant.cli.leader.SOON", 0.01)
+    monkeypatch.setattr("kant.cli.live.rebuilt_state", lambda driver, only: stands)
+    monkeypatch.setattr("kant.cli.live.SOON", 0.01)
     driver: Any = SimpleNamespace(core=core)
 
     async def never(moment: Moment) -> StartForecast:

@@ -21,12 +21,12 @@ from kant.metrics.result import JobTable, RunResult, Series
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import HOUR, SECOND
 from kant.report import write_report
+from kant.report.bundle import render
 from kant.report.data import EDGES, class_waits, job_classes, labels
 from kant.report.fleet import clean_rows, frame_time, in_force, pack_fleet
 from kant.report.pack import pack, pack_names, size
 from kant.report.series import BUCKETS, bucket_edges, bucket_means, last_moment, running_sor, span
 from kant.report.summary import MOST, plain, trimmed
-from kant.report.write import render
 
 MAP_COLUMNS = ("job", "node", "mask_low", "mask_high", "milli", "start", "length")
 

@@ -50,12 +50,8 @@ class JournalPlace:
                 raise InputError("JOB", f"a job that waits at {clock(now)} (see `kant why`)", job)
         forecast = rebuilt.forecast(job or "")
         rows, budgets = expectations(forecast), budgets_json(forecast)
-
-        def show() -> None:
-            _show().show_expectations(rows, now)
-            _show().show_dry(budgets, now)
-
-        return Reply({"time_us": now, "as_of_us": now, "jobs": rows, "budgets": budgets}, show)
+        answer = {"time_us": now, "as_of_us": now, "jobs": rows, "budgets": budgets}
+        return Reply(answer, lambda: _show().show_expectations(rows, now, budgets))
 
     def status(self, optimality: bool) -> Reply:
         from kant.cli.status import show

@@ -158,7 +158,7 @@ async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
     """Answer `kubectl kant`; loaded like `_page`."""
-    from kant.cli.leader import answer
+    from kant.cli.live import answer
 
     return await answer(driver, forecasts, question)
 

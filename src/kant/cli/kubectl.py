@@ -16,10 +16,8 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.kube_options import SYSTEM, Context, Kubeconfig, Namespace
-from kant.cli.leader import LeaderWords
-from kant.cli.live import LiveCluster, stand
+from kant.cli.leader import ClusterAnswers, stand
 from kant.cli.output import Reply
-from kant.cli.own_pods import OwnPods
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -132,7 +130,7 @@ def _give(
     return Reply({"changed": done}, lambda: print("\n".join(done) or "nothing to change")).print(access.json)
 
 
-Stand = Callable[[Path | None, str | None, str, str, bool], LiveCluster | LeaderWords | OwnPods]
+Stand = Callable[[Path | None, str | None, str, str, bool], ClusterAnswers]
 """Builds the state of a cluster from a kubeconfig, a context, a profile name, and Kant's namespace; the last argument
 says whether start forecasts will be needed."""
 
@@ -141,7 +139,7 @@ def kubectl_app(stand: Stand) -> App:
     """Return the app whose verbs get their state from `stand`."""
     app = App(name="kubectl kant", help="Query Kant about a live cluster, and change it.", help_format="plaintext")
 
-    def at(asked: QuestionOptions, futures: bool) -> LiveCluster | LeaderWords | OwnPods:
+    def at(asked: QuestionOptions, futures: bool) -> ClusterAnswers:
         return stand(asked.kubeconfig, asked.context, asked.profile, asked.system, futures)
 
     @app.command(name="why")

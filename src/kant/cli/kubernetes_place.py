@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kant.cli.extras import needs
 from kant.cli.inputs import load_profile
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
-from kant.cli.live import stand
+from kant.cli.leader import ClusterAnswers, stand
 from kant.cli.output import Printable, Reply, start_of_last
 from kant.cli.place import EXPORT, Filter, Submitted, TrialReply, Wanted, WantedStage
 from kant.kube.connect.client import ApiClient
@@ -24,9 +24,6 @@ from kant.kube.connect.config import load
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.cli.leader import LeaderWords
-    from kant.cli.live import LiveCluster
-    from kant.cli.own_pods import OwnPods
     from kant.kube.user.job_manifest import PodOptions
     from kant.kube.user.jobs import UserJobs
     from kant.model.submission import Submission
@@ -183,7 +180,7 @@ class KubernetesPlace:
             journal, now = _with_extra(lambda: work(Path(folder)))
             return read_past(journal, today=now)
 
-    def _live(self, futures: bool = False) -> LiveCluster | LeaderWords | OwnPods:
+    def _live(self, futures: bool = False) -> ClusterAnswers:
         """Return the present state of the cluster, as `kubectl kant` sees it."""
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"

@@ -6,32 +6,32 @@ The leader answers with the code of `live.py`, from its own state, so only the a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from kant.model.errors import InputError
+from kant import __version__
 
 if TYPE_CHECKING:
     from kant.cli.live import LiveCluster
     from kant.cli.output import Printable, Reply
-    from kant.insight.expected_start import StartForecast
+    from kant.cli.own_pods import OwnPods
     from kant.kube.connect.config import Config
-    from kant.kube.lead.driver import KubeDriver
-    from kant.kube.serve.asked import Question
-    from kant.live.core import Core
-    from kant.live.start_forecasts import StartForecasts
+    from kant.kube.user.overview import Overview
 
-SOON = 1.5
-"""Seconds for which a question waits for a forecast before the caller must ask again."""
+ClusterAnswers: TypeAlias = "LiveCluster | LeaderWords | OwnPods"
+"""Who answers about a cluster."""
 
 
+@dataclass(frozen=True, slots=True)
 class LeaderWords:
     """Answers like `LiveCluster`, with text from the leader; if the leader does not respond, with that of `alone`."""
 
-    def __init__(self, config: Config, system: str, ticket: str, alone: Callable[[], LiveCluster]) -> None:
-        self.config = config
-        self.system = system
-        self.ticket = ticket
-        self.alone = alone
+    config: Config
+    system: str
+    ticket: str
+    alone: Callable[[], LiveCluster]
 
     def why(self, namespace: str, pod: str) -> Printable:
         """Return why a pod waits, or where it runs."""
@@ -58,16 +58,14 @@ class LeaderWords:
         return LeaderReply(self, word, about, otherwise)
 
 
+@dataclass(frozen=True, slots=True)
 class LeaderReply:
     """An answer that is requested once the output format is known."""
 
-    def __init__(
-        self, words: LeaderWords, word: str, about: dict[str, str], otherwise: Callable[[LiveCluster], Reply]
-    ) -> None:
-        self.words = words
-        self.word = word
-        self.about = about
-        self.otherwise = otherwise
+    words: LeaderWords
+    word: str
+    about: dict[str, str]
+    otherwise: Callable[[LiveCluster], Reply]
 
     def print(self, json: bool) -> int:
         """Print it; return the exit code. Raises InputError."""
@@ -98,46 +96,59 @@ def _terminal() -> dict[str, str]:
     return ({"columns": str(wide)} if wide else {}) | ({"colours": ""} if coloured else {})
 
 
-async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer on the leader's side, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
+PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
+"""The largest number of nodes at which uncompiled kernels answer one question sooner than compiled ones, which take
+longer to load than to run. The second number is for a question about the future, which runs kernels more often.
+"""
+
+
+def stand(
+    kubeconfig: Path | None, context: str | None, profile: str = "", system: str = "kant-system", futures: bool = False
+) -> ClusterAnswers:
+    """Return the object that answers about a cluster: its leader, if the caller may ask it; otherwise its present
+    state, read from the API server; or the caller's own pods, if they may see no others.
+
+    Without a `profile`, the one on the Lease of the leading Kant is used, otherwise the default one. With `futures`,
+    start forecasts will be needed. If no Kant leads, standard error says so.
+    """
+    import asyncio
+    import sys
+
+    from kant.cli.own_pods import OwnPods
+    from kant.kube.connect.config import load
+    from kant.kube.user.overview import overview
+
+    config = load(kubeconfig, context)
+    seen = asyncio.run(overview(config, system))
+    if seen.nodes is None:
+        return OwnPods(config)
+    if seen.unled:
+        print(f"kant: no leader: {seen.unled}. This is what a Kant that starts now would say.", file=sys.stderr)
+    alone = partial(_reckoned, config, seen, profile, system, futures)
+    if seen.ticket and seen.version == __version__ and not profile and not seen.unled:
+        return LeaderWords(config, system, seen.ticket, alone)
+    return alone()
+
+
+def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures: bool) -> LiveCluster:
+    """Return the present state of a cluster, read from its API server. `profile` "": the one that was seen."""
+    import asyncio
+    import os
+    import sys
+
+    if (seen.nodes or 0) <= (PLAIN_FUTURES_UP_TO if futures else PLAIN_UP_TO) and "kant.compiled" not in sys.modules:
+        os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+    from kant.cli.inputs import load_profile
     from kant.cli.live import LiveCluster
-    from kant.insight.expected_start import StartForecast
-    from kant.kube.serve.asked import NotYetError
-    from kant.kube.serve.led_run import NotLeadingError
-    from kant.kube.user.rebuilt_state import rebuilt_state
+    from kant.kube.user.rebuild import rebuilt
     from kant.model.units import count_from
+    from kant.scheduler.profile import parse_profile
 
-    only = (question.namespace, question.name)
-
-    def live() -> LiveCluster:
-        if driver.core is None or not driver.core.is_settled:
-            raise NotLeadingError
-        found = rebuilt_state(driver, only)
-        count_from(found.zero)
-        return LiveCluster(found, question.namespace)
-
-    found, made = live(), None
-    if question.word in ("why", "eta"):
-        assert driver.core is not None
-        wanted = found.waiting(question.namespace, question.name)
-        if wanted or not question.name:
-            made = await _forecast(driver.core, forecasts, wanted)
-            found = live()
-            now = found.waiting(question.namespace, question.name)
-            if made is None and question.word == "why" and question.brief:
-                made = StartForecast(-1, 0, 0, {})
-            elif made is None or any(job not in made.jobs for job in now):
-                raise NotYetError("the forecast", "one that is made: ask again")
-    return LiveCluster(found.found, question.namespace, made).said(question)
-
-
-async def _forecast(core: Core, forecasts: StartForecasts, jobs: tuple[str, ...]) -> StartForecast | None:
-    """Return the latest forecast; None while it is being made. Raises NoForecastError if none can be made."""
-    from kant.kube.serve.asked import NoForecastError
-
-    try:
-        return await forecasts.latest(core, jobs, SOON)
-    except InputError as error:
-        if forecasts.trouble:
-            raise NoForecastError("the forecaster", str(error)) from None
-        return None
+    where = "the profile on the Lease of Kant"
+    if seen.version not in ("", __version__):
+        where += f" (of version {seen.version}; this is {__version__}, and --profile names another)"
+    from_leader = seen.profile and not profile
+    own = parse_profile(seen.profile, where) if from_leader else load_profile(profile or "kant")
+    found = asyncio.run(rebuilt(config, own, namespace=system))
+    count_from(found.zero)
+    return LiveCluster(found, config.namespace)

@@ -220,11 +220,10 @@ class MachinePlace:
         found = self.client.get("/v1/queues")
 
         def show() -> None:
-            from kant.cli.show_answers import show_budgets, show_queues
+            from kant.cli.show_answers import show_queues
 
             count_from(found["zero_us"])
-            show_queues(found["queues"])
-            show_budgets(found["budgets"])
+            show_queues(found["queues"], found["budgets"])
 
         return Reply(found, show)
 
@@ -274,9 +273,9 @@ class MachinePlace:
 
             if job is not None and len(found["jobs"]) == 1:
                 show_one(found["jobs"][0], found["time_us"])
+                show_dry(found["budgets"], found["time_us"])
             else:
-                show_expectations(found["jobs"], found["time_us"])
-            show_dry(found["budgets"], found["time_us"])
+                show_expectations(found["jobs"], found["time_us"], found["budgets"])
             show_age(found)
 
         return Reply(found, show)

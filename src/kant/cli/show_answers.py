@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from kant.cli.show import console, print_table, section
@@ -9,16 +11,19 @@ from kant.cli.show_everyday import due, earlier_lines, earlier_said, explained, 
 from kant.model.units import SECOND, clock, show_duration
 
 LONGEST_LIST = 20
+NO_NOTES: Mapping[str, list[str]] = MappingProxyType({})
 
 
-def show_queues(rows: list[dict[str, Any]]) -> None:
-    """Print the queues."""
+def show_queues(rows: list[dict[str, Any]], budgets: list[dict[str, Any]], gone: str = "") -> None:
+    """Print the queues and the use of their budgets; `gone` says why nothing starts."""
     names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed", "lent_gpus": "lent"}
     counts = {"running": "running", "waiting": "waiting", "waiting_gpus": "GPUs waited for"}
     table("Queues", rows, {"queue": "queue", "model": "model", "state": "state"} | names | counts)
+    _show_budgets(budgets)
+    section("nothing starts", [gone] if gone else [])
 
 
-def show_budgets(rows: list[dict[str, Any]]) -> None:
+def _show_budgets(rows: list[dict[str, Any]]) -> None:
     """Print the use of this month's budgets; nothing if there are none."""
     hours = {f"{name}_gpu_hours": name for name in ("used", "soft", "hard")}
     left = {"": "", "soft": "goes after all others", "hard": "starts nothing"}
@@ -33,13 +38,14 @@ def show_budgets(rows: list[dict[str, Any]]) -> None:
         table("Budgets, GPU-hours of this month", shown, names)
 
 
-def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
-    """Print pools and jobs."""
+def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]], unread: Sequence[str] = ()) -> None:
+    """Print pools, jobs and what could not be read."""
     show_pools(pools)
     lasted = [row | {"running_us": show_duration(row["running_us"])} for row in jobs[:LONGEST_LIST]]
     table(
         "Largest jobs", lasted, {"job": "job", "queue": "queue", "gpus": "GPUs", "nodes": "nodes", "running_us": "for"}
     )
+    section("not understood", list(unread))
 
 
 def show_pools(pools: list[dict[str, Any]]) -> None:
@@ -87,11 +93,16 @@ def show_age(answer: dict[str, Any]) -> None:
         console.print(f"as forecast {show_duration(age)} ago", style="dim")
 
 
-def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
-    """Print the expectations."""
-    if not rows:
+def show_expectations(rows: list[dict[str, Any]], now: int, budgets: list[dict[str, Any]]) -> None:
+    """Print the expectations, and when budgets are used up."""
+    if rows:
+        _show_expectations(rows, now)
+    else:
         console.print(f"no job waits at {clock(now)}")
-        return
+    show_dry(budgets, now)
+
+
+def _show_expectations(rows: list[dict[str, Any]], now: int) -> None:
     cells = []
     for row in rows:
         times = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
@@ -148,8 +159,8 @@ def _when(expected: dict[str, Any], name: str, now: int) -> str:
     return f"{clock(start)} (in {show_duration(start - now)})"
 
 
-def show_explanation(answer: dict[str, Any]) -> None:
-    """Print why a job waits (`live/explained.py`)."""
+def show_explanation(answer: dict[str, Any], notes: Mapping[str, list[str]] = NO_NOTES) -> None:
+    """Print why a job waits (`live/explained.py`), and `notes` by their titles."""
     now, starts = answer["time_us"], answer["expected_us"]
     what = answer["sentence"] or "nothing keeps it, the next cycle can start it"
     console.print(f"{answer['job']}: {what}", style="bold", soft_wrap=True)
@@ -167,6 +178,22 @@ def show_explanation(answer: dict[str, Any]) -> None:
     section("expected start", [times, *rests_on(answer), *earlier_lines(answer)])
     section("wait or place", [answer["wait_or_place"]["sentence"]] if answer["wait_or_place"] else [])
     section("waited so far", waits(answer["waited_us"]))
+    for title, lines in notes.items():
+        section(title, lines)
+
+
+def show_untried(pod: str, sentence: str) -> None:
+    """Print why a pod that is no job yet waits."""
+    console.print(f"{pod}: it is not tried: {sentence}", style="bold", soft_wrap=True)
+
+
+def show_place(answer: dict[str, Any], now: int) -> None:
+    """Print where a job runs that does not wait."""
+    since = show_duration(now - answer["started_us"])
+    size = f", and {answer['size']}" if answer["size"] else ""
+    what = f"it runs since {since}{size}" if answer["status"] == "running" else f"it is {answer['status']}"
+    console.print(f"{answer['job']}: it does not wait, {what}", style="bold", soft_wrap=True)
+    section("on", [f"{node}: {pods} pod{'s' if pods > 1 else ''}" for node, pods in answer["nodes"].items()])
 
 
 def show_history(answer: dict[str, Any]) -> None:

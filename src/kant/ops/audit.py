@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.ops.orders import Order
 from kant.ops.world import Done
 
@@ -27,12 +27,11 @@ What = Literal["plan", "apply", "done", "applied", "failed", "interrupted", "ref
 BEGINNING = "0" * 32
 
 
-class AuditBusyError(InputError):
+class AuditBusyError(SentenceError):
     """Another caller is carrying out a change at the same moment."""
 
     def __init__(self, who: str) -> None:
-        super().__init__("", "")
-        self.args = (f"{who} is carrying out a change; wait a moment, and plan again",)
+        super().__init__(f"{who} is carrying out a change; wait a moment, and plan again")
 
 
 class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):

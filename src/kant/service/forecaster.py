@@ -10,9 +10,10 @@ import msgspec
 from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
 from kant.model.errors import InputError
-from kant.service.side_process import LONGEST, SideProcess
+from kant.model.units import count_from
+from kant.service.side_process import LONGEST, SideProcess, answer_all
 
-PROCESS = (sys.executable, "-m", "kant.service.forecast_process")
+PROCESS = (sys.executable, "-m", "kant.service.forecaster")
 
 
 class ForecastProcess(SideProcess):
@@ -29,3 +30,17 @@ class ForecastProcess(SideProcess):
         except msgspec.DecodeError as error:
             await self.close()
             raise InputError("the forecaster", f"a process that answers ({error})") from None
+
+
+def answer(question: bytes) -> bytes:
+    """Return the forecast of a pickled `Moment`, as JSON."""
+    from kant.sim.forecast_starts import forecast_starts  # and the simulator
+
+    moment = pickle.loads(question)
+    assert isinstance(moment, Moment)
+    count_from(moment.zero)
+    return msgspec.json.encode(forecast_starts(moment, moment.trial.id if moment.trial is not None else ""))
+
+
+if __name__ == "__main__":
+    sys.exit(answer_all(answer))

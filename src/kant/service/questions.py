@@ -11,7 +11,7 @@ import msgspec
 
 from kant import __version__
 from kant.cluster import columns as c
-from kant.insight.waiting import waiting_order, waiting_reasons
+from kant.insight.diagnosis import waiting_order, waiting_reasons
 from kant.live.core import Core
 from kant.live.optimality import OptimalityLooks
 from kant.live.questions import Questions, UnknownJobError

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.sim.question import Question
 
 AT_ONCE = 2
@@ -139,6 +139,4 @@ def said_by(answer: bytes) -> InputError:
         sentence = str(msgspec.json.decode(answer)["error"])
     except (msgspec.DecodeError, KeyError, TypeError):
         sentence = "whatif: expected futures that fit in memory (`until` ends them)"
-    found = InputError("", "")
-    found.args = (sentence,)
-    return found
+    return SentenceError(sentence)

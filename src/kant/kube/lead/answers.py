@@ -9,7 +9,6 @@ from kant.kube.act.effects import ELSEWHERE
 from kant.kube.act.evictor import Eviction
 from kant.kube.act.plan_executor import KubeExecutor
 from kant.kube.act.steps import Steps
-from kant.kube.lead.counts import Counts
 from kant.kube.notify.notifier import Notifier
 from kant.kube.reconcile.workload import Phase
 from kant.kube.reconcile.workloads import Workloads
@@ -18,6 +17,18 @@ from kant.kube.serve.metrics import KubeTelemetry
 
 class LeadershipLostError(Exception):
     """Another replica leads now."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Cycles, states built, pods bound, bindings refused, pods evicted, gangs given up since it became leader."""
+
+    cycles: int = 0
+    builds: int = 0
+    bound: int = 0
+    refused: int = 0
+    evicted: int = 0
+    released: int = 0
 
 
 @dataclass(eq=False)

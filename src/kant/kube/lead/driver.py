@@ -22,9 +22,8 @@ from kant.kube.act.steps import Steps
 from kant.kube.connect.client import ApiClient
 from kant.kube.follow.informers import OWN_KINDS, Informers
 from kant.kube.follow.mirror import Mirror
-from kant.kube.lead.answers import LeadershipLostError
+from kant.kube.lead.answers import Counts, LeadershipLostError
 from kant.kube.lead.calibration_store import CalibrationStore
-from kant.kube.lead.counts import Counts
 from kant.kube.lead.live_state import LiveState
 from kant.kube.lead.proposals import Proposals
 from kant.kube.lead.rebuilding import QUIET, Rebuilding

@@ -14,8 +14,7 @@ from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
 from kant.kube.act.steps import Steps
 from kant.kube.follow.informers import Informers
 from kant.kube.follow.mirror import Mirror, is_over
-from kant.kube.lead.answers import Answers
-from kant.kube.lead.counts import Counts
+from kant.kube.lead.answers import Answers, Counts
 from kant.kube.lead.rebuilding import Rebuilding
 from kant.kube.lead.reports import Reports
 from kant.kube.lead.settings import DriverSettings

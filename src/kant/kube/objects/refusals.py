@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kant.model.errors import InputError
+from kant.model.errors import SentenceError
 
 
-class MalformedError(InputError):
+class MalformedError(SentenceError):
     """An error in an object, in a sentence of its own."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__("", sentence)
-        self.args = (sentence,)
 
 
 class NoMatchingNodeError(MalformedError):
