@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from typing import Any
 
 import pytest
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
+from tests.examples import examples
 
 from kant.model.decision import Plan, Preempt, Start
 from kant.model.event import QueuesChanged
@@ -20,7 +20,7 @@ from kant.testing import Harness, at_random, make_cluster, make_job, make_profil
 from kant.testing.builders import make_queue
 from kant.testing.drawn import draw_cluster, generator
 
-SEEDS = range(int(os.environ.get("KANT_TENANT_SEEDS", "12")))
+SEEDS = range(examples(48))
 AT_ONCE = Preemption(min_run_s=0)
 TWO = (make_queue("all", 0), make_queue("a", 4, parent="all"), make_queue("b", 4, parent="all"))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
@@ -119,7 +120,7 @@ class World:
                 break
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(examples(20)))
 def test_an_attempt_that_would_fail_again_is_all_that_is_left_out(seed: int) -> None:
     world = World(seed)
     for _ in range(60):

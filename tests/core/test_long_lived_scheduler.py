@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -48,7 +47,6 @@ from kant.testing.harness import never
 
 pytestmark = pytest.mark.long
 
-SEEDS = range(int(os.environ.get("KANT_LIVED_SEEDS", "6")))
 RIGHTS = {
     "none": None,
     "priority": Preemption(min_run_s=60, reclaim="off"),
@@ -186,7 +184,7 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
 @pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
 def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, rights: str) -> None:
     """Also with burst replicas, time limits, nodes that fail, join, leave and change, sets and queues that change."""
-    seeds = part(SEEDS, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights), 3)
+    seeds = part(range(6), DISCIPLINES.index(discipline) + list(RIGHTS).index(rights), 3)
     assert sum(compared(seed, discipline, rights) for seed in seeds) > 20 * len(seeds)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.examples import examples
 
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.explanation import explain
@@ -39,7 +40,7 @@ def starts_with(harness: Harness, job: str, like: str, more: int) -> bool:
     return job in [getattr(one, "job", "") for one in plan.decisions if type(one).__name__ == "Start"]
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_so_many_suffice_and_one_fewer_does_not(seed: int) -> None:
     draw = generator(seed)
     nodes = tuple(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.examples import part
+from tests.examples import examples, part
 
 from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
@@ -161,7 +161,7 @@ def simulated(rows: Rows, nodes: int, profile: Profile) -> list[int]:
 
 
 @pytest.mark.parametrize("order", ["fifo", "sjf"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_strict_order_with_pods_of_one_gpu_starts_when_a_count_of_gpus_says(seed: int, order: str) -> None:
     rows = some_rows(seed, 120, 24)
     profile = make_profile(order, "strict", "first-fit", shape="gpu")
@@ -169,7 +169,7 @@ def test_strict_order_with_pods_of_one_gpu_starts_when_a_count_of_gpus_says(seed
 
 
 @pytest.mark.parametrize("order", ["fifo", "sjf"])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_strict_order_with_whole_nodes_starts_when_the_published_rule_says(seed: int, order: str) -> None:
     rows = some_rows(100 + seed, 120, 20)
     profile = make_profile(order, "strict", {"policy": "consolidated", "remainder": {"policy": "worst-fit"}})

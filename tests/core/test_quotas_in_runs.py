@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 from tests.core.tenant_runs import check_quotas, could_start, draw_queues, draw_tenants_jobs, naive_quotas
-from tests.examples import part
+from tests.examples import examples, part
 
 from kant.insight.explanation import why
 from kant.model.decision import OverQuota, Plan, Preempt, Reject
@@ -22,7 +21,6 @@ from kant.testing.builders import make_queue
 from kant.testing.drawn import draw_cluster, generator
 from kant.testing.harness import never
 
-SEEDS = range(int(os.environ.get("KANT_TENANT_SEEDS", "6")))
 BACKFILL = {"policy": "backfill", "timeout_s": 600}
 RIGHTS = {
     "none": None,
@@ -36,7 +34,7 @@ DONE = (JobStatus.FINISHED, JobStatus.REJECTED)
 @pytest.mark.parametrize("discipline", ["strict", "best-effort", BACKFILL], ids=str)
 @pytest.mark.parametrize("refuses", [False, True])
 def test_no_start_passes_a_quota_and_every_job_leaves(discipline: Any, rights: str, refuses: bool) -> None:
-    seeds = part(SEEDS, list(RIGHTS).index(rights) + refuses)
+    seeds = part(range(6), list(RIGHTS).index(rights) + refuses)
     assert sum(starts_in_a_run(seed, discipline, rights, refuses) for seed in seeds) > 10 * len(seeds)
 
 
@@ -60,7 +58,8 @@ def starts_in_a_run(seed: int, discipline: Any, rights: str, refuses: bool) -> i
 @pytest.mark.parametrize("rights", ["none", "nominal"])
 def test_no_quota_lies_idle_while_a_job_waits_that_it_admits_and_that_fits(order: str, rights: str) -> None:
     """After a cycle in which nobody was stopped; whoever is stopped may leave more room than the newcomer needs."""
-    assert sum(waits_in_a_run(1000 + seed, order, rights) for seed in SEEDS) > 10 * len(SEEDS)
+    seeds = range(1000, 1000 + examples(24))
+    assert sum(waits_in_a_run(seed, order, rights) for seed in seeds) > 10 * len(seeds)
 
 
 def waits_in_a_run(seed: int, order: str, rights: str) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.insight.explanation import why
@@ -20,7 +20,7 @@ from kant.queueing.requeue import Requeue
 from kant.testing import Harness, always, at_random, make_cluster, make_job, make_profile, never
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
 
-SEEDS = range(int(os.environ.get("KANT_TENANT_SEEDS", "12")) // 2)
+SEEDS = range(examples(24))
 DISCIPLINES: tuple[Any, ...] = (
     "strict",
     "best-effort",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
+from tests.examples import examples
 
 from kant.cluster.columns import J_PREEMPTIBLE
 from kant.insight.diagnosis import Diagnosis
@@ -50,7 +51,7 @@ def cheapest(harness: Harness, job: str) -> int | None:
     return min(prices, default=None)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(48)))
 def test_on_small_clusters_no_other_set_of_jobs_is_cheaper_and_each_that_is_named_suffices(seed: int) -> None:
     draw = generator(seed)
     harness = Harness(make_cluster(4, 4, 8), make_profile("fifo", "best-effort"), seed=seed)
