@@ -284,7 +284,7 @@ def test_what_a_person_must_mend_is_one_sentence(plane: ControlPlane) -> None:
     )
     path = plane.kubeconfig("kant", token="wrong")
     assert asked(load(path)) == (
-        f"the API server does not accept the credentials of {path}, context kant: they are wrong or have ended (401)"
+        f"the API server does not accept the credentials of {path}, context kant: they are wrong or have expired (401)"
     )
     assert asked(Config(plane.url, "F")).startswith(f"{plane.url}: its certificate is not trusted by F: ")
     assert asked(Config("https://127.0.0.1:1")) == "https://127.0.0.1:1: no connection: Connection refused"

@@ -71,7 +71,7 @@ def test_who_is_in_the_way_is_named_and_what_cannot_be_is_refused(kant: Up) -> N
     ):
         assert expected in verb("reserve", *arguments, *at).refusal()
     refused = verb("submit", "--reservation", "z", *at, "--", "true").refusal()
-    assert "expected one that is made and not over (there is a), got 'z'" in refused
+    assert "expected an existing reservation that is not over (there is a), got 'z'" in refused
     refused = verb("submit", "--reservation", "a", "--gpus", "4", *at, "--", "true").refusal()
     assert "gpus: expected at most 3, as many as reservation a has" in refused
 

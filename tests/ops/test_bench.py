@@ -115,7 +115,7 @@ def test_a_protected_job_that_runs_again_was_stopped_all_the_same() -> None:
     world.settle()
     assert world.view().jobs["serve-a"].phase == "running"
     assert judge(task, before, world, {}, None)["protected"] == ["job serve-a"]
-    assert violations_left(task, before, world.view()) == ["job serve-a was stopped, and nobody may"]
+    assert violations_left(task, before, world.view()) == ["job serve-a was stopped, which is not allowed"]
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_the_command_prints_what_came_of_it(tmp_path: Path, capsys: pytest.Captu
         ("--agent llm --model m", "--url of an OpenAI-compatible endpoint, and --model"),
         ("--agent llm", "--url and --model: expected both with --agent llm"),
         ("--model m", "--url and --model: expected both with --agent llm"),
-        ("--traces x", "--traces: expected results of --out, with --agent replay and only there"),
+        ("--traces x", "--traces: expected results from --out, and only with --agent replay"),
         ("--agent replay --traces x", "x: expected a file of results"),
         ("--folder /nowhere", "/nowhere: expected a folder of tasks"),
     ],

@@ -129,7 +129,7 @@ def test_a_request_that_never_ends_is_late() -> None:
         (("capacity", "--ttft", "0.01"), "--ttft: expected an objective that a request alone on an engine"),
         (("capacity", "--tpot", "0.001"), "--tpot: expected an objective"),
         (("capacity", "--tpot", "0"), "tpot: expected a number of seconds above 0"),
-        (("capacity", "--replicas", "1,x"), "--replicas: expected numbers with commas between"),
+        (("capacity", "--replicas", "1,x"), "--replicas: expected numbers separated by commas"),
         (("capacity", "--replicas", "0"), "--replicas: expected numbers from 1"),
         (("capacity", "--requests", "0"), "--requests: expected a number of requests from 1 on"),
         (("capacity", "--share", "2"), "--share: expected a share above 0"),

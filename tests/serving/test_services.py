@@ -366,7 +366,7 @@ def test_a_file_of_services_is_read(tmp_path: Path) -> None:
         (CHAT + 'history = "before.csv"\ncore = 0\n', "service chat: core: expected 1 to 10000 replicas, got 0"),
         (CHAT + 'history = "before.csv"\nprice = "free"\n', "price"),
         (CHAT + 'history = "before.csv"\nevery_s = 90\n', "every_s: expected whole minutes"),
-        (CHAT + 'scale = "static"\n', "replicas: expected a number where, and only where, scale is static"),
+        (CHAT + 'scale = "static"\n', "replicas: expected a number if scale is static, and only then"),
         (CHAT + 'forecast = "chat.csv"\nscale = "utilisation"\n', "scale: expected forecast"),
         (CHAT.replace("llama-3-8b", "gpt") + 'history = "before.csv"\n', "service chat: model: expected one of"),
         (CHAT.replace("ttft_s = 2", "ttft_s = 0") + 'history = "before.csv"\n', "service chat: ttft: expected"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BESIDE = {"kant-kube": ("kube",), "kant-lab": ("plan", "perf", "pack", "defrag", "share", "serve")}
-"""The verbs of each distribution; a verb is in the file of its name."""
+"""The verbs of each distribution; each verb is in the file of its name."""
 
 
 def missing() -> dict[str, list[str]]:
@@ -27,7 +27,7 @@ def package_of(module: str) -> str:
 
 
 def first_page(text: str) -> str:
-    """Return the `kant --help` page of the installed verbs. Each line of `text` has verbs of one distribution."""
+    """Return the `kant --help` page of the installed verbs. Each line of `text` has only verbs of one distribution."""
     absent = missing()
     gone = {verb for verbs in absent.values() for verb in verbs}
     groups = []
@@ -41,5 +41,5 @@ def first_page(text: str) -> str:
 
 
 def _verbs(line: str) -> set[str]:
-    """Return the verbs of a line of the first page."""
+    """Return the verbs named in a line of the first page."""
     return {word.strip(",") for word in line[2:25].split()} if line.startswith("  ") else set()

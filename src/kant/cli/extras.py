@@ -1,4 +1,4 @@
-"""The error message of a verb whose extra is not installed."""
+"""The error message of a verb that needs an extra which is not installed."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _page(
 
 
 def _view(questions: LeaderQuestions) -> WorldView:
-    """Return the view of the state for operations; loaded like `_page`."""
+    """Return the view of the state for operations; loaded on the first request, as in `_page`."""
     from kant.ops.state_view import leader_view
 
     return leader_view(questions)
@@ -137,7 +137,7 @@ def _view(questions: LeaderQuestions) -> WorldView:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded like
+    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded as in
     `_page`.
     """
     from kant.ops.past_question import PROCESS, PastQuestion
@@ -157,14 +157,14 @@ async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool
 
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer `kubectl kant`; loaded like `_page`."""
+    """Answer `kubectl kant`; loaded as in `_page`."""
     from kant.cli.live import answer
 
     return await answer(driver, forecasts, question)
 
 
 def _desk(system: str, config: Config) -> Desk:
-    """Return the desk of a caller of the page."""
+    """Return the desk that plans and applies orders for a caller of the page."""
     from kant.ops.desk import Desk
     from kant.ops.kube_audit import KubeAudit
     from kant.ops.kubernetes import KubeWorld

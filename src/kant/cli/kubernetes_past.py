@@ -22,15 +22,15 @@ PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
 }
-"""The API paths at which objects of an export are created."""
+"""The API paths by which objects of an export are created."""
 
 
 def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, queue: str) -> dict[str, Any]:
-    """Return usage in the form of `/v1/usage` of a machine. Raises InputError."""
+    """Return the usage in the form of `/v1/usage` on one machine. Raises InputError."""
     names = [part for part in by.split(",") if part]
     for name in names:
         if name not in USAGE_BY or names.count(name) > 1:
-            raise InputError("by", f"some of {', '.join(USAGE_BY)}, each once", name)
+            raise InputError("by", f"some of {', '.join(USAGE_BY)}, each at most once", name)
     end = until if until is not None else round(time.time() * 1e6)
 
     async def work() -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def bring(there: Kube, path: Path) -> dict[str, int]:
                     if error.reason != "AlreadyExists":
                         what = f"{each['kind']} {each['metadata']['name']}"
                         sentence = advice(error, client.config.source)
-                        raise InputError(what, f"an object that the API server takes ({sentence})") from None
+                        raise InputError(what, f"an object that the API server accepts ({sentence})") from None
         return made
 
     with needs("kube"):

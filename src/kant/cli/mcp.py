@@ -19,7 +19,7 @@ def mcp(
         Parameter(help="Serve streamable HTTP at this address, such as 127.0.0.1:5270. Default: standard input."),
     ] = None,
     token_file: Annotated[
-        Path | None, Parameter(help="With --http, where no Kant runs: the file of tokens (`kant token new`).")
+        Path | None, Parameter(help="With --http, if no Kant runs: the file of tokens (`kant token new`).")
     ] = None,
     traces: Annotated[
         Path | None, Parameter(help="Record the actions of assistants in this folder, for `kant ops runbooks compile`.")

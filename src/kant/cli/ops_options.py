@@ -1,4 +1,4 @@
-"""Options of `kant ops` and `kant mcp`: the cluster, and the limits of what they may do."""
+"""Options of `kant ops` and `kant mcp`: the cluster, and the limits of permitted changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP = Group("Which cluster")
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class Where(Kube):
-    """The Kant of this machine, or the one at KANT_URL, unless another is named."""
+    """Kant on this machine or at KANT_URL, unless another place is named."""
 
     system: System = SYSTEM
     home: Home = None
@@ -43,7 +43,7 @@ class Where(Kube):
     ] = "operator"
 
     def opening(self, tokens: Path | None = None) -> Opening:
-        """Return the `Opening` that these options describe."""
+        """Return what these options describe, as an `Opening`."""
         from kant.ops.opening import Opening
         from kant.service.roles import Role
 

@@ -1,4 +1,4 @@
-"""`kant serve run`: services with objectives on a real cluster, of this machine or of Kubernetes."""
+"""`kant serve run`: services with objectives, on this machine or on Kubernetes."""
 
 from __future__ import annotations
 

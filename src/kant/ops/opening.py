@@ -32,8 +32,8 @@ class KubeCluster(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The choice of a world: a running Kant (of `home`, or at KANT_URL, or of a `cluster`), a `journal`, or the
-    simulated cluster of a `scenario`.
+    """The choice of a world: a running Kant (in `home`, at KANT_URL, or on a `cluster`), a `journal`, or the simulated
+    cluster of a `scenario`.
 
     `role` is the highest role of a caller; `folder` is where the audit is kept (None: the default).
     """
@@ -60,7 +60,7 @@ class Opening:
         self._check()
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
-            raise InputError("--token-file", "a file of tokens with --http, where no running Kant has them")
+            raise InputError("--token-file", "a file of tokens with --http, if no running Kant has them")
         audit, limits = self._audit(shared) if self.cluster is None else None, self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
@@ -75,7 +75,7 @@ class Opening:
             own = known.get(token)
             world = own.world if own is not None else self._world(token)
             found = world.caller()
-            assert found is not None, "a Kant that runs knows who asks"
+            assert found is not None, "a running Kant identifies callers itself"
             if own is None:
                 own = known[token] = Desk(world, self._at_most(found), audit or self._audit(world), limits, via)
             own.who = self._at_most(found)
@@ -121,7 +121,7 @@ class Opening:
             return os.environ["KANT_URL"]
         found = str(address_of(self.home))
         if not found:
-            raise InputError("--http", "a Kant with an address, whose tokens count (`kant up --listen`)")
+            raise InputError("--http", "a Kant with an address, whose tokens are used (`kant up --listen`)")
         return found if "://" in found else f"http://{found}"
 
     def _audit(self, world: World | None) -> Audit:
@@ -132,7 +132,7 @@ class Opening:
             assert isinstance(world, KubeWorld), "the world of a cluster"
             return KubeAudit(world)
         if self.journal is not None and self.folder is None:
-            return Audit()  # nothing is ever done on a journal
+            return Audit()  # a journal is only read, so it has no audit
         if self.scenario is not None:
             return Audit(self.folder or self.scenario.with_suffix(".ops"))
         return Audit(self.folder or home_of(self.home) / "ops")
@@ -154,12 +154,12 @@ class Opening:
             if hmac.compare_digest(key.sha256, shown):
                 found = key
         if found is None:
-            raise InputError("the token", "one that is in the file of tokens")
+            raise InputError("the token", "a token in the file of tokens")
         return Caller(found.user, found.role, found.queues, "its token")
 
 
 def address_of(home: Path | None) -> str:
-    """The address of the Kant of a home, "" if it listens nowhere."""
+    """The address of Kant in a home; "" if it listens nowhere."""
     from kant.client.kant import Kant
 
     return Kant(home).api.whoami().address

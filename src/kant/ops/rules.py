@@ -1,4 +1,4 @@
-"""Rules: what no order may do, whoever gives it, and the limits of one plan for each role.
+"""Rules: what no order may do, whoever gives it, and for each role the limits of one plan.
 
 They are checked when a plan is made and again when it is applied, on the state of that moment.
 """
@@ -22,14 +22,14 @@ OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
 """The orders that a tenant may give, for its own jobs; the others are for operators."""
 FINAL = {
     "cancel": "the owner of a withdrawn job may submit it again",
-    "preempt": "a run that was stopped cannot go on; the job waits again",
+    "preempt": "a run that was stopped cannot continue; the job waits again",
     "defragment": "moved jobs stay where they are",
 }
 """The kinds of orders that cannot be undone, and why."""
 
 
 class RoleLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of a role. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn` of one plan, a person
+    """The limits of a role. If one plan exceeds `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn`, a person
     is asked.
 
     `applies_per_hour` and `gpu_hours_per_hour` (lost) are hard limits.
@@ -84,7 +84,7 @@ class Blast(Struct, frozen=True):
     runs_withdrawn: int = 0
 
     def beyond(self, limit: RoleLimit) -> list[str]:
-        """The limits that this exceeds, as texts."""
+        """The limits that this blast radius exceeds, as texts."""
         pairs = (
             ("jobs", len(self.jobs), limit.jobs),
             ("GPUs", self.gpus, limit.gpus),
@@ -136,11 +136,11 @@ def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: W
     for number, order in enumerate(orders, start=1):
         name = job_of(order)
         if kind_of(order) not in world.carries:
-            found.append(Violation("world", f"this world carries out no {kind_of(order)}", number))
+            found.append(Violation("world", f"this world cannot carry out {kind_of(order)}", number))
         found += [Violation(*each, number) for each in _of_role(view, order, who, world)]
         found += [Violation("impossible", each, number) for each in _out_of_phase(view, order)]
         if name and name in seen:
-            found.append(Violation("once", f"job {name} is named by an order before", number))
+            found.append(Violation("once", f"job {name} is already named by an earlier order", number))
         seen.add(name)
         found += [Violation("protected", each, number) for each in _protected(view, order)]
         if isinstance(order, o.Quota):
@@ -163,7 +163,7 @@ def foreseen(view: WorldView, futures: OrderFutures) -> list[Violation]:
 
 def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[tuple[str, str]]:
     if who.role is Role.VIEWER:
-        return [("role", f"{who.user} may look and plan, and order nothing")]
+        return [("role", f"{who.user} may look and plan, but not give orders")]
     if (why := world.rights(order)) is not None:
         return [("own", why)] if why else []
     if who.role is Role.OPERATOR:
@@ -179,7 +179,7 @@ def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[t
         queue, user = job.queue, job.user
     if owns(who, view.lineage(queue), user):
         return []
-    return [("own", f"{who.user} may order {kind_of(order)} in queues of their own alone, and not in {queue}")]
+    return [("own", f"{who.user} may order {kind_of(order)} only in their own queues, and not in {queue}")]
 
 
 PHASES: dict[type, tuple[str, ...]] = {

@@ -1,6 +1,6 @@
-"""Orders from the page: each is sent with the bearer token of the caller, and never with Kant's own.
+"""Orders from the page: each is sent with the caller's bearer token, never with Kant's own.
 
-So the API server decides by its own roles, as for kubectl. A token is used for one order, and neither stored nor
+So the API server decides by its own roles, as with kubectl. A token is used for one order, and neither stored nor
 logged.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TOKEN = re.compile(r"Bearer ([A-Za-z0-9\-._~+/]{1,16384}=*)")
-YOU = "the token that you gave the page"
+YOU = "the token that the page was given"
 JOB_ORDERS = ("hold", "release", "update", "cancel")
 QUEUE_ORDERS = ("hold", "release", "drain")
 NODE_ORDERS = ("drain", "release")
@@ -40,11 +40,11 @@ REVIEWS = {
 
 
 class NoTokenError(InputError):
-    """The caller has not identified themselves."""
+    """The request has no token."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Authorization", "your own bearer token (`kubectl create token`): Kant gives no orders for you"
+            "Authorization", "your own bearer token (`kubectl create token`): Kant carries out no orders for you"
         )
 
 
@@ -59,7 +59,7 @@ class Desk(Protocol):
 class Planned(msgspec.Struct, forbid_unknown_fields=True):
     """A request of the page to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
 
-    `agreed`: the user has been asked, and agrees to a plan beyond the limits.
+    `agreed`: the user was asked, and agrees to a plan beyond the limits.
     """
 
     orders: list[dict[str, Any]] = []
@@ -104,7 +104,7 @@ class PageOrders:
         return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
 
     async def operations(self) -> list[Any]:
-        """Return the latest plans and actions, as far as Kant itself may read them. Raises InputError."""
+        """Return the latest plans and actions, if Kant itself may read them. Raises InputError."""
         from kant.kube.user.operations import latest
 
         return await latest(self.own)
