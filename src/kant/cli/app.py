@@ -54,7 +54,7 @@ def run(arguments: list[str], app: App | None = None) -> int:
     except ModuleNotFoundError as error:
         from kant.cli.distributions import said
 
-        sentence = said(error.name) if error.name is not None and error.name.startswith("kant.") else None
+        sentence = said(error.name or "")
         if sentence is None:
             raise
         return _say(sentence)

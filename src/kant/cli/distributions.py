@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kant.model.errors import missing_extra
+
 HERE = Path(__file__).parent
 BESIDE = {"kant-kube": ("kube",), "kant-lab": ("plan", "perf", "pack", "defrag", "share", "serve")}
 """The verbs of each distribution; each verb is in the file of its name."""
+
+EXTRAS = {
+    "google": "picker", "grpc": "picker", "jwt": "oidc", "mcp": "mcp", "pydantic": "mcp", "yaml": "kube",
+    "zmq": "kv-events",
+}  # fmt: skip
+"""The extra that has a package."""
 
 
 def missing() -> dict[str, list[str]]:
@@ -16,7 +24,10 @@ def missing() -> dict[str, list[str]]:
 
 
 def said(module: str) -> str | None:
-    """Return the message for a missing module of Kant; None if all distributions are installed."""
+    """Return the message for a missing module of Kant or of an extra; None for any other module."""
+    if not module.startswith("kant."):
+        extra = EXTRAS.get(module.partition(".")[0])
+        return str(missing_extra(extra)) if extra is not None else None
     name = package_of(module)
     return f"this installation: expected the package {name} (pip install {name})" if name in missing() else None
 

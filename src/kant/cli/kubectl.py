@@ -112,14 +112,11 @@ def _give(
     """Give an order for each target; the first refused order ends the command."""
     import asyncio
 
-    from kant.cli.extras import needs
-
     if not targets:
         raise InputError("TARGETS", "at least one")
-    with needs("kube"):
-        from kant.kube.connect.client import ApiClient
-        from kant.kube.connect.config import load
-        from kant.kube.user.orders import Orders
+    from kant.kube.connect.client import ApiClient
+    from kant.kube.connect.config import load
+    from kant.kube.user.orders import Orders
 
     async def whole() -> list[str]:
         async with ApiClient(load(access.kubeconfig, access.context), concurrency=16, timeout=30.0) as client:

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kant.cli.extras import needs
 from kant.cli.kube_options import Kube
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import load
@@ -43,8 +42,7 @@ def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, que
             rows = [row for row in await own.rows() if row["phase"] in OVER]
             return rows + [job async for job in old_jobs(client, own.namespace)]
 
-    with needs("kube"):
-        rows = asyncio.run(work())
+    rows = asyncio.run(work())
     where = {name: value for name, value in (("user", user), ("queue", queue)) if value}
     return {"since": since, "until": end, "rows": usage_of(rows, names, since, end, where)}
 
@@ -73,8 +71,7 @@ def bring(there: Kube, path: Path) -> dict[str, int]:
                         raise InputError(what, f"an object that the API server accepts ({sentence})") from None
         return made
 
-    with needs("kube"):
-        return asyncio.run(work())
+    return asyncio.run(work())
 
 
 def _client(there: Kube) -> ApiClient:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kant.cli.extras import needs
 from kant.cli.inputs import load_profile
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
 from kant.cli.leader import ClusterAnswers, stand
@@ -177,19 +176,19 @@ class KubernetesPlace:
             return asyncio.run(record(config, profile, folder))
 
         with TemporaryDirectory(prefix="kant-") as folder:
-            journal, now = _with_extra(lambda: work(Path(folder)))
+            journal, now = work(Path(folder))
             return read_past(journal, today=now)
 
     def _live(self, futures: bool = False) -> ClusterAnswers:
         """Return the present state of the cluster, as in `kubectl kant`."""
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
-        return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system, futures))
+        return stand(there.kubeconfig, there.context, there.profile, there.system, futures)
 
     def _namespace(self) -> str:
         """Return the namespace to use."""
         there = self.there
-        return there.namespace or _with_extra(lambda: load(there.kubeconfig, there.context)).namespace
+        return there.namespace or load(there.kubeconfig, there.context).namespace
 
     def _run(self, work: Callable[[UserJobs], Awaitable[T]]) -> T:
         """Run `work` with the jobs of the namespace."""
@@ -198,7 +197,7 @@ class KubernetesPlace:
             async with _jobs(self.there) as jobs:
                 return await work(jobs)
 
-        return _with_extra(lambda: asyncio.run(whole()))
+        return asyncio.run(whole())
 
 
 _NO_DEPENDENCY = "none of its kind on Kubernetes, where jobs do not wait for each other"
@@ -250,8 +249,3 @@ async def _jobs(there: Kube) -> AsyncIterator[UserJobs]:
 
     async with ApiClient(load(there.kubeconfig, there.context), concurrency=4, timeout=30.0) as client:
         yield UserJobs(client, there.namespace)
-
-
-def _with_extra(work: Callable[[], T]) -> T:
-    with needs("kube"):
-        return work()

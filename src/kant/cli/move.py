@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json
 from kant.cli.kube_options import GROUP, Kube
 from kant.cli.output import Reply
@@ -55,8 +54,7 @@ def export(
     from kant.service.export import export_home
 
     if image:
-        with needs("kube"):
-            from kant.service.export_kubernetes import KubernetesOptions, write_objects
+        from kant.service.export_kubernetes import KubernetesOptions, write_objects
 
     header = export_home(home_of(home), folder)
     found: dict[str, Any] = {"folder": str(folder), **_fields(header)}

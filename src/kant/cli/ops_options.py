@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, parse_at
 from kant.cli.kube_options import SYSTEM, Kube, System
 
@@ -51,8 +50,7 @@ class Where(Kube):
         return Opening(*given, tokens, self._cluster() if self else None)
 
     def _cluster(self) -> KubeCluster:
-        with needs("kube"):
-            from kant.kube.connect.config import load
+        from kant.kube.connect.config import load
         from kant.ops.opening import KubeCluster
 
         return KubeCluster(load(self.kubeconfig, self.context), self.system, self.namespace)

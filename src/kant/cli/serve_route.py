@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import check_seed, whole
 from kant.cli.kube_options import Kube
 from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
@@ -153,10 +153,7 @@ def _events(options: RouterOptions) -> int | None:
         return None
     if options.router != "prefix":
         raise InputError("--kv-events", "--router prefix, which uses them", options.router)
-    with needs("kv-events"):
-        import zmq
-
-        del zmq
+    importlib.import_module("zmq")  # of an extra
     return _count("--kv-events", options.kv_events, 1, 65535)
 
 
@@ -290,10 +287,6 @@ def pick(
     kube: Kube = HERE,
 ) -> None:
     """Pick endpoints for Envoy by the Gateway API Inference Extension's protocol 1.0, until stopped."""
-    with needs("picker"):
-        import grpc
-
-        del grpc
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
 
@@ -330,9 +323,8 @@ def _where(options: RouterOptions, kube: Kube) -> tuple[list[str], ServiceEndpoi
         if options.port:
             raise InputError("--port", "--service as well", options.port)
         return _urls(options.backends or ""), None
-    with needs("kube"):
-        from kant.kube.connect.config import load
-        from kant.kube.user.endpoints import ServiceEndpoints
+    from kant.kube.connect.config import load
+    from kant.kube.user.endpoints import ServiceEndpoints
 
     config = load(kube.kubeconfig, kube.context)
     return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, options.port, _trouble)
@@ -342,9 +334,8 @@ def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:
     """Return a follower of an InferencePool; raises InputError if `other` names backends too."""
     if other:
         raise InputError("--pool", "no --backends, --service and --port with it", other)
-    with needs("kube"):
-        from kant.kube.connect.config import load
-        from kant.kube.user.inference_pool import PoolEndpoints
+    from kant.kube.connect.config import load
+    from kant.kube.user.inference_pool import PoolEndpoints
 
     config = load(kube.kubeconfig, kube.context)
     return PoolEndpoints(config, kube.namespace or config.namespace, pool, _trouble)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.cli.page import tell
 from kant.cli.plain import say
@@ -176,8 +175,8 @@ def up(
 
 
 def _oidc(path: Path) -> Oidc:
-    with needs("oidc"):
-        from kant.service.oidc import Oidc, read_oidc
+    from kant.service.oidc import Oidc, read_oidc
+
     return Oidc(read_oidc(path))
 
 

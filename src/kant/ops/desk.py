@@ -18,18 +18,7 @@ from kant.model.units import DAY, HOUR, MINUTE
 from kant.ops import orders as o
 from kant.ops.audit import Audit, AuditBusyError, OpsEntry
 from kant.ops.orders import Order, kind_of, parse_orders, sentence, to_json
-from kant.ops.rules import (
-    Blast,
-    RoleLimit,
-    RoleLimits,
-    Violation,
-    blast_of,
-    foreseen,
-    job_of,
-    may_undo,
-    violations,
-)
-from kant.ops.rules import to_json as violations_json
+from kant.ops.rules import FINAL, Blast, RoleLimit, RoleLimits, Violation, blast_of, foreseen, job_of, violations
 from kant.ops.simulated import SimulatedWorld
 from kant.ops.text import bounded, cleaned, encoded_ids, meant, one_line, safe_id
 from kant.ops.view import WorldView, changed, some
@@ -128,12 +117,12 @@ class Desk:
             answer = {
                 "orders": [sentence(order) for order in found],
                 "can_be_applied": not broken,
-                "violations": violations_json(broken),
+                "violations": msgspec.to_builtins(broken),
                 "effects": _effects(futures),
                 "blast_radius": msgspec.to_builtins(blast),
                 "gpu_hours_lost": blast.gpu_hours_lost,
                 "asks_a_person": blast.beyond(self.limit),
-                "cannot_be_undone": sorted({f"{kind_of(each)}: {may_undo(each)}" for each in found if may_undo(each)}),
+                "cannot_be_undone": sorted({f"{kind}: {FINAL[kind]}" for kind in map(kind_of, found) if kind in FINAL}),
             }
             shown = bounded(cleaned(answer, encoded_ids(view.jobs)))
             lost = blast.gpu_hours_lost * 3600

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from kant.model.errors import InputError
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
-from kant.ops.rules import RoleLimits, read_limits
+from kant.ops.rules import RoleLimits
 from kant.ops.world import World
 from kant.service.client import home_of
 from kant.service.roles import RANK, Caller, Role
+from kant.toml_file import read_toml
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
@@ -138,7 +139,7 @@ class Opening:
         return Audit(self.folder or home_of(self.home) / "ops")
 
     def _limits(self) -> RoleLimits:
-        return read_limits(self.limits) if self.limits is not None else RoleLimits()
+        return read_toml(self.limits, RoleLimits) if self.limits is not None else RoleLimits()
 
     def _at_most(self, who: Caller) -> Caller:
         least = min(who.role, self.role, key=RANK.__getitem__)

@@ -5,10 +5,8 @@ They are checked when a plan is made and again when it is applied, on the state 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from kant.ops import orders as o
@@ -16,7 +14,6 @@ from kant.ops.orders import Order, kind_of
 from kant.ops.view import JobView, WorldView
 from kant.ops.world import OrderFutures, World
 from kant.service.roles import Caller, Role, owns
-from kant.toml_file import read_toml
 
 OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
 """The orders that a tenant may give, for its own jobs; the others are for operators."""
@@ -54,11 +51,6 @@ class RoleLimits(Struct, frozen=True, forbid_unknown_fields=True):
     def of(self, role: Role) -> RoleLimit:
         found: RoleLimit = getattr(self, str(role))
         return found
-
-
-def read_limits(path: Path) -> RoleLimits:
-    """Read the limits from a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
-    return read_toml(path, RoleLimits)
 
 
 class Violation(Struct, frozen=True, omit_defaults=True):
@@ -223,14 +215,3 @@ def _quota(view: WorldView, order: o.Quota, orders: tuple[Order, ...]) -> list[s
     if order.gpus < kept:
         found.append(f"jobs of {order.queue} that may not be stopped hold {kept:g} GPUs")
     return found
-
-
-def to_json(found: list[Violation]) -> list[dict[str, Any]]:
-    """Violations as JSON-like objects."""
-    shown: list[dict[str, Any]] = msgspec.to_builtins(found)
-    return shown
-
-
-def may_undo(order: Order) -> str:
-    """Why an order cannot be undone, "" if it can."""
-    return FINAL.get(kind_of(order), "")

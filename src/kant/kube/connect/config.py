@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kant.kube.connect.credentials import Credentials, TokenFile
-from kant.model.errors import InputError, missing_extra
+from kant.model.errors import InputError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -98,10 +98,8 @@ def load(
 
 
 def _from_files(paths: list[Path], context: str | None) -> Config:
-    try:
-        from kant.kube.connect.kubeconfig import from_kubeconfig
-    except ModuleNotFoundError:  # PyYAML
-        raise missing_extra("kube") from None
+    from kant.kube.connect.kubeconfig import from_kubeconfig  # and PyYAML
+
     return from_kubeconfig(paths, context)
 
 
