@@ -57,13 +57,11 @@ def is_held(v: Tables, row: int, s: int) -> bool:
         instant[t.ABOVE_OF], instant[t.ABOVE] = priority, w.best_first(
             v.entries, v.buckets, v.verdicts, v.stirred, rights.heads, False, int(np.int64(0)), -priority
         )  # fmt: skip
-    which, until, _, beside = b.holder_of(
-        instant[t.TIME], row, instant[t.ABOVE], rights, v.quotas, v.jobs, v.shapes, v.groups, v.demands
-    )  # fmt: skip
+    which, until, _, beside = b.holder_of(v, row, instant[t.ABOVE])
     if which < 0:
         return False
-    instant[t.WHAT], instant[t.WHY], instant[t.WHICH] = h.OUTRANKED, until, which
-    if beside:
+    instant[t.WHAT], instant[t.WHY], instant[t.WHICH] = h.OUTRANKED, until, rights.heads[which, 1]
+    if beside and b.may_be_beside(v, row, instant[t.ABOVE]):
         instant[t.CODE] = WAITS
     return True
 

@@ -64,9 +64,9 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         if not cycle.pending.mixed:
             return None
         shape, holds = cycle.state.shape_of(row), self._holds(cycle)
-        holders = holds.holders(row, shape)
+        holding = holds.holders(row, shape)
         mark = cycle.placer.trial.checkpoint()
-        result = holds.beside(row, shape, holders) if holders else None
+        result = holds.beside(row, shape, holding) if holding is not None else None
         cycle.placer.trial.rollback(mark)
         return result if isinstance(result, Outranked) else None
 
@@ -119,7 +119,7 @@ class _LateHeads:
 
     def is_held(self, row: int, bucket: int) -> bool:
         assert self.holds is not None
-        return bool(self.holds.holders(row, self.cycle.state.shape_of(row)))
+        return self.holds.holders(row, self.cycle.state.shape_of(row)) is not None
 
     def take_places(self, row: int, shape: int, bucket: int) -> int:
         from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
