@@ -55,16 +55,9 @@ class PendingQueue(Buckets):
     """
 
     def __init__(
-        self,
-        state: ClusterState,
-        order: Order,
-        requeue: Requeue,
-        bucket_of: Callable[[int, int], BucketKey] | None,
-        preempts: bool = False,
-        draws: bool = False,
-        fair: bool = False,
-        may_fit: Callable[[Shape], bool] = lambda shape: True,
-    ) -> None:
+        self, state: ClusterState, order: Order, requeue: Requeue, bucket_of: Callable[[int, int], BucketKey] | None,
+        preempts: bool, draws: bool, fair: bool, may_fit: Callable[[Shape], bool],
+    ) -> None:  # fmt: skip
         super().__init__(state, order, bucket_of, preempts, draws, fair)
         self.requeue = requeue
         self.may_fit = may_fit
@@ -176,6 +169,7 @@ class PendingQueue(Buckets):
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
         if mixes:  # from now on jobs may preempt those that passed them, so each bucket gets its own key
             self.mixed = self.preempts = True
+            self.watch = Watch(state, True)
             self.wake_all()
         otherwise = moved is None or mixes or self._by_user != state.quota_usage.limits_users
         if otherwise:
@@ -313,15 +307,12 @@ class PendingQueue(Buckets):
         """
         until, definitive, no_candidates = failed
         if not self.verdicts.item(0, w.V_ROW):
-            self.watch, self.wakes_on = Watch(self.state), 0
-        wakes_on = w.learn_one(
+            self.watch, self.wakes_on = Watch(self.state, self.sees & RIGHTS > 0), 0
+        self.wakes_on |= w.learn_one(
             self.entries, self.verdicts, self.buckets.item(bucket, w.B_TOP), shape.pool_bits,
             self.sees | NODES if shape.order_dependent else self.sees, until, definitive, no_candidates, by_quota,
             self.now,
         )  # fmt: skip
-        if wakes_on & RIGHTS and not self.watch.sees_rights:
-            self.watch.rights()
-        self.wakes_on |= wakes_on
         if by_quota:
             self._kept = True
             self._heads.clear()

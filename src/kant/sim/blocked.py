@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import (
-    Q_PART,
     first_short,
     weigh,
     would_borrow,
@@ -139,38 +137,25 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
 
 
 @compiled
-def in_order_of_start(rows: Table, jobs: Table) -> Table:
-    """Return the rows of running jobs in the order in which they started, in which their pieces are laid out."""
-    places = np.empty(rows.shape[0], dtype=np.int64)
-    for i in range(rows.shape[0]):
-        places[i] = jobs[rows[i], c.J_PIECE]
-    return rows[np.argsort(places)]
-
-
-@compiled
-def borrowing_of(running: Table, quotas: Quotas, jobs: Table) -> NDArray[np.bool_]:
-    """Return which running jobs borrow, by key."""
-    held = quotas.amounts[jobs[running, c.J_SHAPE]]
-    borrows = np.zeros(held.shape, dtype=np.bool_)
-    parts, first = quotas.limits[:, Q_PART].copy(), quotas.homes[jobs[running, c.J_QUEUE], HOME_SLOT]
-    weigh(held, first, np.ones(running.shape[0], dtype=np.bool_), parts, borrows)
-    return borrows
-
-
-@compiled
-def fill_running(
-    running: e.Running, heap: Table, ends: Table, rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
-) -> int:  # fmt: skip
-    """Write the running jobs into the first rows of `running`, in the order in which they started; return how many."""
-    rows = in_order_of_start(running_jobs(jobs, heap, ends), jobs)
-    table = e.running_table(rows, jobs, shapes[:, S_POOL_BITS].copy(), quotas.homes, rights.min_run)
-    borrows = borrowing_of(rows, quotas, jobs)
-    for i in range(rows.shape[0]):
-        c.copy_row(table, i, running.table, i)
-        c.copy_row(quotas.amounts, jobs[rows[i], c.J_SHAPE], running.held, i)
-        for key in range(borrows.shape[1]):
-            running.borrows[i, key] = borrows[i, key]
-    return int(rows.shape[0])
+def running_of(v: Tables) -> e.Running:
+    """Return the running jobs in the order in which they started; they are written once an instant."""
+    running, quotas, jobs = v.running, v.quotas, v.jobs
+    if v.instant[t.RUNNING] < 0:
+        rows = running_jobs(jobs, v.heap, v.ends)
+        rows = rows[np.argsort(jobs[rows, c.J_PIECE])]  # their pieces are laid out in this order
+        table = e.running_table(rows, jobs, v.shapes[:, S_POOL_BITS].copy(), quotas.homes, v.rights.min_run)
+        count = v.instant[t.RUNNING] = rows.shape[0]
+        for i in range(count):
+            c.copy_row(table, i, running.table, i)
+            c.copy_row(quotas.amounts, jobs[rows[i], c.J_SHAPE], running.held, i)
+        first, borrows = quotas.homes[jobs[rows, c.J_QUEUE], HOME_SLOT], running.borrows[:count]
+        borrows[:] = False
+        weigh(running.held[:count], first, np.ones(count, dtype=np.bool_), running.parts, borrows)
+    count = v.instant[t.RUNNING]
+    return e.Running(
+        running.table[:count], running.held[:count], running.borrows[:count], quotas.limits, quotas.used, running.parts,
+        running.entitled,
+    )  # fmt: skip
 
 
 @merged

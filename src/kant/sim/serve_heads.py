@@ -32,9 +32,9 @@ from kant.sim.blocked import (
     S_GROUPS,
     S_POOL_BITS,
     S_PREEMPTS,
-    fill_running,
     holder_of,
     running_jobs,
+    running_of,
 )
 from kant.sim.happened import H_ROW
 from kant.sim.reserve import WAITS
@@ -118,9 +118,8 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         everyone, asks, in_tree = True, False, False
         if limited:
             quotas = v.quotas
-            if instant[t.RUNNING] < 0:
-                instant[t.RUNNING] = fill_running(v.running, v.heap, v.ends, rights, quotas, jobs, shapes)
-            running, by_key = v.running.table[: instant[t.RUNNING], R_ROW], v.running.borrows
+            all_running = running_of(v)
+            running, by_key = all_running.table[:, R_ROW], all_running.borrows
             home, amounts, used = quotas.homes[queue, HOME_SLOT], quotas.amounts[s], quotas.used.copy()
             in_tree = home >= 0
             if in_tree and rights.reclaims:
