@@ -181,7 +181,7 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         known[K_HEAD], known[K_CHANGES], known[K_UNTIL], known[K_DEFINITIVE] = row, changes, next_one, definitive
         return STAYS if definitive else MAY_NOT
 
-    serve_heads = make_serve_heads(waits if limited else None, is_held, take_places, t.wake_at, merged)
+    serve_heads = make_serve_heads(waits if limited else None, is_held, take_places, merged)
 
     def serve(v: Tables) -> None:
         now, retry, rights, entries, buckets, verdicts = (
@@ -208,7 +208,9 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         count = w.best_first(
             entries, buckets, verdicts, v.stirred, rights.heads, queues == 1, v.rules.large_gpus * GPU, FOREVER
         )
-        if not serve_heads(v, rights.heads[:count, 1:], buckets, v.jobs, v.rules, queues, now):
+        next_late = serve_heads(v, rights.heads[:count, 1:], buckets, v.jobs, v.rules, queues, now)
+        t.wake_at(v, next_late)
+        if next_late < 0:
             v.instant[t.CODE] = WAITS
 
     return compiled(named(serve, place))

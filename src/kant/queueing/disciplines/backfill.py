@@ -11,7 +11,7 @@ from kant.cluster.columns import J_QUEUE
 from kant.cluster.shapes import Shape
 from kant.model.decision import Outranked
 from kant.model.taxonomy import Tags, tagged
-from kant.model.units import GPU, SECOND
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
@@ -86,7 +86,9 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         await_nodes = cycle.node_waits or state.shapes.await_nodes
         queues = 1 if state.quota_usage.tree is None else 1 + len(state.queues)
         serve = _built(bool(cycle.limited or await_nodes), holds is not None)
-        serve(late, heads, pending.buckets, state.jobs, self, queues, cycle.now)
+        next_late = serve(late, heads, pending.buckets, state.jobs, self, queues, cycle.now)
+        if next_late < FOREVER:
+            cycle.wake_at(next_late)
         if late[2]:
             from kant.queueing.preemption.backfilled import await_starts
 
@@ -142,6 +144,5 @@ def _take_places(late: _Late, row: int, index: int, bucket: int) -> int:
 @cache
 def _built(limited: bool, holds: bool) -> ServeHeads:
     return make_serve_heads(
-        _waits if limited else None, _is_held if holds else None, _take_places,
-        lambda late, time: late[0].wake_at(time), lambda function: function,
-    )  # fmt: skip
+        _waits if limited else None, _is_held if holds else None, _take_places, lambda function: function
+    )
