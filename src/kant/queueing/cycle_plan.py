@@ -481,7 +481,8 @@ class CyclePlan:
 
     def look_again(self) -> None:
         """Ask for a cycle when the next back-off ends; or at once for released replicas that were not tried."""
-        self.wake_at(self.pending.back_offs.next_end())
+        if self.pending.back_offs.ends:
+            self.wake_at(self.pending.back_offs.next_end())
         if self.pending.released:
             self.wake_at(self.now + 1)
 
