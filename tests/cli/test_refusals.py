@@ -135,7 +135,6 @@ def test_commands(arguments: list[str], small: Path, tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-POLICY = "policy = "
 PROFILES: dict[str, tuple[str | bytes, list[str]]] = {
     "empty": ("", ["order"]),
     "no TOML": ("order", ["TOML"]),
@@ -186,10 +185,7 @@ PROFILES: dict[str, tuple[str | bytes, list[str]]] = {
         ),
         ["order", "thresholds_gpu_s"],
     ),
-    "a patience below zero": (
-        PLAIN.replace('"strict"', '"preemptive"\nmin_run_s = -1'),
-        ["discipline", "min_run_s"],
-    ),
+    "a patience below zero": (PLAIN.replace('"strict"', '"preemptive"\nmin_run_s = -1'), ["discipline", "min_run_s"]),
     "a patience beyond 64 bits": (
         PLAIN.replace('"strict"', '"preemptive"\nmin_run_s = 9223372036854775807'),
         ["discipline", "min_run_s"],
