@@ -52,6 +52,7 @@ def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, 
     assert (done.returncode, done.stderr.strip()) == (2, expected)
 
 
+@pytest.mark.long
 def test_the_others_need_none(tmp_path: Path) -> None:
     found = bare(tmp_path, "profiles", "--json")
     assert json.loads(found.stdout) == {name: builtin_profile(name).about for name in builtin_texts()}

@@ -37,7 +37,6 @@ from kant.service.roles import Role
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
 from kant.service.websocket import BINARY, LAST, PING, PONG, OpenWebSocket, Packets, masked, packet
 
-ON_ITS_OWN = "tty; stty size; echo $CUDA_VISIBLE_DEVICES; exit 7"
 ASKS = 'stty -echo; echo ready; while read line; do echo "got <$line>"; done'
 
 

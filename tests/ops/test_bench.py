@@ -120,11 +120,7 @@ def test_a_protected_job_that_runs_again_was_stopped_all_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [
-        (12, "quotas promise 52 GPUs of 48"),
-        (4, "queue green has a quota below its protected jobs"),
-        (8, None),
-    ],
+    [(12, "quotas promise 52 GPUs of 48"), (4, "queue green has a quota below its protected jobs"), (8, None)],
 )
 def test_promises_of_quotas_are_kept(gpus: int, said: str | None) -> None:
     task = TASKS["quota-lend"]

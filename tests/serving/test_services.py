@@ -56,7 +56,7 @@ class Drawn:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2 * DAY, 4 * DAY), st.integers(0, 300))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_forecast_uses_nothing_that_has_not_happened(seed: int, history: int, now: int) -> None:
     draw = np.random.default_rng(seed)
     seen = draw.random(history + 400) * 10
@@ -314,7 +314,7 @@ def test_more_requests_and_fewer_replicas_never_make_a_replica_cheaper(
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 6)), min_size=1, max_size=8))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_sample_of_all_minutes_is_what_the_engine_says(rows: list[tuple[int, int]]) -> None:
     counts, replicas = np.array([float(n) for n, _ in rows]), np.array([n for _, n in rows])
     found = judged(service(), CURVE, counts, replicas, 100 * len(rows), 0)

@@ -42,6 +42,7 @@ def changed(requests: Requests, signal: str) -> Requests:
 PARTS = [*((name, "least-tokens") for name in POLICIES), *(("fcfs", name) for name in ROUTERS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "router"), PARTS)
 def test_a_part_goes_by_the_signals_that_it_declares_and_no_others(policy: str, router: str) -> None:
     requests = drawn()

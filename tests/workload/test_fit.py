@@ -22,8 +22,6 @@ from kant.workload.fitted import QUANTILES, draw, read_fit, write_fit
 from kant.workload.generate import generate
 from kant.workload.workload import Workload, make_workload
 
-Put = Callable[[str, str | bytes], Path]
-
 
 @pytest.fixture(scope="module")
 def month() -> Workload:
