@@ -89,7 +89,7 @@ test: setup
 	$(PY) -m pytest $(WORKERS) --cost-in-brief --rerun-show-tracebacks --max-suite-reruns 3
 
 test-fast: setup
-	KANT_EXAMPLES=$${KANT_EXAMPLES:-0.1} $(PY) -m pytest -n 2 --dist loadgroup -m "not cluster and not browser and not service and not long"
+	KANT_EXAMPLES=$${KANT_EXAMPLES:-0.1} $(PY) -m pytest -n logical --maxprocesses 4 --dist loadgroup -m "not cluster and not browser and not service and not long"
 
 lint: setup
 	.venv/bin/ruff check

@@ -76,13 +76,7 @@ def _words(name: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("name", "banned"),
-    [
-        ("QueueManager", True),
-        ("GPUInfo", True),
-        ("test_utils", True),
-        ("Informer", False),
-        ("utilisation", False),
-    ],
+    [("QueueManager", True), ("GPUInfo", True), ("test_utils", True), ("Informer", False), ("utilisation", False)],
 )
 def test_the_rule_of_names_knows_words(name: str, banned: bool) -> None:
     assert bool(_words(name) & BANNED) == banned

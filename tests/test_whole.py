@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +48,7 @@ def run(folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.long
 def test_a_death_ends_the_run_and_no_handler_is_taken_unseen(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text(TESTS)
     code, said = run(tmp_path)
@@ -55,6 +57,7 @@ def test_a_death_ends_the_run_and_no_handler_is_taken_unseen(tmp_path: Path) -> 
     assert (tmp_path / "deaths").read_text() == "one\n"
 
 
+@pytest.mark.long
 def test_a_death_after_the_last_test_fails_the_run(tmp_path: Path) -> None:
     (tmp_path / "test_them.py").write_text("def test_it(): pass\n")
     (tmp_path / "conftest.py").write_text(LATE)

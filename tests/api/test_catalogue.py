@@ -98,6 +98,7 @@ def words(svg: str) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
 
 
+@pytest.mark.long
 def test_the_picture_of_the_map_is_what_the_tags_say() -> None:
     stored, drawn = taxonomy.PICTURE.read_text(encoding="utf-8"), taxonomy.picture().svg()
     assert words(stored) == words(drawn), "run python -m benchmarks.studies.taxonomy"

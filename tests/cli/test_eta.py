@@ -106,6 +106,7 @@ def test_causes_are_shown_only_with_the_flag(small: Path, tmp_path: Path) -> Non
     assert "batch" in alone and "research" in alone
 
 
+@pytest.mark.long
 def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_the_futures_say(tmp_path: Path) -> None:
     """Pairs of jobs that need the whole node and take three times what their owners say, as is soon known."""
     rows = [f"{i}{letter},{i * 30000},10800,8,3600" for i in range(30) for letter in "ab"]

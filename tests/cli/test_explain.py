@@ -104,7 +104,7 @@ def test_it_shows_what_there_was_to_choose_from_and_why_one_won(tmp_path: Path) 
         "> 1 n0 1 1 1",
         "n0: 1 pod on GPUs 0-7",
         "in one leaf: 2 nodes, the fewest possible, 1 leaf, the fewest possible",
-        "it runs as fast as at the best place there could be",
+        "it runs as fast as at the best possible place",
         "it fills 2 nodes; partly used nodes: 1 before, 1 after",
         "now over 2 nodes of one leaf: no reason to wait",
     ):
@@ -118,12 +118,12 @@ def test_a_spread_gang_is_told_what_that_costs_and_what_it_could_have_had(tmp_pa
     journal = run(tmp_path, rows + " gang,60,100000,8,2,100000")
     found = lines("gang", journal)
     for line in (
-        "n0 is the only node in leaf-0 that takes a pod",
+        "n0 is the only node in leaf-0 that fits a pod",
         "0 of 3 leaves hold the gang: the best takes 1 of 2 pods",
         "> 1 spine-0 2 yes yes yes 2 16",
         "pods: 1 in leaf-0, 1 in leaf-1",
         "in one spine: 2 nodes, the fewest possible, 2 leaves where 1 would do",
-        "it runs 0.9 % slower than at the best place there could be",
+        "it runs 0.9 % slower than at the best possible place",
         "10m more for one leaf, or now over 2 leaves, 0.9 % slower: to wait ends 5m sooner",
     ):
         assert line in found, line
@@ -193,7 +193,7 @@ def test_a_place_that_the_placement_did_not_choose_has_no_account(
     journal = run(tmp_path, "id,submit_s,runtime_s,gpus,pods job,0,600,8,1")
     found = kant("explain", "job", journal, "--json").json()
     assert (found["agrees"], found["how"], found["account"]) == (True, "plan", None)
-    assert "the search for a start in time proved this place; the placement itself found none" in lines("job", journal)
+    assert "the search for a start in time found this place; the usual placement found none" in lines("job", journal)
 
 
 def test_why_and_eta_say_whether_a_gang_should_wait_for_one_leaf(tmp_path: Path) -> None:

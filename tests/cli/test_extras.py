@@ -17,7 +17,7 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"uvloop", "yaml", "grpc", "ortools", "matplotlib", "ray"}:
+        if name.partition(".")[0] in {"uvloop", "yaml", "grpc", "ortools", "matplotlib", "ray", "mcp", "jwt", "zmq"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -39,6 +39,10 @@ def bare(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     [
         (("serve", "pick", "--backends", "http://127.0.0.1:1"), "picker"),
         (("kube", "run", "--kubeconfig", "config"), "kube"),
+        (("jobs", "--kubeconfig", "config"), "kube"),
+        (("mcp",), "mcp"),
+        (("up", "--oidc", "config"), "oidc"),
+        (("serve", "route", "--backends", "http://127.0.0.1:1", "--router", "prefix", "--kv-events", "1"), "kv-events"),
     ],
 )
 def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, ...], extra: str) -> None:
@@ -48,6 +52,7 @@ def test_a_verb_names_the_extra_that_it_needs(tmp_path: Path, words: tuple[str, 
     assert (done.returncode, done.stderr.strip()) == (2, expected)
 
 
+@pytest.mark.long
 def test_the_others_need_none(tmp_path: Path) -> None:
     found = bare(tmp_path, "profiles", "--json")
     assert json.loads(found.stdout) == {name: builtin_profile(name).about for name in builtin_texts()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from kant.scheduler.profile import builtin_texts
 from kant.sim.options import SimOptions
 
 relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-
-Folder = Callable[[], Path]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def token(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("gpu1",), "kant: --token-file: expected what `kant token join` prints on the first machine"),
+        (("gpu1",), "kant: --token-file: expected the output of `kant token join` on the first machine"),
         (("gpu1", "--token-file", "none"), "kant: --token-file none: expected a file that can be read"),
         (("gpu1:x", "--token-file", "token"), "kant: ADDRESS: expected an address such as gpu1 or 10.0.0.1:5269, got"),
         (("gpu1", "--token-file", "token", "--cluster", "2x4"), "kant: --cluster: expected one node, such as 1x4, got"),
@@ -51,13 +51,13 @@ def test_an_address_that_leads_nowhere_is_tried_for_a_while_alone(
         words = (address, "--token-file", token, "--cluster", "1x1", "--home", tmp_path / "agent")
         ended = kant("join", *words)
         said = ended.err.splitlines()[-1]  # after the log
-        assert said.startswith("kant: ADDRESS: expected one where a Kant accepts machines within 0.3 s (")
+        assert said.startswith("kant: ADDRESS: expected an address at which Kant accepts machines within 0.3 s (")
         assert said.endswith(f"got '{address}'") and ended.code == 2
 
 
 def test_without_openssl_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     said = kant("token", "join", "--home", tmp_path / "first").refusal()
-    assert said.startswith("kant: --join-listen: expected openssl on the path")
+    assert said.startswith("kant: --join-listen: expected openssl on the PATH")
     with pytest.raises(Exception, match="openssl"):
         make_keys(tmp_path / "other")

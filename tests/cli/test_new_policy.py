@@ -57,8 +57,8 @@ def test_a_package_of_another_kind_offers_its_policy_and_passes_its_tests(kind: 
         (["fifo"], "a name that no order has yet"),
         (["best-fit", "--kind", "placement"], "a name that no placement has yet"),
         (["scheduler"], "a name that no order has yet"),  # its package would be called like Kant's own
-        (["Fifo"], "words of small letters and digits"),
-        (["../up"], "words of small letters and digits"),
+        (["Fifo"], "words of lower-case letters and digits"),
+        (["../up"], "words of lower-case letters and digits"),
         (["a" * 41], "at most 40"),
         (["mine", "--kind", "queue"], "--kind"),
     ],

@@ -72,8 +72,8 @@ def test_flags(name: str, small: Path, tmp_path: Path) -> None:
     for word in words:
         assert word in sentence
     if "--profile" not in flags:
-        compared = ["compare", small, *cluster, *flags, "--profile", "fifo", "--profile", "kant"]
-        assert kant(*compared).refusal() == sentence.replace("kant simulate", "kant compare")
+        compared = refused(tmp_path, "compare", small, *cluster, *flags, "--profile", "fifo", "--profile", "kant")
+        assert compared == sentence.replace("kant simulate", "kant compare")
 
 
 @pytest.mark.parametrize("number", ["", "x", "nan", "inf", "-1", "0", "1e999"])
@@ -135,7 +135,6 @@ def test_commands(arguments: list[str], small: Path, tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-POLICY = "policy = "
 PROFILES: dict[str, tuple[str | bytes, list[str]]] = {
     "empty": ("", ["order"]),
     "no TOML": ("order", ["TOML"]),
@@ -186,10 +185,7 @@ PROFILES: dict[str, tuple[str | bytes, list[str]]] = {
         ),
         ["order", "thresholds_gpu_s"],
     ),
-    "a patience below zero": (
-        PLAIN.replace('"strict"', '"preemptive"\nmin_run_s = -1'),
-        ["discipline", "min_run_s"],
-    ),
+    "a patience below zero": (PLAIN.replace('"strict"', '"preemptive"\nmin_run_s = -1'), ["discipline", "min_run_s"]),
     "a patience beyond 64 bits": (
         PLAIN.replace('"strict"', '"preemptive"\nmin_run_s = 9223372036854775807'),
         ["discipline", "min_run_s"],
@@ -216,29 +212,30 @@ def test_profiles(name: str, small: Path, tmp_path: Path, give: Give) -> None:
 def test_each_verb_that_reads_a_file_refuses_it_with_the_same_sentence_and_keeps_what_is_there(
     small: Path, journal: Path, tmp_path: Path, give: Give
 ) -> None:
-    out = tmp_path / "old"
-    out.mkdir()
+    (tmp_path / "old").mkdir()
     give("old/summary.json", "kept")
     profile, trace = give("bad.toml", PLAIN + "x = 1\n"), give("w.csv", "submit_s,runtime_s,gpus\n0,-1,1\n")
-    before, to = snapshot(tmp_path), ("--cluster", "4x8", "--out", out)
-    for verbs in (
-        (
-            ("simulate", small, *to, "--profile", profile),
-            ("simulate", small, *to, "--profile", profile, "--json"),
-            ("compare", small, *to, "--profile", "kant", "--profile", profile),
-            ("replay", journal, "--out", out, "--profile", profile),
-            ("check", profile, "--kind", "profile"),
-        ),
-        (
-            ("simulate", trace, *to),
-            ("compare", trace, *to, "--profile", "kant", "--profile", "fifo"),
-            ("check", trace, "--kind", "workload"),
-            ("trace", "describe", trace),
-            ("trace", "convert", trace, out / "converted.csv"),
-        ),
-    ):
-        assert len({kant(*verb).refusal() for verb in verbs}) == 1
-    assert snapshot(tmp_path) == before
+    before = snapshot(tmp_path)
+    for out in (tmp_path / "old", tmp_path / "new" / "out"):
+        to = ("--cluster", "4x8", "--out", out)
+        for verbs in (
+            (
+                ("simulate", small, *to, "--profile", profile),
+                ("simulate", small, *to, "--profile", profile, "--json"),
+                ("compare", small, *to, "--profile", "kant", "--profile", profile),
+                ("replay", journal, "--out", out, "--profile", profile),
+                ("check", profile, "--kind", "profile"),
+            ),
+            (
+                ("simulate", trace, *to),
+                ("compare", trace, *to, "--profile", "kant", "--profile", "fifo"),
+                ("check", trace, "--kind", "workload"),
+                ("trace", "describe", trace),
+                ("trace", "convert", trace, tmp_path / "converted.csv"),
+            ),
+        ):
+            assert len({kant(*verb).refusal() for verb in verbs}) == 1
+        assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("discipline", ["preemptive", "repack", "pooled", "loss", "strict"])

@@ -151,7 +151,7 @@ def test_what_slurm_says_is_understood(tmp_path: Path, line: str, option: list[s
         ("#SBATCH --time=soon", "soon"),
         ("#SBATCH --gres=tpu:1", "tpu:1"),
         ("#SBATCH --dependency=afterlife:1", "afterlife:1"),
-        ("#SBATCH --dependency=afterok:1?afterok:2,afterok:3", "divided either by"),
+        ("#SBATCH --dependency=afterok:1?afterok:2,afterok:3", "separated either by"),
         ("#SBATCH --job-name", "a value after --job-name"),
         ("#KANT --colour red", "--colour"),
         ("#KANT --command x", "--command"),
@@ -341,7 +341,7 @@ def test_a_script_in_a_pipe_runs_under_its_shell(monkeypatch: pytest.MonkeyPatch
     piped("echo here\n")
     assert expanded(["submit", "--wait"]) == ["submit", "--wait", "--", "sh", "-c", "echo here\n"]
     piped("#!/usr/bin/python3\nprint()\n")
-    with pytest.raises(InputError, match="standard input: expected a script of the shell"):
+    with pytest.raises(InputError, match="standard input: expected a shell script"):
         expanded(["submit"])
 
 

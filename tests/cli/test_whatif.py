@@ -134,7 +134,7 @@ def test_out_has_both_futures_which_can_be_replayed_and_asked(shared: Path, tmp_
         (("--submit", "gpus=1,time=0,queue=a"), "--submit: time: expected a duration"),
         (("--submit", "gpus=1,time=1h,queue=a,within=rack"), "field within: expected node, hbd, leaf"),
         (("--profile", "nobody"), "--profile: expected a TOML file or one of"),
-        (("--profile", "srtf"), "profile srtf: discipline: expected one that honours the quotas of queues"),
+        (("--profile", "srtf"), "profile srtf: discipline: expected one that respects the quotas of queues"),
         (("--nodes", "1", "--until", "5m"), "--until: expected a time after"),
         (("--nodes", "1", "--at", "3d"), "--at: expected a time in the journal, which ends at"),
     ],

@@ -41,11 +41,7 @@ TOML_CASES = {
         "c.toml, fabric, spine, contention: expected a factor from 1",
         "got nan",
     ),
-    "unknown level": (
-        ONE + "[topology]\nracks = 1",
-        "c.toml, topology: expected only the keys nodes",
-        "racks",
-    ),
+    "unknown level": (ONE + "[topology]\nracks = 1", "c.toml, topology: expected only the keys nodes", "racks"),
     "no nodes key": ("name = 'x'", "c.toml: expected the key nodes, one or more [[nodes]] tables", ""),
     "no nodes": ("nodes = []", "c.toml: expected at least one node", ""),
     "nodes not tables": ("nodes = [3]", "c.toml, [[nodes]] 1: expected a table", "got 3"),
@@ -57,11 +53,7 @@ TOML_CASES = {
     "true gpus": ("[[nodes]]\ngpus = true", "c.toml, [[nodes]] 1, gpus: expected", "got True"),
     "no count": (ONE + ONE + "count = 0", "c.toml, [[nodes]] 2, count: expected a whole number from 1", "0"),
     "huge count": (ONE + "count = 1000001", "c.toml, [[nodes]] 1, count: expected", "to 1,000,000, got"),
-    "huge sum": (
-        2 * (ONE + "count = 600000\n"),
-        "c.toml, nodes: expected at most 1,000,000 nodes in all",
-        "",
-    ),
+    "huge sum": (2 * (ONE + "count = 600000\n"), "c.toml, nodes: expected at most 1,000,000 nodes in all", ""),
     "endless count": (ONE + "count = " + "9" * 5000, "c.toml: expected TOML", ""),
     "numbered model": (ONE + "model = 100", "c.toml, [[nodes]] 1, model: expected text", "got 100"),
     "zero cpu": (ONE + "cpu = 0", "c.toml, [[nodes]] 1, cpu: expected cores", "got 0"),
@@ -107,21 +99,13 @@ TOML_CASES = {
 }
 
 CSV_CASES = {
-    "unknown columns": (
-        "a,b\n1,2\n",
-        "c.csv, line 1: expected a .toml cluster file, or CSV columns sn",
-        "'a,b'",
-    ),
+    "unknown columns": ("a,b\n1,2\n", "c.csv, line 1: expected a .toml cluster file, or CSV columns sn", "'a,b'"),
     "empty": ("", "c.csv, line 1: expected", "got ''"),
     "only a header": (OPENB, "c.csv: expected at least one node", ""),
     "no GPUs at all": (OPENB + "a,1,1,0,\n", "c.csv: expected at least one node", ""),
     "short row": (OPENB + "a,1,1,2\n", "c.csv, line 2: expected 5 columns, got 4", ""),
     "blank row": (OPENB + "\n", "c.csv, line 2: expected 5 columns, got 0", ""),
-    "gpu as text": (
-        OPENB + "a,1,1,two,T4\n",
-        "c.csv, line 2, gpu: expected a whole number from 0 to 62",
-        "'two'",
-    ),
+    "gpu as text": (OPENB + "a,1,1,two,T4\n", "c.csv, line 2, gpu: expected a whole number from 0 to 62", "'two'"),
     "spaced gpu": (OPENB + "a,1,1, 2,T4\n", "c.csv, line 2, gpu: expected", "got ' 2'"),
     "too many GPUs": (OPENB + "a,1,1,63,T4\n", "c.csv, line 2, gpu: expected", "got '63'"),
     "huge cpu": (OPENB + f"a,{10**30},1,2,T4\n", "c.csv, line 2, cpu_milli: expected", ""),
@@ -130,11 +114,7 @@ CSV_CASES = {
     "name twice": (OPENB + 2 * "a,1,1,2,T4\n", "c.csv, line 3: expected a unique node name", "'a'"),
     "open quote": (OPENB + '"a,1,1,2,T4\n', "c.csv, line 2: expected CSV (", ""),
     "no switch": (LINGJUN + "h1,G6,P1,\n", "c.csv, line 2, ASW: expected the name of a switch", "got ''"),
-    "slash in a switch": (
-        LINGJUN + "h1,G6,P/1,S1\n",
-        "c.csv, line 2, PSW: expected the name of a switch",
-        "",
-    ),
+    "slash in a switch": (LINGJUN + "h1,G6,P/1,S1\n", "c.csv, line 2, PSW: expected the name of a switch", ""),
     "two roots": (
         LINGJUN + "h1,G6,P1,S1\nh2,G7,P1,S1\n",
         "c.csv, line 3, DSW: expected G6, as on the earlier lines of PSW P1, got 'G7'",
@@ -167,19 +147,7 @@ def test_a_gzip_file_that_grows_without_end_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        "0x8",
-        "8x0",
-        "4x63",
-        f"{MAX_NODES + 1}x8",
-        "9" * 18 + "x8",
-        "9" * 40 + "x8",
-        "-1x8",
-        "8",
-        "",
-        "a\0b",
-        "x" * 9999,
-    ],
+    ["0x8", "8x0", "4x63", f"{MAX_NODES + 1}x8", "9" * 18 + "x8", "9" * 40 + "x8", "-1x8", "8", "", "a\0b", "x" * 9999],
 )
 def test_a_shorthand_or_path_is_refused(spec: str) -> None:
     with pytest.raises(InputError, match=r"^cluster: expected NxG") as refusal:

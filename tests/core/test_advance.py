@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.examples import examples
 
 from kant.cluster import columns as c
 from kant.metrics.result import RunResult
@@ -173,6 +174,7 @@ TWO_QUEUES = QueueConfig(
 )
 
 
+@pytest.mark.long
 @example(at_once(*OVERTAKEN), PROFILES[7], True, 0, "", NO_QUEUES)
 @example(OVERTAKEN_AGAIN, PROFILES[7], True, 0, "", NO_QUEUES)
 @example(BY_ONE_THAT_STAYS, PROFILES[7], False, 0, "", NO_QUEUES)
@@ -186,7 +188,7 @@ TWO_QUEUES = QueueConfig(
 @example(URGENT_LAST, PROFILES[0], True, 0, "", NO_QUEUES)
 @example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "", NO_QUEUES)
 @example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "", NO_QUEUES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     workloads(),
     st.sampled_from(PROFILES),

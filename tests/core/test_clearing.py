@@ -7,6 +7,7 @@ from itertools import chain, combinations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.cluster.columns import NO_DEMANDS, Table
 from kant.cluster.holders import LIMB, Holders, Weights, group_by_node
@@ -61,7 +62,7 @@ def cheapest(
     want=st.integers(1, 4),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_the_cheapest_jobs_leave(sizes: list[int], want: int, data: st.DataObject) -> None:
     harness, held = filled(sizes)
     weights = data.draw(st.lists(st.integers(1, 1 << 100), min_size=len(held), max_size=len(held)))

@@ -16,7 +16,7 @@ import pytest
 from tests.core.small_runs import all_outcomes
 from tests.kube.processes import Forked
 
-from kant.compiled import compiled, work
+from kant.compiled import compiled, kept, work
 from kant.compiled.kept import KeptCode
 
 pytestmark = pytest.mark.long
@@ -276,6 +276,19 @@ def test_kernels_that_are_made_ahead_are_all_that_a_saturated_run_needs(profile:
     ahead, needed, units = map(int, done.stdout.split())
     assert ahead > 5 and ahead == needed
     assert units <= MOST_UNITS[profile]
+
+
+def test_of_a_kernels_code_the_files_that_were_last_used_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "KEPT", 3)
+    (tmp_path / "another.kernel-0.code").touch()
+    code = KeptCode(importing)
+    for used in (1, 5, 2, 4, 3):
+        code._write(tmp_path, f"{code._stem}-{used}.code", b"")
+        os.utime(tmp_path / f"{code._stem}-{used}.code", (used, used))
+    left = {f"{code._stem}-{used}.code" for used in (3, 4, 5)}
+    assert {file.name for file in tmp_path.iterdir()} == {"another.kernel-0.code", *left}
 
 
 def test_code_that_cannot_be_read_is_compiled_anew(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def losses(small: int, told: bool) -> list[float]:
     return train(batch, rate, [total], 0, range(total // 3, total * 9 // 10, 4096))[1]
 
 
+@pytest.mark.long
 def test_a_run_that_is_shrunk_and_grown_has_no_kink_beside_the_unbroken_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another order of the data alone makes 0.05 (docs/studies/elastic.md)."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # read when a process loads it; two threads wait for each other

@@ -209,6 +209,7 @@ print(calls["make_way"], calls["place_somewhere"], calls["count_steps"])
 """
 
 
+@pytest.mark.long
 def test_attempts_places_and_counts_of_free_gpus_only_fall() -> None:
     """Of five saturated days under conservative backfilling, with kernels as plain Python."""
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}

@@ -82,6 +82,7 @@ def told(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(story())  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tables", [FALLBACK, DEFRAGMENT])
 def test_a_proposal_is_carried_out_as_it_was_promised(tables: str) -> None:
     async def play() -> None:
@@ -100,6 +101,7 @@ def test_a_proposal_is_carried_out_as_it_was_promised(tables: str) -> None:
     told(play)
 
 
+@pytest.mark.long
 def test_it_is_dropped_where_things_have_changed_meanwhile() -> None:
     async def play() -> None:
         story = Story(FALLBACK)

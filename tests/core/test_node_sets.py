@@ -137,7 +137,7 @@ def test_an_empty_set_admits_nobody_until_it_has_a_node() -> None:
     assert nodes_of(harness, "later") == {"n2"}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(120))
 @given(
     st.lists(st.tuples(st.integers(1, 2), st.sampled_from("ab"), st.booleans()), min_size=1, max_size=3),
     st.lists(st.integers(0, 7), max_size=4, unique=True),

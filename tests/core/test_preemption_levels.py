@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.queueing.evictable import PASSED, R_MILLI, R_UNTIL, RUNNING_WIDTH, STOPS
 from kant.queueing.preemption.levels import make_best_level
@@ -39,7 +40,7 @@ best_level = make_best_level(mark, fits, best_of, lambda loop: loop)
 WHO = st.tuples(st.integers(1, 4), st.sampled_from((5, 5, 20, 30)), *[st.sampled_from(MARKS)] * 3)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(800))
 @given(st.lists(WHO, min_size=2, max_size=5), st.integers(0, 5), st.integers(1, 8), st.integers(1, 9))
 def test_the_best_set_of_all_levels_is_found_or_when_to_ask_again(
     drawn: list[tuple[int, ...]], whole: int, need: int, cap: int

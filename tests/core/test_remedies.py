@@ -109,6 +109,7 @@ def drawn(seed: int, profile: str) -> Harness:
     return harness
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", ["fifo-best-effort", "kant", "easy"])
 def test_what_is_named_starts_the_job_in_the_next_cycle_and_who_moves_goes_on(profile: str) -> None:
     tried: Counter[str] = Counter()

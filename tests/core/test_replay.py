@@ -127,6 +127,7 @@ def as_earlier(path: Path) -> int:
     return len(lines) - len(kept)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["", *few(SHIPPED, "order", "discipline", "preemption")])
 @given(seed=st.integers(0, 10**9), earlier=st.booleans())
 @settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -76,6 +76,7 @@ def test_what_is_still_there_when_a_drain_ends_starts_elsewhere_or_waits(tmp_pat
     assert (found.summary["preemptions"], found.jobs.wait[0]) == (1, 50 * SECOND)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["kant", "conservative", "e-binpack", "srtf"])
 def test_a_run_with_faults_loses_nobody_and_can_be_repeated(name: str, tmp_path: Path) -> None:
     jobs, cluster = generate("seren", gpus=128, load=0.9, days=2, seed=5), make_cluster(*[8] * 16)

@@ -250,10 +250,12 @@ def test_who_was_stopped_stops_in_turn_only_who_has_doubled(
     harness.run(coming)
 
 
+@pytest.mark.long
 def test_the_order_is_a_policy() -> None:
     check_policy(Stretch())
 
 
+@pytest.mark.long
 def test_who_comes_first_is_told_that_it_waits_at_once_so_that_a_replay_says_the_same(tmp_path: Path) -> None:
     jobs = generate("helios-venus", gpus=256, load=0.9, days=7, seed=1)
     with (tmp_path / "journal.jsonl").open("wb") as out:

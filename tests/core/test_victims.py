@@ -393,6 +393,7 @@ def test_of_few_candidates_the_heaviest_stay_unless_the_lighter_of_their_rank_do
     assert names(case, case.choose()) == ["a"]
 
 
+@pytest.mark.long
 def test_376_gpus_are_not_evicted_for_48() -> None:
     """KAI-Scheduler PR 1565: a reclaim for 48 GPUs evicted 376 GPUs of running work.
 

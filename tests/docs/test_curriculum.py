@@ -154,6 +154,7 @@ def fill_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ka
     forget()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("queries", "row", "days"), [(17_000, "seren", 2), (150_000, "seren", 1)])
 def test_trees_in_gaps_cost_others_nothing(fill_profile: kant.Profile, queries: int, row: str, days: int) -> None:
     """Also where late gangs preempt others and move them, and where fillers take every GPU that is left."""

@@ -55,6 +55,7 @@ def profile_of_the_page() -> Profile:
     return parse_profile(next(text for text in texts if "fewest-pods" in text), "docs/policies.md")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("installed")
 def test_an_example_keeps_the_rules_of_its_kind() -> None:
     profile = profile_of_the_page()

@@ -85,7 +85,7 @@ def test_a_change_that_helps_passes_and_no_change_is_told(month: Path) -> None:
     found = kant("gate", "fifo", "srtf", "--traces", month, "--cluster", "4x8", "--slices", "6", "--json").json()
     assert found["passes"] is True and found["metrics"][0]["regret"]["value"] < 0
     same = kant("gate", "fifo", "fifo", "--traces", month, month, "--cluster", "4x8", "--slices", "3")
-    assert same.code == 0 and same.out.startswith("PASS: both decide alike on every slice")
+    assert same.code == 0 and same.out.startswith("PASS: both decide the same on every slice")
 
 
 def test_the_mean_is_that_of_the_slices(month: Path, tmp_path: Path) -> None:

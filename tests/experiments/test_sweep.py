@@ -244,7 +244,7 @@ def test_a_fitted_trace_is_drawn_with_the_seed_of_each_run(tmp_path: Path, monke
     draws, simulates = (shlex.split(each)[1:] for each in chosen.command(chosen.experiment.runs[1]).split(" && "))
     assert kant(*draws).code == 0 and kant(*simulates, "--json").json()["digest"] == rows["digest"][1]
     file.write_text(text + "load = 1.0\n")
-    assert "what goes with a fitted trace" in kant("sweep", file, "--out", tmp_path / "out").refusal()
+    assert "for a fitted trace" in kant("sweep", file, "--out", tmp_path / "out").refusal()
 
 
 @pytest.mark.parametrize(

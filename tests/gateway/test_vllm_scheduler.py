@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.gateway import vllm_scheduler
 from kant.gateway.vllm_scheduler import AT_FIRST, check_version, extended
@@ -147,7 +148,7 @@ def step(made: Any) -> Output:
 
 
 @pytest.mark.parametrize("name", sorted(vllm_scheduler.CLASSES.values()))
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 @given(
     st.integers(1, 3),
     st.integers(7, 12),

@@ -21,11 +21,7 @@ from tests.local.up import TEXT
 from kant.local.machine import devices
 
 FOUND = devices()
-pytestmark = [
-    pytest.mark.skipif(not FOUND, reason="no NVIDIA GPU"),
-    pytest.mark.long,
-    pytest.mark.service,
-]
+pytestmark = [pytest.mark.skipif(not FOUND, reason="no NVIDIA GPU"), pytest.mark.long, pytest.mark.service]
 IDLE = "20s"
 PATIENCE = float(os.environ.get("KANT_PATIENCE_S", "60"))
 HOLDS = """
@@ -117,12 +113,7 @@ class Kant:
         self.jobs: list[str] = []
 
     def __call__(self, *words: str, code: int | None = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "kant", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run([sys.executable, "-m", "kant", *words], capture_output=True, text=True, check=False)
         assert code in (None, done.returncode), (words, done)
         return done.stdout
 

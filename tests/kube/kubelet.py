@@ -11,7 +11,6 @@ import aiohttp
 from tests.kube.api import AT_ONCE, STRATEGIC, Api, RefusedError, collection
 from tests.kube.objects import GANG, RUN_SECONDS, Object
 
-FINAL = ("Succeeded", "Failed")
 OVERTAKEN = (404, 409, 422)
 """Refusals that mean that the pod is gone, or another by now."""
 

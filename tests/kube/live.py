@@ -152,9 +152,7 @@ def kind(group: str, version: str, name: str, plural: str) -> Object:
             "group": group,
             "scope": "Namespaced",
             "names": {"kind": name, "plural": plural, "singular": name.lower(), "listKind": f"{name}List"},
-            "versions": [
-                {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}},
-            ],
+            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
     }
 

@@ -29,11 +29,7 @@ KINDS = {
     "nodes": ("v1", "Node", "nodes"),
     "pods": ("v1", "Pod", "pods"),
     "queues": ("scheduling.kant.dev/v1alpha1", "Queue", "/apis/scheduling.kant.dev/v1alpha1/queues"),
-    "leases": (
-        "coordination.k8s.io/v1",
-        "Lease",
-        "/apis/coordination.k8s.io/v1/namespaces/kant-system/leases",
-    ),
+    "leases": ("coordination.k8s.io/v1", "Lease", "/apis/coordination.k8s.io/v1/namespaces/kant-system/leases"),
 }
 
 

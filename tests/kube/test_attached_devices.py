@@ -58,7 +58,7 @@ def test_devices_that_are_there_go_first_and_others_are_for_the_node_that_was_ch
     assert one["device"] == "far" and one["bindingConditions"] == ("up", "safe")
     assert one["bindingFailureConditions"] == ("bad",) and found["allocationTimestamp"] == "2026-01-01T00:00:00Z"
     assert found["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ("n1",)
-    assert promise(allocations, "u2", "n0") == "another pod is about to have its claim shared elsewhere"
+    assert promise(allocations, "u2", "n0") == "another pod is about to use its claim shared on other nodes"
     assert not promise(allocations, "u2", "n1")
     near = results_of(claim, allocations.plans["ml", "own"].grants, mirror.devices.classes, "n0", "now")
     assert "allocationTimestamp" not in near and "bindingConditions" not in near["devices"]["results"][0]

@@ -180,14 +180,14 @@ async def test_pods_wait_for_the_nodes_that_they_consume(api: Api, kant: Kant, p
             pods = await until(api, lambda pods: says(pods, "train-0", words) and says(pods, "train-1", words))
             assert {condition(pod)["reason"] for pod in pods} == {QUEUED}
 
-        await until_said("its ProvisioningRequest ask is not there")
+        await until_said("its ProvisioningRequest ask does not exist")
         await api.create(ask | {"metadata": {"name": "ask", "namespace": "default"}})
         await until_said("has not been accepted yet")
         await says_autoscaler(api, "ask", Accepted="")
-        await until_said("is accepted, and its nodes are not there yet")
+        await until_said("is accepted, and its nodes are not provided yet")
         await says_autoscaler(api, "ask", Accepted="", Failed="no such machines")
         await until_said("has failed: no such machines")
         await says_autoscaler(api, "ask", Accepted="", BookingExpired="")
-        await until_said("has expired before the nodes were there")
+        await until_said("expired before the nodes were provided")
         await says_autoscaler(api, "ask", Accepted="", Provisioned="", BookingExpired="")
         await until(api, lambda pods: bound(pods) == ["train-0", "train-1"])

@@ -20,7 +20,7 @@ async def test_its_nodes_are_free_when_it_begins_and_who_collides_says_so(api: A
         await api.create_all([make_pod(f"guest-{i}", 8, annotations=yes) for i in range(2)])
         await until(api, lambda pods: len(bound(pods)) == 2)
         await api.create(make_pod("own", 4, annotations=OWN))
-        await until(api, lambda pods: says(pods, "own", "its reservation course is not there"))
+        await until(api, lambda pods: says(pods, "own", "its reservation course does not exist"))
         await api.apply([ours("Reservation", "course", gpus=5, start=at(3), end=at(3600))])
         found = await status(api, "reservations", "course", lambda s: bool(s.get("nodeNames")))
         (node,) = found["nodeNames"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -118,6 +119,7 @@ def test_a_state_that_followed_changes_is_open_to_pods_as_one_built_anew(
     assert open_to(Leader(mirror)) == right
 
 
+@pytest.mark.long
 def test_five_hundred_distinct_requests_start_in_one_cycle() -> None:
     mirror, many = Mirror(), 500
     for i in range(many):

@@ -143,12 +143,7 @@ async def test_the_guard_is_asked_when_the_connection_is_there_and_stops_the_req
             await client.bind("ns", "pod", "uid", "node", {"a": "b"}, guard=guard)
             assert asked == [0, 0] and len(server.seen) == 1
             binding = msgspec.json.decode(server.seen[0].partition(b"\r\n\r\n")[2])
-            assert binding["metadata"] == {
-                "name": "pod",
-                "namespace": "ns",
-                "uid": "uid",
-                "annotations": {"a": "b"},
-            }
+            assert binding["metadata"] == {"name": "pod", "namespace": "ns", "uid": "uid", "annotations": {"a": "b"}}
 
             async def hold() -> None:  # the only place is taken: a request that waits has not asked yet
                 await client.call("GET", "/x", guard=lambda: bool(asked.append(7) or True))
@@ -284,7 +279,7 @@ def test_what_a_person_must_mend_is_one_sentence(plane: ControlPlane) -> None:
     )
     path = plane.kubeconfig("kant", token="wrong")
     assert asked(load(path)) == (
-        f"the API server does not accept the credentials of {path}, context kant: they are wrong or have ended (401)"
+        f"the API server does not accept the credentials of {path}, context kant: they are wrong or have expired (401)"
     )
     assert asked(Config(plane.url, "F")).startswith(f"{plane.url}: its certificate is not trusted by F: ")
     assert asked(Config("https://127.0.0.1:1")) == "https://127.0.0.1:1: no connection: Connection refused"
@@ -296,8 +291,7 @@ STARTS, DENIES = "the API server starts, and does not know its roles yet", "add 
 
 
 @pytest.mark.parametrize(
-    ("ready", "away_s", "words"),
-    [(200, 0, DENIES), (500, 99, STARTS), (403, 0, STARTS), (403, 99, DENIES)],
+    ("ready", "away_s", "words"), [(200, 0, DENIES), (500, 99, STARTS), (403, 0, STARTS), (403, 99, DENIES)]
 )
 async def test_a_server_that_starts_is_not_taken_for_one_that_denies(ready: int, away_s: float, words: str) -> None:
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:

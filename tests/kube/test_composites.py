@@ -65,7 +65,7 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
     assert ref is not None
     spec = known.group_spec(ref)
     assert spec is not None
-    with pytest.raises(MalformedError, match="group a: expected at most 8 groups one inside the other"):
+    with pytest.raises(MalformedError, match="group a: expected groups nested at most 8 levels deep"):
         chain_of(known, ref, spec)
     known = translation({"all": (1, ""), "part": (1, "all")}, {"a": (1, "part")}, part="rack")
     words = "group part: expected no constraint but that of all, or those of PodGroups"

@@ -50,8 +50,8 @@ async def test_whole_gpus_and_their_parts_never_take_more_than_there_is(api: Api
         await until(
             api,
             lambda pods: (
-                says(pods, "more", "are taken on the suitable nodes")
-                and says(pods, "either", "are taken on the suitable nodes")
+                says(pods, "more", "are in use on the suitable nodes")
+                and says(pods, "either", "are in use on the suitable nodes")
             ),
         )
         found = await d.allocated(api)
@@ -87,7 +87,7 @@ async def test_claims_share_a_device_by_its_capacity_and_count_in_quotas(api: Ap
         assert {first["device"], second["device"]} == {"gpu-0"} and first["shareID"] != second["shareID"]
         assert [one["consumedCapacity"] for one in (first, second)] == [{"memory": "40Gi"}] * 2
         await api.create_all([d.claiming_pod(name, name, labels=of_queue("open")) for name in "de"])
-        full = "are taken on the suitable nodes"
+        full = "are in use on the suitable nodes"
         await until(api, lambda pods: says(pods, "d", full) and says(pods, "e", full))
         await api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
         await until(api, lambda pods: "c" in bound(pods) and "e" in bound(pods))  # 40, 10 and 10 of 80 Gi

@@ -53,7 +53,7 @@ async def test_pods_get_the_devices_that_their_claims_ask_for(api: Api, kant: Ka
             lambda pods: (
                 bound(pods) == ["any", "plain", "two"]
                 and says(pods, "none", "no suitable node has the devices that its claims ask for (none)")
-                and says(pods, "late", "its claim late is not there")
+                and says(pods, "late", "its claim late does not exist")
             ),
         )
         assert where(pods) == {"two": "n1", "any": "n0", "plain": "plugin"}
@@ -88,7 +88,7 @@ async def test_claims_from_templates_and_a_claim_that_several_pods_share(api: Ap
     async with kant():
         waiting = make_pod("early", 0, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": "one"}])
         await api.create(waiting)
-        await until(api, lambda pods: says(pods, "early", "has not been made of the template one yet"))
+        await until(api, lambda pods: says(pods, "early", "has not been created from the template one yet"))
         await api.create_all([d.claiming_pod(f"s{at}", "shared") for at in range(3)])
         pods = await until(api, lambda pods: len(bound(pods)) == 3)
         assert len(set(where(pods).values())) == 1

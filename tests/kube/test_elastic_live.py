@@ -8,18 +8,7 @@ import pytest
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
-from tests.kube.live import (
-    bound,
-    condition,
-    install_kind,
-    kind,
-    of_queue,
-    profile,
-    queue,
-    says,
-    until,
-    waiting,
-)
+from tests.kube.live import bound, condition, install_kind, kind, of_queue, profile, queue, says, until, waiting
 from tests.kube.objects import Object, make_budget, make_gang, make_node, make_pod
 from tests.kube.running import Kant
 from tests.kube.test_words_live import answer

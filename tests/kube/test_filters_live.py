@@ -218,7 +218,7 @@ async def test_pods_that_must_not_run_beside_each_other_do_not(api: Api, kant: K
         more = make_pod("more", 1, labels={"app": "web"})
         more["spec"] |= keeps_from(ZONE, app="web") | {"nodeSelector": {ZONE: "b"}}
         await api.create(more)
-        await until(api, lambda pods: says(pods, "more", "beside which it must not run, such as pod default/web-"))
+        await until(api, lambda pods: says(pods, "more", "that exclude it (podAntiAffinity), such as pod default/web-"))
         for name in ("web-0", "web-1"):
             await gone(api, name)
         pods = await until(api, lambda pods: "more" in bound(pods))
@@ -257,7 +257,7 @@ async def test_a_port_of_a_host_is_taken_once(api: Api, kant: Kant) -> None:
         pods = await until(api, lambda pods: len(bound(pods)) == 7)
         assert len({"writes-0", "writes-1"} & {*bound(pods)}) == 1 and "reads-1" in bound(pods)
         await api.create(other)
-        await until(api, lambda pods: says(pods, "writes-too", "disk rbd/data is taken on the suitable nodes"))
+        await until(api, lambda pods: says(pods, "writes-too", "disk rbd/data is in use on the suitable nodes"))
 
 
 async def test_replicas_are_spread_over_zones_and_a_pod_comes_beside_those_that_it_needs(api: Api, kant: Kant) -> None:

@@ -81,7 +81,7 @@ async def test_groups_with_an_object_that_comes_after_its_pods(
     async with Auditor(api) as auditor, kant():
         # the first three have to run together, the others may come when there is room
         await api.create_all(pods_of("g", 5, 4, least=3, annotations={key: "g"}))
-        pods = await until(api, lambda pods: all(says(pods, f"g-{i}", "is not there") for i in range(5)))
+        pods = await until(api, lambda pods: all(says(pods, f"g-{i}", "does not exist") for i in range(5)))
         assert not bound(pods)
         meta = {"name": "g", "namespace": "default"}
         await api.create(
@@ -102,7 +102,7 @@ async def test_the_podgroup_of_kubernetes(api: Api, kant: Kant) -> None:
     loose = [make_pod(f"loose-{i}", 1, schedulingGroup={"podGroupName": "loose"}) for i in range(6)]
     async with Auditor(api) as auditor, kant():
         await api.create_all(pods)
-        await until(api, lambda pods: all(says(pods, f"g-{i}", "is not there") for i in range(4)))
+        await until(api, lambda pods: all(says(pods, f"g-{i}", "does not exist") for i in range(4)))
         await api.create(group)
         await until(api, lambda pods: len(bound(pods)) == 4)
         await api.create_all([basic, *loose])  # each of them alone

@@ -14,6 +14,7 @@ from functools import partial
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from benchmarks.kubernetes_turns import Cost, Rig
 
 from kant.insight.past_jobs import PastJobs
@@ -65,6 +66,7 @@ async def come_and_go(rig: Rig, number: int) -> None:
         names[:] = [each for each in names if each != name]
 
 
+@pytest.mark.long
 async def test_what_a_leader_holds_does_not_grow_with_the_pods_that_have_come_and_gone() -> None:
     """Some tables of a state have a row for every job that it ever had. So it is built anew, and begins with few."""
     with patch.object(core, "FORGET", 60):

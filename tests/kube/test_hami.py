@@ -253,7 +253,7 @@ def test_why_no_node_has_such_parts() -> None:
     assert workload.reason.startswith("no node that it selects gives out parts of GPUs by HAMi")
     mirror.nodes.change("added", node("n0", [Card()]))
     (workload,) = leader(mirror).workloads.members.by_key.values()
-    assert workload.reason == "no node of HAMi's that it selects has GPUs of 30000 MiB each"
+    assert workload.reason == "no HAMi node that it selects has GPUs of 30000 MiB each"
 
 
 def test_a_part_that_grows_by_another_card_is_counted_as_the_largest() -> None:

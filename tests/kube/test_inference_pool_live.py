@@ -139,10 +139,7 @@ async def test_a_pool_is_followed_with_no_more_rights_than_said(plane: ControlPl
         await becomes({"http://10.1.0.1:8000": False, "http://10.1.0.2:8000": True})
         await api.delete(f"{PODS}/one", grace_s=0)
         await becomes({"http://10.1.0.2:8000": True})
-        ports = {
-            "targetPorts": [{"number": 8000}, {"number": 8001}],
-            "endpointPickerRef": {"failureMode": "FailOpen"},
-        }
+        ports = {"targetPorts": [{"number": 8000}, {"number": 8001}], "endpointPickerRef": {"failureMode": "FailOpen"}}
         await api.patch(POOL, {"spec": ports})
         await becomes({"http://10.1.0.2:8000": True, "http://10.1.0.2:8001": True})
         assert chat.failure_mode == "FailOpen"

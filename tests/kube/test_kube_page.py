@@ -143,7 +143,7 @@ def look(url: str) -> None:
     assert 0 < split.pop("total") == sum(split.values()), "the wait by cause"
     place = get(f"/v1/jobs/{train}")["place"]
     assert sum(int(text.split()[0]) for text in place.values()) == 8
-    assert "it came to queue vision" in [one["sentence"] for one in get(f"/v1/jobs/{train}/history")["entries"]]
+    assert "it arrived in queue vision" in [one["sentence"] for one in get(f"/v1/jobs/{train}/history")["entries"]]
     assert [row["job"] for row in get("/v1/eta")["jobs"]] == ["default/late"]
     assert {row["queue"]: row["used_gpus"] for row in get("/v1/queues")["queues"]} == {"vision": 8}
     assert get("/v1/top")["pools"][0]["allocated"] == 8 and get("/v1/health")["nodes"] == 2
@@ -211,9 +211,9 @@ async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> Non
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record")
-    assert code == 503 and found["error"].startswith("this replica: expected one that leads")
+    assert code == 503 and found["error"].startswith("this replica: expected a replica that leads")
     code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
-    assert code == 503 and found["error"].startswith("this replica: expected one that leads")
+    assert code == 503 and found["error"].startswith("this replica: expected a replica that leads")
     core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
     led.follow(core)
     assert (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record"))[0] == 503, "it is being built"

@@ -15,13 +15,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    ExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from socket import socket
 
@@ -505,11 +499,7 @@ class ServiceTokens:
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": NAMESPACE}}
         made = await self.api.create(secret)
         bound_to = {"kind": "Secret", "apiVersion": "v1", "name": name, "uid": made["metadata"]["uid"]}
-        asked = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"boundObjectRef": bound_to},
-        }
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound_to}}
         answer = await self.api.call("POST", f"{spaced}/serviceaccounts/kant/token", asked)
         return str(answer["status"]["token"])
 

@@ -11,14 +11,7 @@ from tests.examples import examples
 
 from kant.kube.objects import views as k
 from kant.kube.translate.local_volumes import asked_of, fits, match, reaches, size_of
-from kant.kube.translate.volumes import (
-    BIND_COMPLETED,
-    NO_PROVISIONER,
-    Storage,
-    chosen_claims,
-    key_of,
-    unbound_claims,
-)
+from kant.kube.translate.volumes import BIND_COMPLETED, NO_PROVISIONER, Storage, chosen_claims, key_of, unbound_claims
 
 ZONE = "zone"
 MODES = ("ReadWriteOnce", "ReadOnlyMany")

@@ -50,7 +50,7 @@ async def test_who_is_in_the_way_by_a_rule_or_a_device_is_stopped_for_a_pod_of_h
         far = make_pod("same", 1, labels={"app": "web"})  # of no higher priority
         far["spec"] |= keeps_from(ZONE, app="db")
         await api.create(far)
-        await until(api, lambda pods: says(pods, "same", "beside which it must not run, such as pod default/"))
+        await until(api, lambda pods: says(pods, "same", "that exclude it (podAntiAffinity), such as pod default/"))
         assert k.counts.evicted == 0
 
         web = high("web", 1)

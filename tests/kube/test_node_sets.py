@@ -86,11 +86,7 @@ def expected(views: dict[str, k.Node], asked: Selection, fails: Mapping[str, tup
     return admitted
 
 
-@given(
-    st.lists(changes, max_size=12),
-    st.lists(selections, min_size=1, max_size=5),
-    st.integers(0, 12),
-)
+@given(st.lists(changes, max_size=12), st.lists(selections, min_size=1, max_size=5), st.integers(0, 12))
 @example(  # it is gone and back before anybody asks
     [("n0", ({"team": "1"}, (), "0"), (), True, False), ("n0", None, (), False, False),
      ("n0", ({"team": "1"}, (), "0"), (), True, False), ("n0", ({"team": "2"}, (), "0"), (), True, False)],

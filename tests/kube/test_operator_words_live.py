@@ -40,12 +40,12 @@ async def test_kinds_that_are_not_installed_or_of_an_older_kant_are_named(
                 while (await api.create(queue(f"q{next(attempts)}", state="hold")))["spec"].get("state"):
                     await asyncio.sleep(0.1)
             answer = await people("admin", "hold", "queue/vision", code=2)
-            assert "queues there know no spec.state, as an older Kant: `kant kube manifests` has them" in answer
+            assert "queues there lack spec.state, as in an older Kant: `kant kube manifests` has them" in answer
             await api.delete(f"{KINDS}/reservations.scheduling.kant.dev")
             async with asyncio.timeout(PATIENCE_S):
                 while "installed" not in (answer := await people("admin", "drain", "node/n0", code=2)):
                     await asyncio.sleep(0.1)
-            assert "the kinds of Kant are not installed there: `kant kube manifests` has them" in answer
+            assert "Kant's kinds are not installed: `kant kube manifests` has them" in answer
             top = json.loads(await people("admin", "top", "--json"))
             assert "none of reservations counts: these kinds are not installed" in top["unread"][0]
         finally:
@@ -61,6 +61,6 @@ async def test_a_kant_of_another_name_says_whose_lease_it_waits_for(plane: Contr
             lease = replica._lease(client, lambda token: None, lambda error: said.append(str(error)))
             await lease._attempt(lease._acquire)
     assert said == [
-        "--scheduler-name: expected kant, by which the Lease kant-system/kant is held, or a --namespace with a Lease "
+        "--scheduler-name: expected kant, which holds the Lease kant-system/kant, or a --namespace with a Lease "
         "of its own, got 'other'"
     ]

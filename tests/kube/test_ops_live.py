@@ -295,7 +295,7 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     owned["metadata"]["ownerReferences"] = [job | {"apiVersion": "example.com/v1", "kind": "Trial"}]
     owned["spec"]["nodeName"] = "n0"
     await api.create(owned)
-    await fails(Cancel("default/owned"), "who deletes Trial owner withdraws this one")
+    await fails(Cancel("default/owned"), "delete Trial owner to withdraw this one")
     await give(Preempt("default/owned"), Cancel("default/first"))
     await api.until(lambda pods: not {pod["metadata"]["name"] for pod in pods} & {"first", "owned"})
 

@@ -158,11 +158,11 @@ async def test_an_operator_holds_queues_and_drains_nodes_and_kant_itself_may_not
         assert await people("operator", "release", "node/n0") == "node/n0"
         await until(api, lambda pods: where(pods).get("late") == "n0")
         for words, sentence in (
-            (("drain", "node/n7"), "a node that is there, got 'n7'"),
+            (("drain", "node/n7"), "an existing node, got 'n7'"),
             (("drain", "late"), "queue/NAME or node/NAME"),
             (("hold", "node/n0"), "a node is drained"),
             (("release", "node/n0"), "a node that was drained"),
-            (("drain", "queue/none"), "a queue that is there, got 'none'"),
+            (("drain", "queue/none"), "an existing queue, got 'none'"),
             (("priority", "high", "late"), "a whole number, or `class`"),
             (("priority", "5", "queue/vision"), "queues have weights"),
             (("hold", "shelf/late"), "one of queue/NAME and node/NAME"),

@@ -31,10 +31,7 @@ Wish = tuple[str, int, int, tuple[tuple[str, str], ...]]
 APPS = st.sampled_from(("web", "db"))
 KEYS = st.sampled_from((HOST, ZONE, ROW))
 wishes = st.tuples(
-    APPS,
-    st.integers(0, 2),
-    st.sampled_from((0, 0, 80)),
-    st.lists(st.tuples(KEYS, APPS), max_size=2).map(tuple),
+    APPS, st.integers(0, 2), st.sampled_from((0, 0, 80)), st.lists(st.tuples(KEYS, APPS), max_size=2).map(tuple)
 )
 placed = st.lists(st.tuples(st.sampled_from(sorted(ZONES)), wishes), max_size=4)
 there = st.lists(st.tuples(st.sampled_from(sorted(ZONES)), APPS, st.booleans()), max_size=6)

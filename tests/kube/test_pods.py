@@ -160,9 +160,9 @@ REFUSED = [
         pod(notes={f"{OWN}/topology-required": "pod"}),
         "expected a level of the fabric (node, leaf, spine) or a label: rack",
     ),
-    (pod(notes={f"{OWN}/segments": "leaf=2 spine=2"}), f"{OWN}/segments: expected inside leaf a narrower level"),
-    (pod(notes={f"{OWN}/segments": "spine=8 leaf=3"}), "a narrower level, and pods that divide 8, got 'leaf'"),
-    (pod(notes={f"{OWN}/segments": "leaf=4 leaf=2"}), "expected inside leaf a narrower level"),
+    (pod(notes={f"{OWN}/segments": "leaf=2 spine=2"}), f"{OWN}/segments: expected in leaf a narrower level"),
+    (pod(notes={f"{OWN}/segments": "spine=8 leaf=3"}), "a narrower level, and a number of pods that divides 8"),
+    (pod(notes={f"{OWN}/segments": "leaf=4 leaf=2"}), "expected in leaf a narrower level"),
     (pod(notes={CONSTRAINTS: '[{"topology": "rack", "size": 2, "sizes": [2]}]'}), "unknown field `sizes`"),
     (pod(notes={f"{OWN}/segments": "spine"}), f"{OWN}/segments: expected a whole number from 1"),
     (pod(notes={f"{OWN}/segments": " "}), f"{OWN}/segments: expected one level or more, such as spine=16 leaf=4"),
@@ -193,7 +193,7 @@ def test_what_cannot_be_read_or_kept_is_a_complaint_on_the_pod(one: k.Pod, sente
 def test_pods_of_one_gang_agree() -> None:
     with pytest.raises(InputError) as wrong:
         job_of("ml/g", [pod("a"), pod("b", notes={f"{OWN}/queue": "q"})], setting())
-    assert str(wrong.value) == "pod ml/b, queue: expected what pod ml/a of its gang says, 'default', got 'q'"
+    assert str(wrong.value) == "pod ml/b, queue: expected the value of pod ml/a in its gang, 'default', got 'q'"
 
 
 def nodes_of(sets: NodeSets) -> dict[str, set[str]]:

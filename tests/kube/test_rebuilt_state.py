@@ -51,7 +51,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-AS_NEW = "This is what a Kant that starts now would say."
+AS_NEW = "This is what a replica that starts now would say."
 SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
 
 
@@ -176,7 +176,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             refused = await asyncio.to_thread(said, "tenant", "top", code=2)
             assert "version 9.9.9; this is" in refused and "unheard: expected one of" in refused
             (line,) = await asyncio.to_thread(warned, "tenant", "top", "--profile", "kant")
-            assert f"Lease {NAMESPACE}/kant was renewed" in line
+            assert f"Lease {NAMESPACE}/kant was last renewed" in line
             (line,) = await asyncio.to_thread(warned, "tenant", "eta", "--system", "elsewhere", "--json")
             assert "no leader: there is no Lease elsewhere/kant." in line
             assert "See `kubectl kant --help`" in await asyncio.to_thread(said, "tenant", "wy", code=2)
@@ -204,7 +204,7 @@ def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_i
     )
     jobs, complaints = _names(driver, workloads)
     told = {name: sentence for (_, name), sentence in complaints.items()}
-    assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has just been seen: ask again"}
+    assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has only just been seen: ask again"}
 
 
 async def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ async def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeyp
     said = json.loads(await answer(driver, forecasts, replace(why, brief=True)))
     assert (said["reason"]["why"], said["as_of_us"], said["expected_us"]["p50"]) == ("never-fits", -1, None)
     text = await answer(driver, forecasts, replace(why, brief=True, json=False, columns=80))
-    assert b"when it may start is being forecast: ask again" in text
+    assert b"its expected start is being computed: ask again" in text
     with pytest.raises(NoForecastError):
         await answer(driver, StartForecasts(no_forecaster), why)
 

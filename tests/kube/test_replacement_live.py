@@ -73,7 +73,7 @@ async def test_a_replacement_without_a_place_says_so_and_is_bound_when_there_is_
         left = where(pods)["g-0"]
         await change(api, driver, left, CHANGES["tainted"])
         await replace(api, 0)
-        await until(api, lambda pods: says(pods, "g-0", "the rest of its gang finds no place"))
+        await until(api, lambda pods: says(pods, "g-0", "no place was found for its other pods"))
         await change(api, driver, left, {"spec": {"taints": None}})
         pods = await until(api, lambda pods: len(bound(pods)) == 2)
         assert where(pods)["g-0"] == left

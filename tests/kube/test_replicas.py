@@ -152,7 +152,7 @@ def test_whole_gpus_go_before_replicas_unless_the_pod_selects_these() -> None:
 def test_where_a_pod_may_have_one_replica_it_is_told_so() -> None:
     leader = Leader(cluster([Kind(2, 4, single=True)], [pod("p", Ask(2))]))
     (workload,) = leader.workloads.members.by_key.values()
-    assert workload.reason == "the nodes that it selects give a pod one replica of a GPU, and it asks for 2"
+    assert workload.reason == "the nodes that it selects give each pod one replica of a GPU, and it asks for 2"
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,7 @@ async def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_t
         await asyncio.to_thread(follower.turn, NOON + 12 * 3600)
         assert await wanted("chat-burst") == 1 and not follower.trouble
         # It may touch nothing else.
-        for path, change in (
-            ("chat-core/scale", {"spec": {"replicas": 0}}),
-            ("chat-burst", {"spec": {"replicas": 0}}),
-        ):
+        for path, change in (("chat-core/scale", {"spec": {"replicas": 0}}), ("chat-burst", {"spec": {"replicas": 0}})):
             with pytest.raises(RefusedError, match="403"):
                 await own.patch(f"{DEPLOYMENTS}/{path}", change)
         with pytest.raises(RefusedError, match="403"):

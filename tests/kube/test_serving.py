@@ -163,10 +163,7 @@ async def test_the_dump_is_for_the_pod_itself(monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_a_server_opens_its_port_or_says_why_not() -> None:
-    async with (
-        ProbeServer("127.0.0.1:0", KubeTelemetry(), ProbeChecks()) as server,
-        aiohttp.ClientSession() as http,
-    ):
+    async with ProbeServer("127.0.0.1:0", KubeTelemetry(), ProbeChecks()) as server, aiohttp.ClientSession() as http:
         async with http.get(f"http://127.0.0.1:{server.port}/healthz") as reply:
             assert reply.status == 200
         with pytest.raises(InputError, match="an address that is free"):

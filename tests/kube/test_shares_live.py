@@ -6,19 +6,7 @@ from collections import Counter
 
 from tests.kube.api import Api
 from tests.kube.hami_plugin import LOCK, HamiPlugin
-from tests.kube.live import (
-    bound,
-    change,
-    deputy_of_kant,
-    name,
-    of_queue,
-    queue,
-    says,
-    status,
-    until,
-    waiting,
-    where,
-)
+from tests.kube.live import bound, change, deputy_of_kant, name, of_queue, queue, says, status, until, waiting, where
 from tests.kube.objects import GPU, Object, make_gang, make_node, make_pod
 from tests.kube.running import Kant
 from tests.patience import until as holds

@@ -21,10 +21,6 @@ def names(pods: list[Object]) -> set[str]:
     return {pod["metadata"]["name"] for pod in pods}
 
 
-def all_in(phase: str, count: int) -> object:
-    return lambda pods: sum(pod["status"]["phase"] == phase for pod in pods) == count
-
-
 # --- kubelets and controllers ------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,7 @@ async def test_why_no_node_fits_a_pod_is_found_out_for_people_alone() -> None:
     assert len(state.node_preemption._next) == 1 and not why.called
 
 
+@pytest.mark.long
 async def test_the_collector_leaves_out_the_state_that_there_is_and_takes_the_one_before() -> None:
     frozen = gc.get_freeze_count()
     with patch.object(leader, "gc", gc):
@@ -251,6 +252,7 @@ print(made, work.compiled + work.found)
 """
 
 
+@pytest.mark.long
 def test_kernels_that_are_made_ahead_are_all_that_changes_of_nodes_and_pods_need() -> None:
     """Else the first pod that asks for a whole node, or the first node that joins, waits for a compiler."""
     done = subprocess.run([sys.executable, "-c", CHANGES], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -271,7 +271,7 @@ def test_what_has_no_meaning_there_is_refused(words: str, sentence: str, capsys:
         ({"command": ()}, "COMMAND: expected a program"),
         ({"gpus": 0.5}, "--gpus: expected a whole number of GPUs for each pod"),
         ({"pods": 0}, "--pods: expected a whole number from 1"),
-        ({"array": (0, 1), "pods": 2}, "--array: expected no --pods beside it"),
+        ({"array": (0, 1), "pods": 2}, "--array: expected no --pods with it"),
         ({"queue": "a b"}, "--queue: expected a name of letters"),
         ({"workdir": "here"}, "--workdir: expected a folder of the image"),
     ],

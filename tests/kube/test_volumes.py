@@ -96,11 +96,11 @@ def test_claims_that_cannot_be_used_yet() -> None:
     lost = k.Claim(k.Meta("lost", "ml"), k.ClaimSpec("", "pv-l"), k.ClaimStatus("Lost"))
     known = storage(going, lost, claim("slow"), claim("half", "pv"), local, claim("here", storage_class="local"))
     said = {
-        "none": "its claim none is not there",
+        "none": "its claim none does not exist",
         "going": "its claim going is being deleted",
         "lost": "its claim lost has lost its volume pv-l",
         "slow": "its claim slow is not bound to a volume yet",
-        "half": "the volume pv of its claim half is not there",
+        "half": "the volume pv of its claim half does not exist",
     }
     for name, sentence in said.items():
         with pytest.raises(NotYetError, match=sentence):

@@ -62,7 +62,7 @@ async def test_a_pod_goes_where_its_volume_is_and_waits_for_claims_that_are_not_
                 bound(pods) == ["zonal"]
                 and says(pods, "far", "claim far (volume pv-far) needs a node with topology.kubernetes.io/zone In z")
                 and says(pods, "slow", "its claim slow is not bound to a volume yet")
-                and says(pods, "late", "its claim late is not there")
+                and says(pods, "late", "its claim late does not exist")
             ),
         )
         assert where(pods) == {"zonal": "n1"}
@@ -107,7 +107,7 @@ async def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(a
             await asyncio.sleep(0.05)
         await until(api, lambda pods: all(one.seen for one in driver.steps.volumes.asked.values()))
         await api.patch(f"{CLAIMS}/d", {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}})
-        await until(api, lambda pods: says(pods, "d", f"no volume could be made for its claim d at node {node}"))
+        await until(api, lambda pods: says(pods, "d", f"no volume could be created for its claim d on node {node}"))
         other = {"n0": "b", "n1": "a"}[node]
         await provision(api, "d", other)
         pods = await until(api, lambda pods: bound(pods) == ["d"])
@@ -164,7 +164,7 @@ async def test_storage_is_enough_for_all_claims_of_a_gang_or_it_goes_elsewhere(a
         await api.create(make_pod("p0", 0, **uses("p0")))  # zone b is all spoken for, though nothing is made yet
         await at(api, {"n0", "n1"}, "p0")
         await api.create(make_pod("p1", 0, **uses("p1")))
-        what = "no suitable node reaches storage enough for its claims (p1)"
+        what = "no suitable node reaches enough storage for its claims (p1)"
         await until(api, lambda pods: says(pods, "p1", what))
         await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/a", {"capacity": "0"})
         await api.patch("/apis/storage.k8s.io/v1/namespaces/default/csistoragecapacities/b", {"capacity": "0"})
@@ -267,7 +267,7 @@ async def test_a_claim_for_one_pod_is_used_by_one_at_a_time(api: Api, kant: Kant
     async with kant():
         await api.create_all([make_pod(f"p{number}", **uses("one")) for number in range(2)])
         pods = await until(
-            api, lambda pods: len(bound(pods)) == 1 and any(says(pods, f"p{i}", "takes one pod") for i in range(2))
+            api, lambda pods: len(bound(pods)) == 1 and any(says(pods, f"p{i}", "allows one pod") for i in range(2))
         )
         (first,) = bound(pods)
         await api.delete(f"/api/v1/namespaces/default/pods/{first}", grace_s=0)

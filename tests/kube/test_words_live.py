@@ -18,7 +18,7 @@ from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
 from kant.kube.notify import reasons
 
-NOBODY = "kant: no leader: there is no Lease kant-system/kant. This is what a Kant that starts now would say.\n"
+NOBODY = "kant: no leader: there is no Lease kant-system/kant. This is what a replica that starts now would say.\n"
 RECLAIM = "[preemption]\npriority = false\nreclaim = 'nominal'\nmin_run_s = 0\n"
 
 
@@ -33,8 +33,8 @@ async def answer(plane: ControlPlane, capsys: pytest.CaptureFixture[str], *words
 async def test_a_node_with_all_the_pods_that_it_may_have_is_named(
     api: Api, kant: Kant, plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "node n0 has as many pods as it may (2)"
-    shut = "node n1 takes nothing new (cordoned, not ready or malformed)"
+    words = "node n0 has the most pods that it may have (2)"
+    shut = "node n1 accepts no new pods (cordoned, not ready or malformed)"
     await api.create_all([make_node("n0", pods=2), make_node("n1", unschedulable=True)])
     odd = make_node("odd")
     odd["status"]["capacity"]["amd.com/gpu"] = "2"
@@ -44,12 +44,12 @@ async def test_a_node_with_all_the_pods_that_it_may_have_is_named(
         await until(api, lambda pods: len(bound(pods)) == 2)
         await api.create_all([make_pod("late", 1), make_pod("lost", 1, **uses("data"))])
         await until(
-            api, lambda pods: says(pods, "late", f"{words}; {shut}") and says(pods, "lost", "claim data is not there")
+            api, lambda pods: says(pods, "late", f"{words}; {shut}") and says(pods, "lost", "claim data does not exist")
         )
     why, said = await answer(plane, capsys, "why", "late")
     assert why["remarks"] == [words, shut] and said == NOBODY
     why, said = await answer(plane, capsys, "why", "lost")
-    assert (why["status"], why["sentence"], said) == ("untried", "its claim data is not there", NOBODY)
+    assert (why["status"], why["sentence"], said) == ("untried", "its claim data does not exist", NOBODY)
     gang = make_gang("part", 2)[0]
     gang["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}

@@ -316,7 +316,7 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
             assert [record.submission for record in store.live()] == submissions, "what is read is what was written"
             store.close()
         except InputError as error:
-            assert "an intact store" in str(error) and "salvages its jobs" in str(error)
+            assert "an intact store" in str(error) and "recovers its jobs" in str(error)
             assert "\n" not in str(error) and path.read_bytes() == damaged
 
 
@@ -373,7 +373,7 @@ def test_verbs_without_a_kant_say_how_to_start_one(tmp_path: Path) -> None:
     ):  # fmt: skip
         at = arguments.index("--") if "--" in arguments else len(arguments)
         said = verb(*arguments[:at], "--home", home, *arguments[at:]).refusal()
-        assert "expected the home of a Kant that runs (start one with `kant up`)" in said, said
+        assert "expected the home of a running Kant (start one with `kant up`)" in said, said
     for arguments, part in (
         (("submit", "--gpus", "1"), "COMMAND: expected a program"),
         (("submit", "--array", "9-1", "--", "true"), "--array: expected indices"),

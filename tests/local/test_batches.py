@@ -74,7 +74,7 @@ def test_a_script_in_a_line_says_in_its_head_what_it_asks_for(kant: Up, tmp_path
         ("--gpus two -- x", "--gpus"),
         ("--gpuz 1 -- x", "--gpuz"),
         ("--gpus 1", "options and a command"),
-        ("-- 'x", "words as the shell has them"),
+        ("-- 'x", "words in shell syntax"),
         ("--time soon -- x", "--time: expected a duration"),
         ("--env A -- x", "--env: expected NAME=VALUE"),
         ("--wait -- x", "'--wait'"),

@@ -96,7 +96,7 @@ def test_the_command_stands_last_and_each_name_once(env: dict[str, str], command
     ("found", "image", "mounts", "said"),
     [
         ("", "debian", (), "image: expected Apptainer, Podman or enroot on the path of Kant on here, got 'debian'"),
-        ("/x/podman", "/a.sif", (), "image: expected the name of an image, as here has Podman"),
+        ("/x/podman", "/a.sif", (), "image: expected the name of an image, since here uses Podman"),
         ("/x/enroot", "docker://debian", (), "image: expected what `enroot import`"),
         ("/x/enroot", "debian:12", (), "image: expected what `enroot import`"),
         ("/x/enroot", "nvidia/cuda", (), "image: expected what `enroot import`"),

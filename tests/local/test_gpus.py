@@ -148,7 +148,7 @@ class FakeNvml:
         return b"GPU is lost" if code == 15 else b"?"
 
 
-AILS = "GPU 0 accepts no new jobs: ECC errors that were not corrected: 1"
+AILS = "GPU 0 accepts no new jobs: uncorrected ECC errors: 1"
 
 
 def _of_40_gib(slices: tuple[MigDevice, ...]) -> tuple[MigDevice, ...]:
@@ -207,7 +207,7 @@ def test_where_nvml_cannot_begin_nvidia_smi_is_asked(monkeypatch: pytest.MonkeyP
     [
         (State(), "", ""),
         (State(lost=True), "", "it does not answer (GPU is lost)"),
-        (State(errors=2), "", "ECC errors that were not corrected: 2"),
+        (State(errors=2), "", "uncorrected ECC errors: 2"),
         (State(rows=1), "", "a row of its memory could not be replaced"),
         (State(heat=89), "", ""),
         (State(heat=90), "", "it is too hot (it slows down at 90 °C)"),
@@ -327,7 +327,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
     with Up(home, cluster=None, prepare=prepare, idle_s=4.0, power=PowerCaps(1000)) as up:
         here = up.client.get("/v1/health")["here"]
         assert f"2 GPUs ({H100}, 80 GiB), " in here
-        assert here.endswith("; its power cap lets 1 of its GPUs be in use, each at up to 700 W")
+        assert here.endswith("; its power cap allows 1 of its GPUs in use, each at up to 700 W")
         batch = up.submit("sleep 60", gpus=0.5)
         own = up.submit("echo begun; sleep 60", gpus=0.5, terminal={"pty": True})
         line, said = up.client.line(up.client.job(own, "attach"), offset=0, rows=24, columns=80), []
@@ -347,7 +347,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         assert up.phase(batch) == "running" and up.job(batch)["gpu_use"]["warning"] == ""
         up.client.post(up.client.job(batch, "cancel"))
         assert up.over(batch) == ["cancelled"] and up.job(batch)["job"]["reason"] == ""
-    with pytest.raises(InputError, match="--idle-gpus: expected a machine whose GPUs NVML can ask"):
+    with pytest.raises(InputError, match="--idle-gpus: expected a machine with GPUs that NVML can query"):
         serve(DaemonOptions(home=tmp_path, profile=PROFILE, cluster=read_cluster("1x1"), idle_s=2.0))
     assert not (tmp_path / "journal").exists()
 

@@ -464,5 +464,5 @@ def test_a_machine_with_the_token_of_another_kant_gives_up_and_says_why(tmp_path
 
 @pytest.mark.parametrize("text", ["", "kant_0123456789abcdef", "kant_join_a.b"])
 def test_what_is_no_token_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match="the token: expected what `kant token join` prints"):
+    with pytest.raises(InputError, match="the token: expected the output of `kant token join`"):
         take_token(text, tmp_path / "keys")

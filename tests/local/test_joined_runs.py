@@ -207,7 +207,7 @@ HELLO = wire.Hello(wire.VERSION, "id", Node("gpu2", 4), ())
     [
         (replace(HELLO, version=1), "the version of this machine: expected 2"),
         (replace(HELLO, node=Node("here", 4)), "--name: expected a name that no machine of Kant has"),
-        (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected one that the core takes"),
+        (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected one that the core accepts"),
         (replace(HELLO, gpu_watts=701), "--gpu-watts: expected at most 700W, with which the power cap of all machines"),
         (replace(HELLO, gpu_watts=700), ""),
         (replace(HELLO, id="another"), "--name: expected a name that no other machine has"),

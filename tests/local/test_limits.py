@@ -40,11 +40,11 @@ def test_a_job_over_its_memory_is_ended_and_said_so(tmp_path: Path) -> None:
         assert kant.over(plain, flees, good, free) == ["failed", "failed", "finished", "finished"]
         for job, attempts in ((plain, 2), (flees, 1)):
             found = kant.job(job)["job"]
-            assert found["reason"] == "it went over its memory of 100 MiB" and found["signal"] == signal.SIGKILL
+            assert found["reason"] == "it exceeded its memory of 100 MiB" and found["signal"] == signal.SIGKILL
             assert found["attempt"] == attempts
             assert marked(f"KANT_RUN={kant.home}/runs/{job}/{attempts}") == []
         told = json.dumps(kant.client.get(kant.client.job(plain, "history")))
-        assert "it went over its memory of 100 MiB" in told
+        assert "it exceeded its memory of 100 MiB" in told
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def test_runs_of_this_machine_have_cores_of_their_own_also_after_a_restart(tmp_p
     assert eventually(lambda: read_exit(home / "runs" / big / "1") is not None)  # also while Kant is away
     with Up(home, None) as kant:
         assert kant.over(big) == ["failed"]
-        assert kant.job(big)["job"]["reason"] == "it went over its memory of 100 MiB"
+        assert kant.job(big)["job"]["reason"] == "it exceeded its memory of 100 MiB"
         assert kant.phase(long) == "running"
         if len(machine) > 1:
             tells = f"{tell}; echo $OMP_NUM_THREADS; nproc"

@@ -128,12 +128,7 @@ def test_what_a_tenant_gives_is_not_posted_to_this_machine_unless_it_is_allowed(
     tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, token, hurry = tmp_path / "home", fresh_token(), partial(in_a_hurry, tmp_path / "said")
-    with Up(
-        home,
-        listen="127.0.0.1:0",
-        notices=NoticeFile(allow=("localhost",)),
-        prepare=hurry,
-    ) as kant:
+    with Up(home, listen="127.0.0.1:0", notices=NoticeFile(allow=("localhost",)), prepare=hurry) as kant:
         key = make_key(token, "ann", Role.TENANT, ("default",))
         change_keys(home / TOKENS, lambda keys: (*keys, key))
         monkeypatch.setenv("KANT_URL", f"http://{kant.client.get('/v1/whoami')['address']}")

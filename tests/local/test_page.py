@@ -110,7 +110,7 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.get_by_role("link", name=blocked, exact=True).click()
         page.locator("#why").wait_for()
         page.get_by_text("Expected start, P50").wait_for()
-        page.locator(".told").get_by_text("it came to queue vision").wait_for()
+        page.locator(".told").get_by_text("it arrived in queue vision").wait_for()
         page.locator("#waited").get_by_text("so far").wait_for()
         page.locator("#waited th").get_by_text("quota-lent").wait_for()
         page.locator("#waited .meter").first.wait_for()

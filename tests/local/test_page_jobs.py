@@ -146,10 +146,7 @@ def test_a_job_is_submitted_from_the_page(kant: Up, seen: Seen) -> None:
 
 def test_the_page_shows_budgets_and_says_which_are_used_up(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "queues.toml").write_text(BUDGETS)
-    options: dict[str, Any] = {
-        "queue_config": read_tenants(tmp_path / "queues.toml"),
-        "power": PowerCaps(700, 0, 350),
-    }
+    options: dict[str, Any] = {"queue_config": read_tenants(tmp_path / "queues.toml"), "power": PowerCaps(700, 0, 350)}
     with Up(tmp_path / "home", "1x4", listen=f"127.0.0.1:{free_port()}", **options) as up:
         up.submit("sleep 600", gpus=2, queue="vision", grace_s=0.1)
         late = up.submit("true", gpus=1, queue="vision")

@@ -35,7 +35,7 @@ def test_all_starts_pause_also_over_a_restart(tmp_path: Path) -> None:
         assert eventually(lambda: kant.phase(later) == "waiting")
         assert states(kant) == {"default": "hold", "later": "hold", "new": "hold"}
         assert [kant.phase(job) for job in (runs, *waits)] == ["running", "waiting", "waiting"]
-        assert "none by name while all are paused" in verb("queue", "resume", "new", *at).refusal()
+        assert "no names while all queues are paused" in verb("queue", "resume", "new", *at).refusal()
         assert verb("queue", "resume", "--all", *at).out == "paused: none\n"
         assert kant.over(*waits, later) == ["finished"] * 3 and kant.phase(runs) == "running"
         assert set(states(kant).values()) == {"open"}

@@ -125,7 +125,7 @@ def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Pat
         urgent = kant.submit("exec sleep 600", gpus=2.0, priority=10)
         assert eventually(lambda: kant.phase(urgent) == "running"), "it takes the power of those below it"
         assert {kant.phase(job) for job in (first, second, third)} == {"waiting"}
-        with pytest.raises(RefusedError, match="gpus: expected at most 2, which the power cap lets be in use"):
+        with pytest.raises(RefusedError, match="gpus: expected at most 2, which the power cap allows in use"):
             kant.submit("true", gpus=3.0)
 
 
@@ -154,12 +154,15 @@ def test_one_cap_holds_for_all_machines_together(tmp_path: Path) -> None:
                 return ((found["jobs"][0]["expected_us"]["p90"] or 0) - found["time_us"]) / 1e6
 
             assert eventually(lambda: 500 < ahead() <= 600), "when the first job ends, though three GPUs are free"
-            assert "5 of 5.142 GPUs in use that the power cap of all machines allows" in verb("top", "--home", home).out
+            assert (
+                "5 GPUs in use of the 5.142 that the power cap of all machines allows"
+                in verb("top", "--home", home).out
+            )
             urgent = kant.submit("exec sleep 600", gpus=5.0, priority=10)
             assert eventually(lambda: kant.phase(urgent) == "running"), "it takes the power of those below it"
             assert len(kant.job(urgent)["job"]["nodes"]) == 2
             assert {kant.phase(job) for job in (first, second, half, third)} == {"waiting"}
-            most = "gpus: expected at most 5, which the power cap of all machines lets be in use"
+            most = "gpus: expected at most 5, which the power cap of all machines allows in use"
             for ask in (
                 kant.submit,
                 lambda command, gpus: kant.client.post("/v1/eta", asked(home, command, gpus=gpus)),

@@ -59,7 +59,7 @@ def test_queues_and_profile_follow_their_files_and_mistakes_change_nothing(tmp_p
         assert len(list((kant.home / "journal").glob("*.jsonl"))) == 2
         cluster.write_text("# other\n")
         os.kill(kant.pid, signal.SIGHUP)
-        assert eventually(lambda: "kant down and kant up take another" in complaint(kant))
+        assert eventually(lambda: "kant down and kant up change it" in complaint(kant))
         for job in (runs, waits):
             assert kant.job(job)["job"]["attempt"] == 1
             kant.client.post(kant.client.job(job, "cancel"))
@@ -72,7 +72,7 @@ def test_a_profile_that_heeds_no_quotas_is_refused_with_queues(tmp_path: Path) -
     queues = tmp_path / "queues.toml"
     queues.write_text(TEAM.format(gpus=2))
     plain = next(p for p in map(builtin_profile, builtin_texts()) if not p.discipline.quotas)
-    with pytest.raises(InputError, match="one that honours the quotas of queues"):
+    with pytest.raises(InputError, match="one that respects the quotas of queues"):
         serve(
             DaemonOptions(
                 home=tmp_path / "home", profile=plain, cluster=read_cluster("1x1"), queue_config=read_tenants(queues)

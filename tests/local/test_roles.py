@@ -301,7 +301,7 @@ def test_a_member_of_the_team_asks_what_if_and_has_the_page(
         assert "What if, at 20" in shown.out and "whatif-1" in shown.out
     hidden = [f"{SECRET}{other}" for other, above in LINEAGE.items() if set(above).isdisjoint(who[1])]
     assert hidden and not any(word in shown.out for word in hidden)
-    assert "journal of Kant, which its owner alone can read" in verb(*asked, "--out", tmp_path / "out").refusal()
+    assert "journal of Kant, which only its owner can read" in verb(*asked, "--out", tmp_path / "out").refusal()
     profile = tmp_path / "mine.toml"
     profile.write_text(builtin_texts()["fifo"])
     assert "a built-in profile: files are for" in verb("whatif", "--profile", profile).refusal()
@@ -387,7 +387,7 @@ def test_token_files_are_for_their_owner_and_one_word_is_an_operator(tmp_path: P
         serve(DaemonOptions(home=tmp_path / "home", profile=PROFILE, cluster=read_cluster("1x1"), token_file=token))
     token.chmod(0o600)
     assert (
-        "holds one token as it is"
+        "has a single token without a table"
         in verb("token", "new", "--user", "a", "--role", "viewer", "--token-file", str(token)).refusal()
     )
     with Up(tmp_path / "home", listen="0.0.0.0:0", token_file=token) as kant:

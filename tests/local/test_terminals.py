@@ -37,7 +37,6 @@ from kant.service.roles import Role
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
 from kant.service.websocket import BINARY, LAST, PING, PONG, OpenWebSocket, Packets, masked, packet
 
-ON_ITS_OWN = "tty; stty size; echo $CUDA_VISIBLE_DEVICES; exit 7"
 ASKS = 'stty -echo; echo ready; while read line; do echo "got <$line>"; done'
 
 
@@ -117,7 +116,7 @@ def test_whoever_detaches_comes_back_to_a_job_that_has_gone_on(kant: Up) -> None
         it.type("one\n~~two\n")
         it.shows("got <one>\r\ngot <~two>")
         it.type("~.")
-        it.shows(f"kant: job {job} runs on: kant attach {job}")
+        it.shows(f"kant: job {job} continues to run: kant attach {job}")
         assert it.code() == 0
     with Screen(kant, "attach", job, rows=20, columns=60) as it:
         it.shows("got <one>\r\ngot <~two>")

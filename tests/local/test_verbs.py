@@ -94,7 +94,7 @@ def test_of_an_array_no_more_run_at_once_than_it_says(kant: Up) -> None:
     assert eventually(lambda: [kant.phase(job) for job in jobs[:2]] == ["running"] * 2)
     assert [kant.phase(job) for job in jobs[2:]] == ["blocked"] * 7
     why = kant.client.get(kant.client.job(jobs[2], "why"))["sentence"]
-    assert why == "of its array 2 wait or run, and not more at once"
+    assert why == "2 of its array wait or run, the most that may at once"
     verb("hold", jobs[2])
     verb("cancel", jobs[3])
     verb("cancel", jobs[0])

@@ -74,10 +74,7 @@ def test_a_job_that_is_only_tested_is_told_its_start_and_is_not_there(kant: Up) 
 def test_what_cannot_be_meant_is_said_in_one_sentence(kant: Up) -> None:
     for question, sentence in (
         ({}, "whatif: expected at least one of --submit, --drain, --quota, --nodes, --cancel and --profile"),
-        (
-            {"drain": ["leaf-9"]},
-            "--drain: expected a node, leaf, spine or other part of the fabric of 2x4, ",
-        ),
+        ({"drain": ["leaf-9"]}, "--drain: expected a node, leaf, spine or other part of the fabric of 2x4, "),
         ({"profile": "/etc/passwd"}, "profile: expected one of aged, "),
         ({"submit": ["gpus=1"]}, "--submit: expected also time, such as time=4h"),
         ({"nodes": ["1"], "until": "25:00Z"}, "--until: expected a date such as 2026-01-31T22:00Z, or 22:00Z"),

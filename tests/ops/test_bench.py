@@ -115,16 +115,12 @@ def test_a_protected_job_that_runs_again_was_stopped_all_the_same() -> None:
     world.settle()
     assert world.view().jobs["serve-a"].phase == "running"
     assert judge(task, before, world, {}, None)["protected"] == ["job serve-a"]
-    assert violations_left(task, before, world.view()) == ["job serve-a was stopped, and nobody may"]
+    assert violations_left(task, before, world.view()) == ["job serve-a was stopped, which is not allowed"]
 
 
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [
-        (12, "quotas promise 52 GPUs of 48"),
-        (4, "queue green has a quota below its protected jobs"),
-        (8, None),
-    ],
+    [(12, "quotas promise 52 GPUs of 48"), (4, "queue green has a quota below its protected jobs"), (8, None)],
 )
 def test_promises_of_quotas_are_kept(gpus: int, said: str | None) -> None:
     task = TASKS["quota-lend"]
@@ -428,7 +424,7 @@ def test_the_command_prints_what_came_of_it(tmp_path: Path, capsys: pytest.Captu
         ("--agent llm --model m", "--url of an OpenAI-compatible endpoint, and --model"),
         ("--agent llm", "--url and --model: expected both with --agent llm"),
         ("--model m", "--url and --model: expected both with --agent llm"),
-        ("--traces x", "--traces: expected results of --out, with --agent replay and only there"),
+        ("--traces x", "--traces: expected results from --out, and only with --agent replay"),
         ("--agent replay --traces x", "x: expected a file of results"),
         ("--folder /nowhere", "/nowhere: expected a folder of tasks"),
     ],

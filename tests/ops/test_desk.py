@@ -268,6 +268,7 @@ def test_an_odd_id_is_one_plain_word_and_still_means_its_job() -> None:
     assert meant(safe_id(odd)) == odd
 
 
+@pytest.mark.long
 def test_answers_are_bounded_and_have_pages() -> None:
     many = SMALL | {
         "cluster": "32x8",

@@ -300,7 +300,7 @@ def test_a_step_that_came_to_no_good_end_is_stale_until_it_is_good_again() -> No
     again.learn(False)
     assert [bool(step.stale) for step in books.books["hold {job}"].step] == [True, True, False]
     stopped = simple(DeskTools(desk()), books, None)
-    assert (stopped.replayed, stopped.stopped) == (0, "the task came to no good end")
+    assert (stopped.replayed, stopped.stopped) == (0, "the task has not succeeded")
     simple(DeskTools(desk()), books, hold).learn(True)
     assert simple(DeskTools(desk()), books, None).trace.ended
 
@@ -309,7 +309,7 @@ def test_where_the_same_facts_led_to_two_calls_the_model_is_asked() -> None:
     books = Runbooks()
     simple(DeskTools(desk()), books, [{"op": "hold", "job": "t1"}]).learn(True)
     books.learn(simple(DeskTools(desk()), Runbooks(), [{"op": "priority", "job": "t1", "value": 3}]).trace)
-    assert simple(DeskTools(desk()), books, None).stopped == "the facts do not decide between calls"
+    assert simple(DeskTools(desk()), books, None).stopped == "the facts do not determine the call"
     assert [bool(step.ask) for step in books.books["hold {job}"].step if step.tool == "plan"] == [True, True]
 
 
@@ -335,7 +335,7 @@ def test_a_plan_that_costs_more_than_ever_is_not_applied_by_a_runbook() -> None:
     stop = [{"op": "preempt", "job": "big"}]
     simple(DeskTools(desk(early)), books, stop, "stop big").learn(True)
     found = simple(DeskTools(desk(late)), books, None, "stop big")
-    assert found.stopped == "gpu_hours_lost is larger than it ever was"
+    assert found.stopped == "gpu_hours_lost is larger than in any earlier plan"
     assert [step.call.tool for step in found.trace.steps] == ["plan"]
     assert simple(DeskTools(desk(small())), books, None, "stop big").trace.ended
 
@@ -540,7 +540,7 @@ def test_a_task_waits_for_one_that_is_about_the_same_thing_and_is_not_begun_wher
     assert [run.trace.ended for run in runs] == [True, True]
     assert tools.view().jobs["t1"].phase == "waiting"
     runs = run_together(tasks[:2], tools, lambda task, own: RunbookRun(task, own, Runbooks(), lambda trace: None))
-    assert runs[1].stopped == "it is about what `hold t1` is about, and that is not over"
+    assert runs[1].stopped == "it names something that `hold t1` names, and that task has not ended"
 
 
 @pytest.mark.parametrize(

@@ -281,11 +281,7 @@ def test_a_collision_names_no_bystander() -> None:
 
 def test_a_collision_may_be_of_shapes_and_not_of_sums() -> None:
     """At no time more than 4 GPUs are booked, and 4 do not do: c and d cannot both slide past a running job."""
-    bookings = [
-        LineBooking("run", 0, 4, 1, offset=1),
-        LineBooking("c", 1, 2, 3),
-        LineBooking("d", 2, 3, 2),
-    ]
+    bookings = [LineBooking("run", 0, 4, 1, offset=1), LineBooking("c", 1, 2, 3), LineBooking("d", 2, 3, 2)]
     answer = solve(bookings, 4)
     assert answer.status == "infeasible" and answer.collide == (0, 1) and answer.needed == 5
 

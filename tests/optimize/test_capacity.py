@@ -21,16 +21,7 @@ from kant.model.errors import InputError
 from kant.optimize.capacity import exact, kernels
 from kant.optimize.capacity.file import read_instance
 from kant.optimize.capacity.generate import generate
-from kant.optimize.capacity.instance import (
-    Instance,
-    Process,
-    ProcessTask,
-    Resource,
-    Starts,
-    cost_of,
-    peaks,
-    unchanged,
-)
+from kant.optimize.capacity.instance import Instance, Process, ProcessTask, Resource, Starts, cost_of, peaks, unchanged
 from kant.optimize.capacity.planning import Planning, planning_of
 from kant.optimize.capacity.solve import insert_best, lower, open_by_tick, plan, replan
 

@@ -71,7 +71,7 @@ def test_due_dates_and_jobs_that_say_nothing() -> None:
     asked = asked_of(runs, CLUSTER, HOUR, MINUTE)
     assert [(each.release, each.deadline) for each in asked.instance.processes] == [(10, 60), (10, 30)]
     assert asked.left_out == ("lost", "no-gpu")
-    with pytest.raises(InputError, match="known how long they run"):
+    with pytest.raises(InputError, match="whose run times are known"):
         asked_of(runs[2:], CLUSTER, HOUR, MINUTE)
 
 

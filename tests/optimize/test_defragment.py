@@ -241,7 +241,7 @@ def test_a_plan_is_printed_and_a_tidy_cluster_needs_none(tmp_path: Path) -> None
     answer = kant("defrag", path, "--moves", "4", "--json").json()
     assert answer["proven"] and answer["fragments_after"] < answer["fragments_before"] and len(answer["moves"]) <= 4
     text = kant("defrag", path, "--moves", "4").out
-    assert "proven: no plan within this number of moves leaves less" in text and answer["moves"][0]["vm"] in text
+    assert "proven: no plan with this number of moves leaves less" in text and answer["moves"][0]["vm"] in text
     path.write_text(json.dumps({"block": 4, "hosts": [HOST], "vms": [VM]}))
     assert kant("defrag", path, "--json").json()["moves"] == []
 

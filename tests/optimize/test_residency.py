@@ -102,6 +102,7 @@ def test_the_rule_plays_the_same_compiled_and_not(seed: int, least: float) -> No
     assert ends[0] == ends[1]
 
 
+@pytest.mark.long
 def test_the_beam_closes_at_least_half_of_the_gap_to_the_optimum() -> None:
     gaps = np.zeros(3, dtype=int)
     for seed in range(6):

@@ -157,6 +157,7 @@ def test_a_drawn_trace_reads_as_it_was_drawn(tmp_path_factory: pytest.TempPathFa
     assert workload.runtime.tolist() == [round(job.exclusive * 1e6) for job in drawn]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", PUBLISHED)
 def test_rivals_agree_with_the_published_results(policy: str, data_file: DataFile) -> None:
     jobs = read_adaptive(data_file("shockwave_120.csv.gz"))

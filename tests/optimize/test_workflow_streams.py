@@ -80,6 +80,7 @@ def test_on_the_streams_of_the_paper_etf_and_rank_are_faster_than_heft_rt() -> N
         assert mean["etf"] < etf * mean["heft-rt"] and mean["rank"] < rank * mean["heft-rt"]
 
 
+@pytest.mark.long
 def test_training_repeats_and_begins_at_etf() -> None:
     load = WorkflowStream((generate(8, 2, 1),), 60, 600, 3)
     first, second = list(train([load], seed=3, generations=2)), list(train([load], seed=3, generations=2))

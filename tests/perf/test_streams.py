@@ -80,8 +80,7 @@ def test_two_messages_that_meet_share_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "complaint"),
-    [((1.0, 2.0), "out does 0.75 s of its 1.0"), ((1.5, 1.5), "in does 0.5 s of its 1.0")],
+    ("ends", "complaint"), [((1.0, 2.0), "out does 0.75 s of its 1.0"), ((1.5, 1.5), "in does 0.5 s of its 1.0")]
 )
 def test_the_checker_sees_work_that_is_not_done(ends: tuple[float, float], complaint: str) -> None:
     tasks = (StreamTask("out", INTER, 1.0), StreamTask("in", INTRA, 1.0))

@@ -20,12 +20,7 @@ def make_cluster(nodes: int = 1024, gpus: int = 8, leaf: int = 32) -> ClusterSpe
     return ClusterSpec(
         "lab",
         tuple(
-            Node(
-                f"n{i:05d}",
-                gpus,
-                "H800" if i % 1024 < 768 else "A800",
-                leaf=f"leaf{i // leaf}" if leaf else "",
-            )
+            Node(f"n{i:05d}", gpus, "H800" if i % 1024 < 768 else "A800", leaf=f"leaf{i // leaf}" if leaf else "")
             for i in range(nodes)
         ),
     )
@@ -50,14 +45,7 @@ def make_run(
     runtime = np.minimum((runtime * (0.97 * cluster.gpus * period / max(load, 1))).astype(np.int64) + SECOND, 5 * DAY)
     submit = np.sort(rng.integers(0, period, jobs))
     return _run(
-        profile,
-        cluster,
-        size,
-        runtime,
-        submit,
-        rng.integers(0, len(QUEUES), jobs) ** 2 // 9,
-        packed,
-        interrupted,
+        profile, cluster, size, runtime, submit, rng.integers(0, len(QUEUES), jobs) ** 2 // 9, packed, interrupted
     )
 
 
@@ -179,18 +167,12 @@ def quantiles(seconds: Any) -> dict[str, Any]:
     if not len(seconds):
         return {"mean": None, "p50": None, "p90": None, "p99": None, "max": None}
     marks = np.quantile(seconds, [0.5, 0.9, 0.99, 1.0], method="inverted_cdf")
-    return {
-        "mean": float(seconds.mean()),
-        **dict(zip(("p50", "p90", "p99", "max"), map(float, marks), strict=True)),
-    }
+    return {"mean": float(seconds.mean()), **dict(zip(("p50", "p90", "p99", "max"), map(float, marks), strict=True))}
 
 
 def summarise(series: Series, jobs: JobTable, end: int) -> dict[str, Any]:
     span = np.diff(np.append(series.time, end))
-    gar, gfr = (
-        series.allocated / np.maximum(series.in_service, 1),
-        series.fragmented / np.maximum(series.nodes, 1),
-    )
+    gar, gfr = (series.allocated / np.maximum(series.in_service, 1), series.fragmented / np.maximum(series.nodes, 1))
     weight = max(int(span.sum()), 1)
     done = jobs.status == JobStatus.FINISHED
     classes = np.array([size_class(int(-(-g // GPU))) for g in jobs.gpus.tolist()], dtype=object)
@@ -211,20 +193,11 @@ def summarise(series: Series, jobs: JobTable, end: int) -> dict[str, Any]:
         "jct_s": quantiles((jobs.end - jobs.submit)[done] / SECOND),
         "wait_s": quantiles(jobs.wait / SECOND),
         "wait_by_size": by_size,
-        "gar": {
-            "mean": float((gar * span).sum() / weight),
-            "median": float(np.median(gar)) if len(gar) else None,
-        },
-        "gfr": {
-            "mean": float((gfr * span).sum() / weight),
-            "median": float(np.median(gfr)) if len(gfr) else None,
-        },
+        "gar": {"mean": float((gar * span).sum() / weight), "median": float(np.median(gar)) if len(gar) else None},
+        "gfr": {"mean": float((gfr * span).sum() / weight), "median": float(np.median(gfr)) if len(gfr) else None},
         "sor": float((gar * span).sum() / weight),
         "sor_all_nodes": None,
-        "jtted": {
-            "mean": 1.042,
-            "by_size": {name: {"mean": 1 + i / 40} for i, (name, _) in enumerate(SIZE_CLASSES)},
-        },
+        "jtted": {"mean": 1.042, "by_size": {name: {"mean": 1 + i / 40} for i, (name, _) in enumerate(SIZE_CLASSES)}},
         "by_queue": {
             name: {
                 "jobs": 3,

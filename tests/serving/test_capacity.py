@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.cli.command import kant
+from tests.examples import examples
 
 from kant.serving.capacity import CapacityCurve, capacity, capacity_curve, trial
 from kant.serving.engine import EngineSettings
@@ -51,7 +52,7 @@ def test_of_a_hundred_requests_one_may_be_late_and_of_ninety_nine_none() -> None
 
 
 @given(st.integers(0, 5), st.integers(1, 3000), st.integers(1, 500), st.floats(0.1, 50))
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 def test_more_requests_begin_with_the_same_and_another_rate_only_stretches_them(
     seed: int, count: int, more: int, rate: float
 ) -> None:
@@ -96,7 +97,7 @@ def test_the_capacity_keeps_the_objectives_and_more_replicas_or_more_patience_be
 
 
 @given(st.integers(2, 4), st.floats(0.2, 6.0), st.sampled_from([0.0, 20.0, 90.0]), st.integers(0, 3), st.booleans())
-@settings(max_examples=12)
+@settings(max_examples=examples(24))
 def test_nobody_is_lost_by_a_drain_and_whoever_was_not_begun_is_served_elsewhere(
     replicas: int, rate: float, seconds: float, seed: int, drain: bool
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_request_that_never_ends_is_late() -> None:
         (("capacity", "--ttft", "0.01"), "--ttft: expected an objective that a request alone on an engine"),
         (("capacity", "--tpot", "0.001"), "--tpot: expected an objective"),
         (("capacity", "--tpot", "0"), "tpot: expected a number of seconds above 0"),
-        (("capacity", "--replicas", "1,x"), "--replicas: expected numbers with commas between"),
+        (("capacity", "--replicas", "1,x"), "--replicas: expected numbers separated by commas"),
         (("capacity", "--replicas", "0"), "--replicas: expected numbers from 1"),
         (("capacity", "--requests", "0"), "--requests: expected a number of requests from 1 on"),
         (("capacity", "--share", "2"), "--share: expected a share above 0"),

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.studies.clients import ClosedLoop
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.serving.drawn import Case, cases
 from tests.serving.test_fleet import columns_of, complete
 
@@ -35,7 +36,7 @@ def served_with(
     cases(policy="fcfs"), st.integers(1, 2), st.sampled_from(["fcfs", "past-future", "conservative"]),
     st.integers(1, 6), st.booleans(), st.sampled_from([1.0, 1.5, 4.0]),
 )  # fmt: skip
-@settings(max_examples=25)
+@settings(max_examples=examples(50))
 def test_who_gives_up_asks_again_until_he_is_answered_in_time(
     case: Case, engines: int, policy: str, clients: int, begun: bool, times: float
 ) -> None:
@@ -52,7 +53,7 @@ def test_who_gives_up_asks_again_until_he_is_answered_in_time(
 
 
 @given(cases(policy="fcfs"), st.integers(1, 2), st.integers(1, 6))
-@settings(max_examples=10)
+@settings(max_examples=examples(20))
 def test_the_patient_are_served_as_if_there_were_no_patience(case: Case, engines: int, clients: int) -> None:
     patient, loop = served_with(case, engines, "fcfs", clients, math.inf, math.inf)
     other = ClosedLoop(len(patient.requests), clients)
@@ -62,7 +63,7 @@ def test_the_patient_are_served_as_if_there_were_no_patience(case: Case, engines
 
 
 @given(cases(policy="fcfs"), st.integers(1, 5))
-@settings(max_examples=10)
+@settings(max_examples=examples(20))
 def test_no_more_are_there_at_once_than_there_are_clients(case: Case, clients: int) -> None:
     served, _ = served_with(case, 1, "fcfs", clients, math.inf, math.inf)
     begin, end = np.sort(served.requests.arrival), np.sort(served.finish)

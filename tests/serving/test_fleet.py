@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.serving.drawn import Case, cases, engine_of
 
 from kant.serving import columns as c
@@ -55,7 +56,7 @@ def test_one_engine_alone_is_the_engine(case: Case) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(case=cases(policy="fcfs"), engines=st.integers(1, 3), released=st.booleans())
-@settings(max_examples=8)
+@settings(max_examples=examples(16))
 def test_under_every_policy_everybody_is_served(name: str, case: Case, engines: int, released: bool) -> None:
     requests = columns_of(case)
     follow = (lambda i, now: [(now, i + 1)] if i + 1 < len(requests) else []) if released else None
@@ -68,7 +69,7 @@ def test_under_every_policy_everybody_is_served(name: str, case: Case, engines: 
 
 @pytest.mark.parametrize("name", ROUTERS)
 @given(case=cases(policy="fcfs"), engines=st.integers(1, 4), seed=st.integers(0, 9))
-@settings(max_examples=8)
+@settings(max_examples=examples(16))
 def test_under_every_router_everybody_is_served_and_a_seed_says_all(
     name: str, case: Case, engines: int, seed: int
 ) -> None:

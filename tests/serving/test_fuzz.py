@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.serving.fit import read_latency, read_steps
@@ -51,7 +52,7 @@ def civil(read: Callable[[], object]) -> None:
 
 
 @given(content=contents, form=st.sampled_from([None, *FORMATS]), count=st.sampled_from([None, 1, 3]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(300))
 def test_requests_are_understood_or_refused(
     content: bytes, form: str | None, count: int | None, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def test_whoever_overtakes_is_smaller_than_all_that_are_held(coming: list[tuple[
             held.append(prompt + predicted)
 
 
+@pytest.mark.long
 def test_the_shipped_router_is_a_ninth_under_round_robin_on_seeds_it_has_not_seen() -> None:
     """The published figure is 11.43 % less total latency."""
     totals = {RoundRobin: 0.0, Intelligent: 0.0}
@@ -78,6 +79,7 @@ def test_the_shipped_router_is_a_ninth_under_round_robin_on_seeds_it_has_not_see
     assert totals[Intelligent] < 0.89 * totals[RoundRobin]
 
 
+@pytest.mark.long
 def test_learning_is_a_function_of_its_seed() -> None:
     def episode(k: int) -> Requests:
         return requests(k, 60)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.service.replicas import ServiceReplica, missing, surplus
@@ -139,7 +140,7 @@ THERE = st.lists(st.tuples(st.integers(0, 9), PHASES), max_size=10, unique_by=la
 
 
 @given(THERE, st.integers(1, 3), st.integers(0, 9))
-@settings(max_examples=200)
+@settings(max_examples=examples(400))
 def test_the_core_is_never_given_back_and_as_many_are_had_as_are_wanted(
     given: list[tuple[int, str]], core: int, wanted: int
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -149,6 +150,7 @@ def documents(share: float, count: int = 500) -> Requests:
     return Requests("documents", when, prompt, lognormal(draw, count, 60, 1.0, 1, 500), group=group, prefix=prefix)
 
 
+@pytest.mark.long
 def test_it_beats_every_rule_where_prompts_are_shared_and_loses_to_none_where_they_are_not() -> None:
     settings = replace(SETTINGS, num_blocks=8001)
     rules = ("round-robin", "shortest-queue", "least-tokens", "llumnix", "lmetric")

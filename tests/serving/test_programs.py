@@ -9,6 +9,7 @@ import pytest
 from benchmarks.studies.programs import KINDS, WIDTH, Programs, draw_programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from kant.model.errors import InputError
 from kant.serving.engine import EngineSettings
@@ -28,7 +29,7 @@ def served_by(name: str, programs: Programs, cache: bool = True, engines: int = 
 @given(
     st.sampled_from(KINDS), st.sampled_from(["fcfs", "plas", "atlas", "mlfq"]), st.integers(0, 50), st.integers(1, 2)
 )
-@settings(max_examples=10)
+@settings(max_examples=examples(20))
 def test_a_call_waits_for_the_answers_before_it(kind: str, policy: str, seed: int, engines: int) -> None:
     programs = draw_programs((kind,), 4, 2.0, seed)
     served = served_by(policy, programs, engines=engines, pause_s=0.5)

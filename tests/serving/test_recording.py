@@ -34,6 +34,7 @@ def test_settings_that_are_seldom_are_exact_too() -> None:
     assert answer["preemptions"] == 2656
 
 
+@pytest.mark.long
 def test_asynchronous_scheduling_speculation_windows_connectors_and_host_memory_are_exact() -> None:
     """By `benchmarks.record_vllm`: cell 207, and with `--odd` cells 0, 6, 9 and 10; most requests have a stop token.
 

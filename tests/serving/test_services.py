@@ -56,7 +56,7 @@ class Drawn:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2 * DAY, 4 * DAY), st.integers(0, 300))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_forecast_uses_nothing_that_has_not_happened(seed: int, history: int, now: int) -> None:
     draw = np.random.default_rng(seed)
     seen = draw.random(history + 400) * 10
@@ -314,7 +314,7 @@ def test_more_requests_and_fewer_replicas_never_make_a_replica_cheaper(
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 6)), min_size=1, max_size=8))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_sample_of_all_minutes_is_what_the_engine_says(rows: list[tuple[int, int]]) -> None:
     counts, replicas = np.array([float(n) for n, _ in rows]), np.array([n for _, n in rows])
     found = judged(service(), CURVE, counts, replicas, 100 * len(rows), 0)
@@ -366,7 +366,7 @@ def test_a_file_of_services_is_read(tmp_path: Path) -> None:
         (CHAT + 'history = "before.csv"\ncore = 0\n', "service chat: core: expected 1 to 10000 replicas, got 0"),
         (CHAT + 'history = "before.csv"\nprice = "free"\n', "price"),
         (CHAT + 'history = "before.csv"\nevery_s = 90\n', "every_s: expected whole minutes"),
-        (CHAT + 'scale = "static"\n', "replicas: expected a number where, and only where, scale is static"),
+        (CHAT + 'scale = "static"\n', "replicas: expected a number if scale is static, and only then"),
         (CHAT + 'forecast = "chat.csv"\nscale = "utilisation"\n', "scale: expected forecast"),
         (CHAT.replace("llama-3-8b", "gpt") + 'history = "before.csv"\n', "service chat: model: expected one of"),
         (CHAT.replace("ttft_s = 2", "ttft_s = 0") + 'history = "before.csv"\n', "service chat: ttft: expected"),

@@ -42,6 +42,7 @@ def changed(requests: Requests, signal: str) -> Requests:
 PARTS = [*((name, "least-tokens") for name in POLICIES), *(("fcfs", name) for name in ROUTERS)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("policy", "router"), PARTS)
 def test_a_part_goes_by_the_signals_that_it_declares_and_no_others(policy: str, router: str) -> None:
     requests = drawn()
@@ -59,7 +60,7 @@ def test_an_oracle_and_an_unused_signal_are_said(tmp_path: Path) -> None:
     path.write_text("arrival_s,prompt,output,priority\n0,50,4,0\n0.1,50,9,1\n")
     done = kant("serve", "compare", str(path), "--policy", "fcfs", "--policy", "srpt", "--engines", "1")
     assert "srpt goes by the true outputs, an oracle: the requests have no prediction" in done.out
-    assert "neither fcfs nor least-tokens goes by the requests' priority" in done.out
+    assert "neither fcfs nor least-tokens uses the requests' priority" in done.out
     path.write_text("arrival_s,prompt,output,predicted\n0,50,4,5\n0.1,50,8,10\n")
     found = kant("serve", "simulate", str(path), "--policy", "past-future", "--router", "block", "--json").json()
     assert found["signals"] == [
@@ -79,7 +80,7 @@ def test_what_the_requests_lack_is_said() -> None:
     parts = {"fcfs": policy_named("fcfs"), "random": router_named("random")}
     shared = replace(plain, group=np.zeros(2, dtype=np.int64), prefix=np.full(2, 4))
     assert said(shared, True, parts) == []
-    assert said(shared, False, parts) == ["neither fcfs nor random goes by the requests' prefix"]
+    assert said(shared, False, parts) == ["neither fcfs nor random uses the requests' prefix"]
 
 
 def test_a_forecast_of_an_engine_with_limited_admissions_ends() -> None:

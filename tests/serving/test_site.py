@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.serving.drawn import LATENCY, Case, cases
 from tests.serving.test_fleet import columns_of, complete
 
@@ -26,7 +27,7 @@ COUNTS = ("round-robin", "random", "two-choices", "shortest-queue", "least-token
 
 @pytest.mark.parametrize("name", ROUTERS)
 @given(case=cases(policy="fcfs"), engines=st.integers(1, 4), seed=st.integers(0, 9))
-@settings(max_examples=8)
+@settings(max_examples=examples(16))
 def test_whoever_counts_requests_and_tokens_decides_alike_from_outside(
     name: str, case: Case, engines: int, seed: int
 ) -> None:
@@ -91,7 +92,7 @@ class Cautious(Router):
 
 
 @given(cases(policy="fcfs"), st.integers(1, 3), st.booleans(), st.booleans())
-@settings(max_examples=15)
+@settings(max_examples=examples(30))
 def test_who_is_held_is_served_in_order(case: Case, engines: int, observed: bool, released: bool) -> None:
     requests = columns_of(case)
     follow = (lambda i, now: [(now, i + 1)] if i + 1 < len(requests) else []) if released else None
@@ -107,7 +108,7 @@ LOADS = st.tuples(st.integers(0, 12), st.integers(0, 900), st.integers(0, 900))
 
 
 @given(st.lists(st.tuples(LOADS, LOADS), min_size=1, max_size=4), st.integers(1, 300))
-@settings(max_examples=50)
+@settings(max_examples=examples(100))
 def test_dodoor_takes_the_lower_of_two_scores_whoever_has_sent_the_load(
     drawn: list[tuple[tuple[int, int, int], tuple[int, int, int]]], prompt: int
 ) -> None:

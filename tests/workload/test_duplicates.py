@@ -19,7 +19,6 @@ from kant.workload.workload import Workload
 HELIOS = "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,duration,vc\n"
 ACME = "job_id,user,gpu_num,cpu_num,node_num,state,submit_time,duration,type\n"
 LOGGED = "{0},u,{1},1,1,COMPLETED,2020-04-01 00:00:00,4,v\n"
-SHOCKWAVE = "trace,job,model,mode,batch_size,arrival_s,gpus,epochs,epoch_s\n"
 
 
 SWF = ((7, 2), (7, 4), (7, 1), (7, 0))  # two parts of a job, its own line, and another job of that number

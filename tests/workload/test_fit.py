@@ -22,8 +22,6 @@ from kant.workload.fitted import QUANTILES, draw, read_fit, write_fit
 from kant.workload.generate import generate
 from kant.workload.workload import Workload, make_workload
 
-Put = Callable[[str, str | bytes], Path]
-
 
 @pytest.fixture(scope="module")
 def month() -> Workload:
@@ -101,7 +99,7 @@ def test_too_little_is_refused(month: Workload, tmp_path: Path) -> None:
     )
     kant("trace", "fit", tmp_path / "month.csv", "--out", tmp_path / "fit.json")
     words = ("trace", "generate", tmp_path / "fit.json", "--out", tmp_path / "x.csv", "--load", "1")
-    assert "what goes with a fitted trace" in kant(*words).refusal()
+    assert "that apply to a fitted trace" in kant(*words).refusal()
 
 
 @pytest.mark.parametrize(

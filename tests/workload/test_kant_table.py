@@ -131,15 +131,9 @@ def test_parquet_of_other_makers(tmp_path: Path) -> None:
     assert jobs.gpus.tolist() == [8, 1]
     assert jobs.limit.tolist() == [2_500_000, -1]
     for bad, sentence in (
-        (
-            frame.with_columns(gpus=pl.Series([1.5, 2.0])),
-            "line 1, field gpus: expected a whole number .* got 1.5",
-        ),
+        (frame.with_columns(gpus=pl.Series([1.5, 2.0])), "line 1, field gpus: expected a whole number .* got 1.5"),
         (frame.with_columns(submit_s=pl.Series([1.0, float("nan")])), "line 2, field submit_s"),
-        (
-            frame.with_columns(runtime_s=pl.Series([-1, 2])),
-            "line 1, field runtime_s: expected seconds .* got -1",
-        ),
+        (frame.with_columns(runtime_s=pl.Series([-1, 2])), "line 1, field runtime_s: expected seconds .* got -1"),
         (frame.with_columns(gpus=pl.Series([[1], [2]])), "column gpus: expected numbers"),
         (frame.with_columns(colour=pl.lit("red")), "expected only the columns .* got 'colour'"),
         (frame.drop("gpus"), "expected the columns gpus"),

@@ -105,10 +105,7 @@ CASES = {
         FIRST + ", [[queue.quota]] 1, nominal: expected memory",
     ),
     "list": (Q + "borrowing_limit = []", FIRST + ", [[queue.quota]] 1, borrowing_limit: expected a number"),
-    "quota twice": (
-        Q + "[[queue.quota]]\n",
-        "t.toml, queue 'a', quota 2: expected one quota for gpu in each queue",
-    ),
+    "quota twice": (Q + "[[queue.quota]]\n", "t.toml, queue 'a', quota 2: expected one quota for gpu in each queue"),
     "name twice": (A + A, "t.toml, queue 'a', name: expected a name that no other queue has, got 'a'"),
     "no parent": (A + "parent = 'b'", "t.toml, queue 'a', parent: expected the name of a queue, got 'b'"),
     "cycle": (A + "parent = 'a'", "t.toml, queue 'a', parent: expected a queue that is not below it, got 'a'"),

@@ -37,11 +37,7 @@ WRONG = {
         "f.toml, [[service]] 1, kubernetes: expected only the keys bursts, namespace, got 'burst'",
     ),
     "a notice": (read_notices, "allow = 3", "f.toml, allow: expected a list, each text, got 3"),
-    "a key of a notice": (
-        read_notices,
-        "[[notice]]\nqueue = 1",
-        "f.toml, [[notice]] 1, queue: expected text, got 1",
-    ),
+    "a key of a notice": (read_notices, "[[notice]]\nqueue = 1", "f.toml, [[notice]] 1, queue: expected text, got 1"),
     "a token": (
         lambda path: parse_keys(path.read_text(), str(path), "me"),
         '[[token]]\nuser = "a"\nrole = "king"\nsha256 = "b"',

@@ -1,4 +1,4 @@
-"""Parses option texts of `kant submit` into amounts."""
+"""Parses texts of options of `kant submit` into amounts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse_array(text: str) -> list[int]:
 
 
 def most_at_once(text: str) -> int:
-    """Return how many of an array may wait or run at once: 8 in 0-99%8, 0 (all) without %. Raises InputError."""
+    """Return how many jobs of an array may wait or run at once: 8 in 0-99%8, 0 (all) without %. Raises InputError."""
     _, mark, most = text.partition("%")
     if mark and not re.fullmatch("[1-9][0-9]{0,4}", most):
         raise InputError("--array", "indices, and after % how many of them at once, such as 0-99%8", text)

@@ -24,12 +24,13 @@ HELP = Path(__file__).with_name("help.txt")
 
 
 class UsageError(Exception):
-    """No verb accepts the command line."""
+    """The command line does not match any verb."""
 
 
 def main(arguments: list[str] | None = None, app: App | None = None) -> None:
-    """Run one command and exit: 0 done, 1 an answer of no, 2 bad input, 130 interrupted."""
-    # loading modules creates few reference cycles: with the default, collections take a sixth of the start-up time
+    """Run one command and exit with its code: 0 done, 1 the answer is no, 2 bad input, 130 interrupted."""
+    # loading modules creates few reference cycles, and with default settings collections take a sixth of the start-up
+    # time
     gc.set_threshold(20_000)
     _open_streams()
     code = run(sys.argv[1:] if arguments is None else arguments, app)
@@ -53,11 +54,11 @@ def run(arguments: list[str], app: App | None = None) -> int:
     except ModuleNotFoundError as error:
         from kant.cli.distributions import said
 
-        sentence = said(error.name) if error.name is not None and error.name.startswith("kant.") else None
+        sentence = said(error.name or "")
         if sentence is None:
             raise
         return _say(sentence)
-    except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; rich then exits by SystemExit
+    except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; rich exits by SystemExit then
         return 0
     except KeyboardInterrupt:
         _say("interrupted")
@@ -88,7 +89,7 @@ def _call(arguments: list[str], app: App | None) -> object:
 
 
 def _known_answer(arguments: list[str]) -> str | None:
-    """Return an answer that needs no command line library, or None if cyclopts must create it."""
+    """Return an answer that can be given without the command line library; None if the library is needed."""
     if arguments == ["--version"]:
         return f"{__version__}\n"
     if arguments not in ([], ["--help"], ["-h"], ["help"]):
@@ -126,7 +127,7 @@ def _open_streams() -> None:
 
 
 def _flushed(code: int) -> int:
-    """Flush standard output, so that the interpreter has nothing left to fail on."""
+    """Flush standard output, so that no error is left for the exit of the interpreter."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

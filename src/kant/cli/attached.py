@@ -20,13 +20,13 @@ from kant.service.client import RefusedError, ServiceClient, home_of
 INTERRUPTED = 130
 SHOWN = 1 << 14
 """Bytes of earlier output that a newly attached client sees."""
-LOOK = 1  # seconds for which one request waits for a job's end
+LOOK = 1  # seconds for which one request waits for the end of a job
 
 
 def begin(
     command: tuple[str, ...] | None, options: dict[str, Any], home: Path | None, escape: str, stays: bool = True
 ) -> int:
-    """Queue a command or a shell, and attach to it until it ends; unless `stays`, only until it runs."""
+    """Queue a command or a shell, and attach to it until it ends; with `stays` False, only until it runs."""
     key = _key(escape)
     shell = (os.environ.get("SHELL") or "/bin/sh",)
     if command == ():
@@ -60,9 +60,7 @@ def attach_to(job: str, home: Path | None, escape: str) -> int:
 
 
 def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str, node: str = "") -> int:
-    """Run a command or a shell beside a job, on the machine where its command runs or on another; return its exit
-    code.
-    """
+    """Run a command or a shell next to a job, on the machine of its command or on another; return the exit code."""
     key, pty, client = _key(escape), is_terminal(), ServiceClient(home_of(home))
     line = client.line(
         client.job(job, "shell"), pty=str(pty).lower(), term=os.environ.get("TERM", "") if pty else "",
@@ -75,7 +73,7 @@ def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str,
     if left.detached:
         return INTERRUPTED
     if left.code is None and left.signal is None:
-        tell(f"job {job} has ended, or Kant has gone")
+        tell(f"job {job} has ended, or Kant does not answer any more")
         return NOT_WELL
     return left.code if left.code is not None else SIGNALLED + int(left.signal or 0)
 
@@ -122,7 +120,7 @@ def _follow(client: ServiceClient, job: str, key: bytes, offset: int, own: bool)
         if left.refused:
             raise RefusedError(left.refused)
         if left.detached:
-            tell(f"job {job} runs on: kant attach {job}")
+            tell(f"job {job} continues to run: kant attach {job}")
             return 0
         ended = _ended(client, job, left.attempt)
         if ended is not None:
@@ -139,7 +137,7 @@ def _has_terminal(client: ServiceClient, job: str) -> bool:
 
 
 def _ended(client: ServiceClient, job: str, attempt: int) -> dict[str, Any] | None:
-    """Return how a job ended after this run; None if it runs or will run again."""
+    """Return how a job ended with this run; None if it runs or will run again."""
     while True:
         found: dict[str, Any] = client.get(client.job(job, "outcome"), wait=LOOK)
         if found["over"]:

@@ -33,7 +33,7 @@ def bill(
     ] = "",
     until: Annotated[str, Parameter(help="Only before this time. Default: the end of the record.")] = "",
     queues: Annotated[
-        Path | None, Parameter(help="The file of queues whose [prices] count. Default: those of the journals.")
+        Path | None, Parameter(help="The file of queues whose [prices] are used. Default: those of the journals.")
     ] = None,
     csv: Annotated[bool, Parameter(help="Comma-separated values.", negative="")] = False,
     home: Home = None,
@@ -41,9 +41,9 @@ def bill(
 ) -> int:
     """Print what users held, waited for and left idle, in GPU-hours and at the prices of their GPU models.
 
-    It is added up from journals, so it has every run, including those that were stopped. Left idle are the idle GPUs of
-    partly used nodes, divided among the users of each node. Prices are for one hour of a GPU, from the file of queues;
-    waiting jobs are priced at the cheapest model that they accept.
+    The bill is added up from journals, so it includes every run, even one that was stopped. Left idle are the idle GPUs
+    of partly used nodes; they are divided among the users of each node. Prices are for one hour of a GPU, from the file
+    of queues; waiting jobs are priced at the cheapest model that they accept.
     """
     from kant.live.journal_walk import has_header
     from kant.sim.bill import bill_of
@@ -51,7 +51,7 @@ def bill(
     parts = [part for part in by.split(",") if part]
     for part in parts:
         if part not in BY or parts.count(part) > 1:
-            raise InputError("--by", f"some of {', '.join(BY)}, each once", part)
+            raise InputError("--by", f"some of {', '.join(BY)}, each at most once", part)
     now = datetime.now()
     start, end = (moment(text, now, option) if text else default for text, option, default in (
         (since, "--since", 0), (until, "--until", FOREVER)
@@ -60,7 +60,7 @@ def bill(
     folder = home_of(home) / "journal"
     paths = list(journals) or [path for path in sorted(folder.glob("*.jsonl")) if has_header(path)]
     if not paths:
-        expected = "journals of a Kant that you may read (of a Kant for a team, as root), or JOURNAL..."
+        expected = "journals of Kant that you may read (root for a Kant of a team), or JOURNAL..."
         raise InputError(str(folder), expected)
     found = bill_of(paths, start, end, prices).rows(parts)
     if csv and not json:

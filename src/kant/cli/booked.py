@@ -65,7 +65,7 @@ def _show(spec: ClusterSpec, now: int, bookings: list[HeldGpus], found: list[Col
     booked = f"{counts['booked']:,} booked, " if counts["booked"] else ""
     console.print(
         f"At {clock(now)}: {counts['running']:,} running, {counts['reserved']:,} reserved, {booked}"
-        f"{counts['maintenance']:,} under maintenance.",
+        f"{counts['maintenance']:,} in maintenance.",
         soft_wrap=True,
     )
     if shared:

@@ -40,7 +40,7 @@ def check_policies(
     rounds: Annotated[int, Parameter(help="Random cases for each rule.", converter=whole)] = 12,
     seed: Seed = 0,
 ) -> int:
-    """Play random clusters and jobs against policies, and say which rule one breaks."""
+    """Run policies on random clusters and jobs, and report any rule that a policy breaks."""
     from kant.api.conformance import broken_rule, policies_named
 
     if rounds < 1:
@@ -84,7 +84,7 @@ def _workload(file: Path) -> str:
     if not len(trace.jobs):
         raise InputError(str(file), "a trace with at least one job", "none")
     notes = "".join(f"; {note}" for note in trace.jobs.notes)
-    if trace.apart:  # each has its own clock, so one run cannot have them all
+    if trace.apart:  # each workload has its own clock, so one run cannot combine them
         return f"{len(trace.names)} workloads of {len(trace.jobs):,} jobs: {', '.join(sorted(trace.names))}{notes}"
     return f"a workload of {len(trace.jobs):,} jobs{notes}"
 

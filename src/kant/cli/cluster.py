@@ -22,6 +22,6 @@ def describe(
     *,
     json: Json = False,
 ) -> int:
-    """Say what a cluster consists of: nodes, GPUs by model, sizes, topology."""
+    """Print what a cluster consists of: nodes, GPUs by model, sizes, topology."""
     facts = describe_cluster(read_cluster(cluster))
     return Reply(facts, lambda: show_mapping(facts.pop("name"), facts)).print(json)

@@ -15,7 +15,7 @@ elif (( $+functions[compdef] )); then
   compdef _cyclopts_kant kant
 fi
 """
-"""For zsh: a file of `fpath` is the body of the function, and `eval` alone registers nothing."""
+"""For zsh: a file in `fpath` is the body of the function, but `eval` alone registers nothing."""
 
 
 def completion(shell: Annotated[Shell, Parameter(help="The shell that you use.")], /) -> int:
@@ -36,7 +36,7 @@ def script(shell: Shell) -> str:
 
 
 def files() -> dict[str, str]:
-    """Return the scripts by their paths below `share`, where the shells look for them."""
+    """Return the scripts by their paths below `share`, where shells look for them."""
     return {
         "bash-completion/completions/kant": script("bash"),
         "zsh/site-functions/_cyclopts_kant": script("zsh"),

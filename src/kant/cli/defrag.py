@@ -46,12 +46,12 @@ def generate(
     *,
     hosts: Annotated[int, Parameter(help="Hosts with two NUMA nodes of 44 cores.", converter=whole)] = 279,
     vms: Annotated[
-        int, Parameter(help="Number of virtual machines; fewer where they do not fit.", converter=whole)
+        int, Parameter(help="Number of virtual machines; fewer if they do not fit.", converter=whole)
     ] = 2089,
     seed: Seed = 0,
     out: ToFile = None,
 ) -> None:
-    """Draw a cluster with the host and VM types of VMR2L (arXiv 2505.17359), aged by churn."""
+    """Draw a cluster with the host and VM types of VMR2L (arXiv 2505.17359), after a period of churn."""
     from kant.optimize.defragment.generate import generate as draw
 
     write_text(instance_text(draw(hosts, vms, seed)), out)
@@ -76,9 +76,9 @@ def _show(answer: DefragAnswer) -> None:
         soft_wrap=True,
     )
     console.print(
-        "proven: no plan within this number of moves leaves less"
+        "proven: no plan with this number of moves leaves less"
         if answer.proven
-        else f"not proven: every plan within this number of moves leaves at least {percent(answer.rate_bound)}"
+        else f"not proven: every plan with this number of moves leaves at least {percent(answer.rate_bound)}"
     )
 
 

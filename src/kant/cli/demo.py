@@ -42,7 +42,7 @@ def demo(
     queue_config = load_queues(queues, workload, profiles)
     if not json:
         console.print(
-            f"{len(workload):,} jobs of {days:g} days drawn after {row}, on {cluster.gpus:,} virtual GPUs",
+            f"{len(workload):,} jobs of {days:g} days drawn from {row}, on {cluster.gpus:,} virtual GPUs",
         )
     batch = RunBatch(workload, cluster, seed, round(days * DAY), out, len(profiles), queue_config=queue_config)
     return run_compared(batch, profiles, at_once, out, f"{days:g} days of {row} on {cluster.gpus:,} GPUs", json)

@@ -21,7 +21,7 @@ def show(
 ) -> int:
     """Print everything about jobs: their requests, their state, and their runs with the resources used.
 
-    The JSON of several jobs is an object with the list `jobs`.
+    With --json, several jobs are an object with the list `jobs`.
     """
     client = ServiceClient(home_of(home))
     found = [_found(client, each) for each in (job, *jobs)]
@@ -90,11 +90,11 @@ def _used(use: dict[str, Any]) -> list[str]:
 
 
 def _run(attempt: dict[str, Any], runs: int) -> str:
-    """Return one line about a run; `runs` is the number of the run that has not ended, 0: none."""
+    """Return one line about a run; `runs` is the number of the run that has not ended, 0 if all have."""
     from kant.model.units import show_duration
 
     if attempt["ran_us"] < 0:
-        return f"{attempt['number']}  {'it runs' if attempt['number'] == runs else 'no end is known'}"
+        return f"{attempt['number']}  {'it runs' if attempt['number'] == runs else 'its end is unknown'}"
     end = f"signal {attempt['signal']}" if attempt["signal"] is not None else f"exit code {attempt['code']}"
     ended = {"": "", "limit": ", at its time limit", "memory": ", over its memory"}.get(attempt["why"], ", on request")
     used = f"{attempt['cpu_us'] / 1e6:.2f} s of a core, {attempt['rss_kib'] / 1024:.4g} MiB"

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kant.model.errors import missing_extra
+
 HERE = Path(__file__).parent
 BESIDE = {"kant-kube": ("kube",), "kant-lab": ("plan", "perf", "pack", "defrag", "share", "serve")}
-"""The verbs of each distribution; a verb is in the file of its name."""
+"""The verbs of each distribution; each verb is in the file of its name."""
+
+EXTRAS = {
+    "google": "picker", "grpc": "picker", "jwt": "oidc", "mcp": "mcp", "pydantic": "mcp", "yaml": "kube",
+    "zmq": "kv-events",
+}  # fmt: skip
+"""The extra that has a package."""
 
 
 def missing() -> dict[str, list[str]]:
@@ -16,7 +24,10 @@ def missing() -> dict[str, list[str]]:
 
 
 def said(module: str) -> str | None:
-    """Return the message for a missing module of Kant; None if all distributions are installed."""
+    """Return the message for a missing module of Kant or of an extra; None for any other module."""
+    if not module.startswith("kant."):
+        extra = EXTRAS.get(module.partition(".")[0])
+        return str(missing_extra(extra)) if extra is not None else None
     name = package_of(module)
     return f"this installation: expected the package {name} (pip install {name})" if name in missing() else None
 
@@ -27,7 +38,7 @@ def package_of(module: str) -> str:
 
 
 def first_page(text: str) -> str:
-    """Return the `kant --help` page of the installed verbs. Each line of `text` has verbs of one distribution."""
+    """Return the `kant --help` page of the installed verbs. Each line of `text` has only verbs of one distribution."""
     absent = missing()
     gone = {verb for verbs in absent.values() for verb in verbs}
     groups = []
@@ -41,5 +52,5 @@ def first_page(text: str) -> str:
 
 
 def _verbs(line: str) -> set[str]:
-    """Return the verbs of a line of the first page."""
+    """Return the verbs named in a line of the first page."""
     return {word.strip(",") for word in line[2:25].split()} if line.startswith("  ") else set()

@@ -23,13 +23,13 @@ COLUMNS = ("batch", "tokens", "rate", "loss")
 
 @elastic_app.command
 def law(
-    rows: Annotated[Path, Parameter(help="A CSV file with the columns batch, tokens, rate and loss: a run a row.")],
+    rows: Annotated[Path, Parameter(help="A CSV file with the columns batch, tokens, rate and loss: one run per row.")],
     /,
     *,
-    tail: Annotated[float, Parameter(help="The last part of its tokens in which the rate of a run fell.")] = 0.1,
+    tail: Annotated[float, Parameter(help="The last part of the tokens, in which the rate of a run fell.")] = 0.1,
     json: Json = False,
 ) -> int:
-    """Fit the law of the learning rate to measured runs, and print it in the form of an elastic job's contract."""
+    """Fit the law of the learning rate to measured runs, and print it in the form used in an elastic job's contract."""
     from kant.metrics.rate_law import cells_of, fit, regret
 
     if not 0 <= tail < 1:
@@ -84,7 +84,7 @@ def _show(losses: Losses, found: FittedLaw, answer: dict[str, Any]) -> None:
     print(f"batch_power {law.batch_power:.2f} ± {found.batch_half:.2f}, "
           f"token_power {law.token_power:.2f} ± {found.token_half:.2f} (95 %)")  # fmt: skip
     for batch, tokens in found.at_edge:
-        print(f"batch {batch:,}, {tokens:,.0f} tokens: the best rate is the last one measured; measure beyond it")
+        print(f"batch {batch:,}, {tokens:,.0f} tokens: the best rate is the last one measured; measure higher ones")
     for name, each in answer["regret"].items():
         print(f"{name}: above the best loss by {each['mean']:.4f} on average, {each['max']:.4f} at most")
     print("\n[rate]")

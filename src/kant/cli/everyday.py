@@ -1,7 +1,7 @@
 """Implements `kant submit`, `jobs` and `why`, independent of option parsing.
 
-They are called often and by scripts, so they load only the parts of the standard library that they need, and nothing of
-the core (tests/cli/test_thin.py has the list).
+They are called often and by scripts, so they load only those parts of the standard library that they need, and nothing
+of the core (tests/cli/test_thin.py lists them).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def submit_job(
 
 
 def _refuse_options_of_kubernetes(there: KubeSubmission) -> None:
-    """Raise InputError if an option of jobs on Kubernetes is given: on this machine it would be ignored."""
+    """Raise InputError if an option for Kubernetes is given: on this machine it would be ignored."""
     from dataclasses import fields
 
     from kant.cli.kube_options import Kube
@@ -104,7 +104,7 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
 
 
 def _unknown(option: str) -> InputError:
-    """Return the error for a word before the command that looks like an option, with the nearest option."""
+    """Return the error for a word before the command that looks like an option, with the closest option."""
     from difflib import get_close_matches  # loaded on demand
 
     near = get_close_matches(option, [flag for said in OPTIONS.values() for flag in said.flags], 1)
@@ -113,7 +113,7 @@ def _unknown(option: str) -> InputError:
 
 
 def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str | None) -> list[dict[str, Any]]:
-    """Return the notices of the job: `Notice` of `model/submission.py`."""
+    """Return the notices of the job, each in the form of `Notice` in `model/submission.py`."""
     if events is not None and not (webhooks or commands):
         raise InputError("--events", "--webhook or --on-event as well", events)
     on = {"on": tuple(part for part in events.split(",") if part)} if events is not None else {}
@@ -122,14 +122,14 @@ def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str |
 
 
 def _terminal(wanted: bool, _: str) -> dict[str, int | bool]:
-    """Return a terminal for a job, in the size of this one."""
+    """Return a terminal for a job, with the size of this one."""
     from kant.cli.terminal import window
 
     return {"pty": True, **window()}
 
 
 def _words_of(training: str, option: str) -> str:
-    """Return the description of a training, from a file or as given. Raises InputError."""
+    """Return the description of a training run, from a file or from the option itself. Raises InputError."""
     from pathlib import Path
 
     from kant.workload.training_text import parse_training, read_training, training_text
@@ -163,7 +163,7 @@ def _time_of(begin: str, option: str) -> float:
 
 
 def _starts(jobs: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Parse jobs that must start first, each with a delay in seconds: 12+30m becomes 12+1800."""
+    """Parse jobs that have to start first, each with a delay in seconds: 12+30m becomes 12+1800."""
     found = []
     for job in jobs:
         name, plus, delay = job.partition("+")
@@ -183,7 +183,7 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "starts": _starts,
     "signal": lambda text, _: text.upper().removeprefix("SIG"),
 }
-"""Converters of option texts to values, by `Option.reads`; other texts are used as they are."""
+"""Converters of option texts to values, by `Option.reads`; other texts are used unchanged."""
 
 
 ORDERS = ("latest", "queue")

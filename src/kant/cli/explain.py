@@ -1,4 +1,4 @@
-"""`kant explain`: why a job of a journal has its place: the candidates, the choice, and its consequences."""
+"""`kant explain`: why a job of a journal has its place: the candidates, the choice, and its effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DISAGREES = 1
 
 SHOWN = 8
-"""The most nodes and leaves of a place that the terminal shows; `--json` has all."""
+"""The most nodes and leaves that the terminal shows; `--json` has all."""
 
 
 def explain(
@@ -40,7 +40,7 @@ def explain(
     at: Annotated[str | None, Parameter(help="Its last start up to this time of the run, such as 2h.")] = None,
     json: Json = False,
 ) -> int:
-    """Say why a job got its place: the nodes, domains and scores to choose from, and what the place means."""
+    """Print why a job got its place: the nodes, domains and scores to choose from, and the effects of the place."""
     from kant.insight.start_explanation import explain_start
     from kant.sim.state_at import find_start, scheduler_before
 
@@ -63,7 +63,7 @@ def explain(
 
 
 def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
-    """Return whether executing the proposal gives this place again."""
+    """Return whether carrying out the proposal gives this place again."""
     from kant.model.decision import Start
     from kant.model.placement import COUNTED
     from kant.scheduler.proposals import carry_out_proposal
@@ -74,7 +74,7 @@ def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
 
 
 def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]]:
-    """Return the place by node: the number of pods, and the devices with the thousandths taken of each."""
+    """Return the place by node: the number of pods, and the devices with the thousandths used of each."""
     held: dict[int, dict[str, Any]] = {}
     for node, pods, mask, milli, *_ in found.place.tolist():
         names = {"node": cluster.nodes[node].name, "leaf": cluster.nodes[node].leaf}
@@ -107,7 +107,7 @@ def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any
 
 
 def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> None:
-    """Print the answer in the terminal: the place, how it was chosen, and its consequences."""
+    """Print the answer in the terminal: the place, how it was chosen, and its effects."""
     devices = sum(len(each["devices"]) for each in place)
     where = f"on node {place[0]['node']}" if len(place) == 1 else f"on {len(place):,} nodes"
     console.print(f"{found.job}: started at {clock(found.now)} {where}", style="bold", soft_wrap=True)
@@ -122,7 +122,7 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
             style="yellow", soft_wrap=True,
         )  # fmt: skip
     elif found.how == "proposed":
-        section("how", [f"a solver proposed it ({decided.proposed}), and the proposal was carried out whole"])
+        section("how", [f"a solver proposed it ({decided.proposed}), and all of the proposal was carried out"])
     elif found.how == "preferences":
         section(
             "how", ["pod by pod, by the preferences of the job or its workload, in addition to a level of the fabric"]
@@ -130,7 +130,7 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
     elif found.how == "clear":
         section("how", ["of equal places, one without a booking during the expected run time of the job"])
     elif found.how == "plan":
-        section("how", ["the search for a start in time proved this place; the placement itself found none"])
+        section("how", ["the search for a start in time found this place; the usual placement found none"])
     if found.stopped:
         section("room was made", [f"job {job} was stopped for it" for job in found.stopped])
     if found.account is not None:
@@ -170,7 +170,7 @@ def _show_level(found: LevelSearch) -> None:
     gang = "the pod" if found.pods == 1 else "the gang"
     text = f"{found.holding:,} of {_count(found.domains, found.level)} hold{'s' * (found.holding == 1)} {gang}"
     if found.takes == found.pods and not found.ranked:
-        text += ", but no one holds all its groups together"
+        text += ", but none holds all its groups together"
     elif not found.holding:
         text += f": the best takes {found.takes:,} of {_count(found.pods, 'pod')}"
     section(f"level {found.level}", [text])
@@ -191,7 +191,7 @@ def _show_nodes(found: NodeSearch) -> None:
     how = "node by node" if found.by_node else "pod by pod"
     where = f" in {found.leaf}" if found.leaf else ""
     if found.among == 1:
-        section("nodes", [f"{found.ranked[0].name} is the only node{where} that takes a pod"])
+        section("nodes", [f"{found.ranked[0].name} is the only node{where} that fits a pod"])
         return
     section("nodes", [f"{_count(found.among, 'node')} to choose from{where}; {found.policy}, {how}"])
     names = list(found.ranked[0].terms) if found.ranked else []
@@ -239,14 +239,14 @@ def _place(place: list[dict[str, Any]]) -> list[str]:
 
 
 def _meaning(effect: PlacementEffect) -> list[str]:
-    """Return lines about the effect of a place on its job and on later jobs."""
+    """Return lines about the effects of a place on its job and on later jobs."""
     where = "over the whole cluster" if effect.level == "cluster" else f"in one {effect.level}"
     lines = [
         f"{where}: {_of_fewest(effect.nodes, effect.fewest_nodes, 'node')}, "
         f"{_of_fewest(effect.leaves, effect.fewest_leaves, 'leaf')}",
-        f"it runs {(effect.slowdown - 1000) / 10:.1f} % slower than at the best place there could be"
+        f"it runs {(effect.slowdown - 1000) / 10:.1f} % slower than at the best possible place"
         if effect.slowdown > 1000
-        else "it runs as fast as at the best place there could be",
+        else "it runs as fast as at the best possible place",
     ]
     left = [
         f"{verb} {_count(number, noun)}"

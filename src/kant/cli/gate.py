@@ -1,4 +1,4 @@
-"""`kant gate`: decides whether a change of policy may pass."""
+"""`kant gate`: decides whether a change of policy is acceptable."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def gate(
         list[str] | None,
         Parameter(help="A metric; repeat for each. Default: wait_s.p90, the P90 of the waits.", negative=""),
     ] = None,
-    confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all metrics together.")] = "95%",
+    confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, for all metrics together.")] = "95%",
     strict: Annotated[bool, Parameter(help="Also refuse a change that is not proven harmless.", negative="")] = False,
     summary: Annotated[Path | None, Parameter(help="Write the verdict as Markdown at the end of this file.")] = None,
     store: Annotated[Path | None, Parameter(help="Folder of finished runs, which are not run again.")] = None,
     at_once: AtOnce = None,
     json: Json = False,
 ) -> int:
-    """Say whether a change of policy does harm on traces. Exit code: 0 if it passes, 1 if not, 2 for bad input."""
+    """Test on traces whether a change of policy does harm. Exit code: 0 if it passes, 1 if not, 2 for bad input."""
     from kant.experiments.gate import verdict
 
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
@@ -86,7 +86,7 @@ def _experiment(
     cluster: str | None,
     queues: Path | None,
 ) -> Experiment:
-    """Return both policies on the slices of one trace. Without a cluster, one is sized to the whole trace."""
+    """Return both policies on the slices of one trace. Without a cluster, one is chosen to fit the whole trace."""
     from kant.experiments.design import Experiment, GivenJobs
     from kant.workload.read import read_parts, read_workload
 
@@ -117,11 +117,11 @@ def heading(judged: GateVerdict, strict: bool) -> str:
     if judged.refuses(strict):
         unsure = not judged.objections and all(found.outcome != "regression" for found in judged.comparisons)
         return "REFUSED: it is not shown to do no harm" if unsure else "REGRESSION"
-    return "PASS: both decide alike on every slice" if judged.alike else "PASS"
+    return "PASS: both decide the same on every slice" if judged.alike else "PASS"
 
 
 def _lines(judged: GateVerdict, strict: bool) -> list[str]:
-    """Return the verdict's lines for the terminal."""
+    """Return the lines of the verdict for the terminal."""
     lines = [heading(judged, strict), *judged.objections]
     for found in judged.comparisons:
         lines.append(str(found))
@@ -152,7 +152,7 @@ def _markdown(
     parts += [
         "",
         f"{judged.slices} slices of {where}, each simulated under both policies. A regret of {allowed:.1%} is allowed."
-        f" Paired tests (signed ranks, t): a policy within it is refused at most {1 - confidence:.1%} of the time.",
+        f" Paired tests (signed ranks, t): one within this regret is refused at most {1 - confidence:.1%} of the time.",
     ]
     return "\n".join(parts) + "\n"
 

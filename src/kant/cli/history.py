@@ -26,7 +26,7 @@ JOB_HEADS = {
     "name": "name", "user": "user", "queue": "queue", "phase": "state", "exit": "exit", "memory": "memory, MiB",
     "runs": "runs", "waited_s": "waited, h", "ran_s": "ran, h", "gpu_s": "GPU-hours", "reason": "because",
 }  # fmt: skip
-"""The columns in place of these if each job has its own row."""
+"""The columns used instead of these if each job has its own row."""
 OF_JOBS = ("name", "user", "queue", "phase", "code", "signal", "rss_kib", "submitted", "started", "ended", "reason")
 """Further columns of each job in a file."""
 HOUR = 3600
@@ -49,8 +49,8 @@ def history(
     """Print what ended jobs used: their number, how they ended, how long they waited and ran, and their GPU-hours.
 
     With `--by job` each job has a row, with how it ended and the peak memory of its largest process. The time of a job
-    is the time of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs that still
-    exist, and those that `kant import` has imported.
+    is that of its last run; it counts for the day on which the job ended. On Kubernetes these are the Jobs that still
+    exist, and those brought by `kant import`.
     """
     now = datetime.now()
     asked: dict[str, Any] = {
@@ -90,12 +90,12 @@ def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
 
 
 def moment(text: str, now: datetime, option: str) -> int:
-    """Parse a time into microseconds since the Unix epoch: a duration ago, or a day. Raises InputError."""
+    """Parse a time into microseconds since the Unix epoch: a duration before now, or a day. Raises InputError."""
     try:
         found = datetime.fromisoformat(text).timestamp()
     except ValueError:
         try:
             found = now.timestamp() - parse_duration(text, option) / SECOND
         except InputError:
-            raise InputError(option, "a day such as 2030-01-31, or so long ago as 30d", text) from None
+            raise InputError(option, "a day such as 2030-01-31, or a duration before now such as 30d", text) from None
     return max(round(found * 1e6), 0)

@@ -1,4 +1,4 @@
-"""Inputs shared by several verbs: a workload, a cluster, a profile, a span of time."""
+"""Inputs shared by several verbs: a workload, a cluster, a profile, a time range."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ Services = Annotated[
 
 Reservations = Annotated[
     Path | None,
-    Parameter(help="A CSV file of bookings, whose GPUs no other job uses meanwhile (docs/reservations.md)."),
+    Parameter(help="A CSV file of bookings, whose GPUs no other job may use meanwhile (docs/reservations.md)."),
 ]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class SimulationSetting:
-    """The settings with which a workload is simulated, as options of `kant simulate` and `kant compare`."""
+    """The options by which `kant simulate` and `kant compare` simulate a workload."""
 
     format: Format = None
     slice: Slice = None
@@ -80,9 +80,9 @@ def whole(kind: type, tokens: Sequence[Token]) -> int:
 
 
 def numbers(text: str, option: str, example: str) -> list[int]:
-    """Parse whole numbers with commas between."""
+    """Parse whole numbers separated by commas."""
     if not re.fullmatch("[0-9]{1,6}(,[0-9]{1,6})*", text):
-        raise InputError(option, f"numbers with commas between, such as {example}", text)
+        raise InputError(option, f"numbers separated by commas, such as {example}", text)
     return [int(word) for word in text.split(",")]
 
 
@@ -95,7 +95,7 @@ Seed = Annotated[int, Parameter(help="The seed of all random choices.", converte
 
 
 def effort(limit: str) -> float:
-    """Parse `--limit` into deterministic seconds; raises InputError if it is not above 0."""
+    """Parse `--limit` into deterministic seconds of search; raises InputError if it is not above 0."""
     seconds = parse_duration(limit, "--limit") / SECOND
     if seconds <= 0:
         raise InputError("--limit", "a time to search, such as 10s", limit)
@@ -111,7 +111,7 @@ AtOnce = Annotated[
     int | None,
     Parameter("--jobs", help="Runs in parallel. Default: one for each core.", converter=whole, validator=_check_jobs),
 ]
-Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; what still runs is censored.")]
+Until = Annotated[str | None, Parameter(help="Stop at this time, such as 30d; jobs that still run then are censored.")]
 Out = Annotated[
     Path | None, Parameter(help="Folder for the summary, the jobs, the series, the journal and the report.")
 ]
@@ -133,7 +133,7 @@ Limit = Annotated[
 ]
 
 Learn = Annotated[
-    bool, Parameter(help="Learn from how earlier expected starts of the journal turned out (takes some seconds).")
+    bool, Parameter(help="Use how well earlier expected starts of the journal came true (takes some seconds).")
 ]
 
 DEFAULT_LOAD = 0.85
@@ -149,7 +149,7 @@ def load_workload(path: Path, format: str | None, slice: str | None, window: str
 
 
 def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
-    """Return the named cluster, or one of 8-GPU nodes that the workload fills to about 85 %."""
+    """Return the named cluster, or one of 8-GPU nodes with a load of about 85 % by the workload."""
     from kant.workload.cluster_file import read_cluster
 
     if spec is not None:
@@ -185,7 +185,7 @@ def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Prof
 
 
 def load_reservations(path: Path | None, cluster: ClusterSpec) -> list[GpusBooked]:
-    """Read the bookings of a calendar, each with its GPUs. Raises InputError if one has no place."""
+    """Read the bookings of a calendar, and place each on GPUs. Raises InputError if a booking has no place."""
     if path is None:
         return []
     from kant.optimize.calendar.file import read_calendar
@@ -236,7 +236,7 @@ def check_out(out: Path | None) -> None:
         raise InputError(f"--out {out}", "a folder, not a file")
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not parent.is_dir():
-        raise InputError(f"--out {out}", "a folder that can be made")
+        raise InputError(f"--out {out}", "a folder that can be created")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}", "a folder that may be written")
 
@@ -253,5 +253,5 @@ def write_text(text: str, out: Path | None) -> None:
 
 
 def parse_at(text: str | None) -> int | None:
-    """Parse a time into microseconds; None: the end."""
+    """Parse a time into microseconds; None (the end) for None."""
     return None if text is None else parse_duration(text, "--at")

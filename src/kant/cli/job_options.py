@@ -17,8 +17,8 @@ TYPES = {"number": float, "whole": int, "flag": bool, "terminal": bool, "folder"
 
 
 def job_options(*names: str, **defaults: Any) -> Callable[[F], F]:
-    """Give a verb these job options (all if no names are given) before its own; it gets them as `**options`. `defaults`
-    replace the defaults of `kant submit`.
+    """Add these job options (all if no names are given) before a verb's own; the verb gets them as `**options`.
+    `defaults` replace the defaults of `kant submit`.
     """
 
     def decorated(verb: F) -> F:

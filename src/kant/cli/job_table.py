@@ -33,12 +33,12 @@ def columns_of(text: str | None) -> tuple[str, ...]:
     names = tuple(name.strip().lower() for name in text.split(",")) if text is not None else ()
     for name in names:
         if name not in COLUMNS:
-            raise InputError("--format", f"some of {', '.join(COLUMNS)}, divided by commas", name)
+            raise InputError("--format", f"some of {', '.join(COLUMNS)}, separated by commas", name)
     return names
 
 
 def _where(row: Row) -> str:
-    """Return the job's first node with its GPUs there, and the number of further nodes."""
+    """Return the first node of the job with its GPUs there, and the number of further nodes."""
     nodes: dict[str, str] = row.get("nodes") or {}
     if not nodes or row["phase"] not in RUNS:
         return ""
@@ -50,14 +50,14 @@ def _where(row: Row) -> str:
 
 
 def _time(row: Row, now: int) -> str:
-    """Return how long it has run, or waited."""
+    """Return how long the job has run, or has waited."""
     if row["phase"] in WAITS:
         return show_duration(max(now - row["submitted"], 0))
     return show_duration(_ran(row, now)) if row["started"] >= 0 else "-"
 
 
 def _ran(row: Row, now: int) -> int:
-    """Return how long its last run lasted, in microseconds."""
+    """Return how long the last run lasted, in microseconds."""
     if row["started"] < 0 or row["phase"] in WAITS:
         return 0
     return max((now if row["phase"] in RUNS else row["ended"]) - int(row["started"]), 0)

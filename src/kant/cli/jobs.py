@@ -28,26 +28,26 @@ def jobs(
     user: Annotated[str, Parameter(help="Only jobs of this user.")] = "",
     name: Annotated[str, Parameter(help="Only jobs of this name; * and ? are wildcards.")] = "",
     order: Annotated[
-        str, Parameter(help="latest, or queue: waiting jobs, in the order in which they are tried.")
+        str, Parameter(help="latest, or queue: waiting jobs in the order in which they are tried.")
     ] = "latest",
     format: Annotated[
-        str | None, Parameter(help="Columns, such as job,on,left,since; an unknown name lists them all.")
+        str | None, Parameter(help="Columns, such as job,on,left,since; an unknown name lists all columns.")
     ] = None,
     watch: Watch = False,
     limit: Annotated[int, Parameter(help="The largest number to print, from 1 to 1000.", converter=whole)] = 50,
     before: Annotated[
-        int | None, Parameter(help="Only jobs before this number, which the previous page prints.", converter=whole)
+        int | None, Parameter(help="Only jobs before this number, which the previous page printed.", converter=whole)
     ] = None,
     home: Home = None,
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """List the jobs of this machine's Kant, or of a namespace: where they run, for how long, or why they wait."""
+    """List jobs of Kant on this machine, or of a namespace: where they run, for how long, or why they wait."""
     return list_jobs(**locals())
 
 
 def logs(
-    job: Annotated[str, Parameter(help="The id of a job, or of an array: each of its jobs in turn, under its id.")],
+    job: Annotated[str, Parameter(help="The id of a job, or of an array: each of its jobs in turn, under its own id.")],
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Until the job has ended.", negative="")] = False,
@@ -93,7 +93,7 @@ def cancel(
     if not (all or user or queue or state or name):
         return _order("cancel", jobs, home, json, there)
     if jobs:
-        raise InputError("JOBS", "either ids, or options that say which jobs", jobs[0])
+        raise InputError("JOBS", "either ids, or options that select jobs", jobs[0])
     unknown = [each for each in state.split(",") if each and each not in LIVE.split(",")]
     if unknown:
         raise InputError("--state", f"some of {LIVE}", unknown[0])
@@ -124,7 +124,7 @@ def release(
 
 
 def requeue(*jobs: Ids, home: Home = None, json: Json = False) -> int:
-    """Stop running jobs as a preemption does, and queue them again."""
+    """Stop running jobs in the same way as a preemption, and queue them again."""
     return _order("requeue", jobs, home, json, Kube())
 
 
@@ -140,7 +140,7 @@ def update(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Change the requests of waiting jobs, or the limit of running ones. They keep their age.
+    """Change the requests of waiting jobs, or the limit of running ones. Waiting jobs keep their age.
 
     The owner of a running job may lower its limit; an operator may raise it too.
     """

@@ -1,4 +1,4 @@
-"""`kant join`: this machine takes jobs of the Kant of another one."""
+"""`kant join`: this machine runs jobs for Kant on another machine."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MINE = 0o77  # permissions that other users must not have
 
 
 def join(
-    address: Annotated[str, Parameter(help="Where that Kant accepts machines, such as gpu1 or 10.0.0.1:5269.")],
+    address: Annotated[str, Parameter(help="Where Kant accepts machines, such as gpu1 or 10.0.0.1:5269.")],
     /,
     *,
     token_file: Annotated[
         Path | None,
-        Parameter(help="A file with what `kant token join` prints there; - for standard input. Needed once."),
+        Parameter(help="A file with the output of `kant token join` there; - for standard input. Needed once."),
     ] = None,
     name: Annotated[
         str | None,
@@ -62,7 +62,7 @@ def join(
     if token_file is not None:
         keys.take_token(_read(token_file), folder)
     elif not (folder / keys.THEIRS).exists():
-        raise InputError("--token-file", "what `kant token join` prints on the first machine")
+        raise InputError("--token-file", "the output of `kant token join` on the first machine")
     devices = machine.devices() if cluster is None else []
     found = read_cluster(cluster) if cluster is not None else machine.this_machine(devices)
     if len(found.nodes) != 1:
@@ -99,8 +99,8 @@ def leave(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Remove a machine that has joined. Nothing new starts there, and once its last job has ended it is removed, and
-    its `kant join` ends.
+    """Remove a machine that has joined. Nothing new starts there; once its last job has ended the machine is removed,
+    and its `kant join` ends.
 
     A machine that no longer answers is removed when its jobs are given up. It may join again at any time.
     """
@@ -111,7 +111,7 @@ def leave(
     found = ServiceClient(home_of(home)).post(f"/v1/machines/{quote(machine, safe='')}/leave", asked)
 
     def show() -> None:
-        runs = f"what runs there: {', '.join(found['jobs'])}" if found["jobs"] else "nothing runs there"
+        runs = f"its jobs: {', '.join(found['jobs'])}" if found["jobs"] else "nothing runs there"
         print(f"{machine} {'stays' if stay else 'accepts no new jobs, and leaves'}; {runs}")
 
     return Reply(found, show).print(json)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from kant.cli.extras import needs
-
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -78,8 +76,7 @@ def run(
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
     """Schedule the pods of a cluster until stopped."""
-    with needs("kube"):
-        from kant.kube.lead.replica import ReplicaOptions, serve
+    from kant.kube.lead.replica import ReplicaOptions, serve
     from kant.live.profile_file import read_profile
     from kant.model.errors import InputError
     from kant.service.forecaster import ForecastProcess
@@ -124,12 +121,14 @@ def _page(
     from kant.service.page import routes as files
 
     orders = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, system))
-    content = PageContent(tuple(files("Kubernetes")), _whatif, _profiles(), orders, view=_view, past=_past)
+    content = PageContent(
+        tuple(files("Kubernetes")), partial(_reply, 0), _profiles(), orders, _view, partial(_reply, 1)
+    )
     return routes(questions, content, config, ticket)
 
 
 def _view(questions: LeaderQuestions) -> WorldView:
-    """Return the view of the state for operations; loaded like `_page`."""
+    """Return the view of the state for operations; loaded on the first request, as in `_page`."""
     from kant.ops.state_view import leader_view
 
     return leader_view(questions)
@@ -137,7 +136,7 @@ def _view(questions: LeaderQuestions) -> WorldView:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded like
+    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded as in
     `_page`.
     """
     from kant.ops.past_question import PROCESS, PastQuestion
@@ -146,25 +145,20 @@ def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
     return WhatIfDesk(at_once=1), WhatIfDesk(at_once=1, process=PROCESS, form=PastQuestion)
 
 
-async def _whatif(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-    """Answer a what-if (`kant.kube.serve.page.WhatIf`)."""
-    return await _desks()[0].reply(journal, now_us, asked, gone)
-
-
-async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-    """Answer a question about the past from a journal."""
-    return await _desks()[1].reply(journal, now_us, asked, gone)
+async def _reply(desk: int, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+    """Answer at the desk of this number (`kant.kube.serve.page.WhatIf`)."""
+    return await _desks()[desk].reply(journal, now_us, asked, gone)
 
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer `kubectl kant`; loaded like `_page`."""
+    """Answer `kubectl kant`; loaded as in `_page`."""
     from kant.cli.live import answer
 
     return await answer(driver, forecasts, question)
 
 
 def _desk(system: str, config: Config) -> Desk:
-    """Return the desk of a caller of the page."""
+    """Return the desk that plans and applies orders for a caller of the page."""
     from kant.ops.desk import Desk
     from kant.ops.kube_audit import KubeAudit
     from kant.ops.kubernetes import KubeWorld

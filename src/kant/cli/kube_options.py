@@ -1,6 +1,6 @@
-"""`--kube` and related options: a verb asks the Kant of a Kubernetes cluster, and which.
+"""`--kube` and related options: which Kubernetes cluster a verb asks about.
 
-Annotations are evaluated here: classes of other modules that inherit these options lack the names in them.
+Annotations are evaluated here, since modules with classes that inherit these options lack the names in them.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ SYSTEM = "kant-system"
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class Kube:
-    """Which cluster. Each of the others implies `--kube`."""
+    """Which cluster to ask. Each of the other options implies `--kube`."""
 
     kube: Annotated[
         bool, Parameter(env_var="KANT_KUBE", help="Ask the Kant of a Kubernetes cluster, not this machine's.")
@@ -30,7 +30,7 @@ class Kube:
     kubeconfig: Kubeconfig = None
 
     def __bool__(self) -> bool:
-        """Whether Kubernetes is meant."""
+        """Whether a Kubernetes cluster is meant."""
         return self.kube or self.context is not None or bool(self.namespace) or self.kubeconfig is not None
 
 
@@ -56,7 +56,7 @@ class KubeSubmission(Kube):
     ] = 1
     priority_class: Annotated[str, Parameter(help="The PriorityClass (Kubernetes has no numeric priority here).")] = ""
     within: Annotated[
-        str, Parameter(help="A level of the fabric (node, hbd, leaf, spine) that has to hold all pods.")
+        str, Parameter(help="A level of the fabric (node, hbd, leaf, spine): one domain has to hold all pods.")
     ] = ""
     segments: Annotated[
         str, Parameter(help="Number of pods for each level, from the outermost to the innermost: 'spine=16 leaf=4'.")

@@ -1,8 +1,8 @@
-"""`kubectl kant`: questions and orders to a live cluster. kubectl finds it on the path by its name, `kubectl-kant`.
+"""`kubectl kant`: questions and orders to a live cluster. kubectl finds it on the PATH by its name, `kubectl-kant`.
 
-The leader answers users who may ask it (`leader.py`). Otherwise the state is built from the API server by the code that
-starts a replica. The core answers from it, and nothing is changed. Users who may see only their own pods get what Kant
-has written on these.
+The leader answers users who may ask it (`leader.py`). For others, the state is built from the API server by the code of
+a starting replica. The core answers from this state, and nothing is changed. Users who may see only their own pods get
+what Kant has written on these pods.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or qu
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which cluster, and how the answer is printed."""
+    """Which cluster to ask, and how to print the answer."""
 
     kubeconfig: Kubeconfig = None
     context: Context = None
@@ -39,7 +39,7 @@ class Access:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class Inside(Access):
-    """Which namespace of which cluster."""
+    """Which namespace of which cluster is meant."""
 
     namespace: Namespace = ""
 
@@ -86,14 +86,14 @@ def add_orders(app: App) -> None:
 
     @app.command(name="drain")
     def _drain(
-        *targets: Annotated[str, Parameter(help="queue/NAME, which takes no new jobs, or node/NAME, which is freed.")],
+        *targets: Annotated[str, Parameter(help="queue/NAME, which admits no new jobs, or node/NAME, which is freed.")],
         lasts: Annotated[
             str, Parameter(name="--for", help="Release a node after this time, such as 2h. Default: by `release`.")
         ] = "",
         reason: Annotated[str, Parameter(help="The taint of the node.")] = "",
         access: Access = ACCESS,
     ) -> int:
-        """Let a queue finish its jobs, or free a node: its jobs are evicted gang by gang, and wait again."""
+        """Let a queue finish its jobs; or drain a node: its jobs are evicted gang by gang, and wait again."""
         return _give(targets, lambda orders, one: orders.drain(one, lasts, reason), access, "")
 
 
@@ -109,17 +109,14 @@ def _number(text: str) -> int | None:
 def _give(
     targets: tuple[str, ...], order: Callable[[Orders, str], Awaitable[bool]], access: Access, namespace: str
 ) -> int:
-    """Give an order for each target; the first refusal ends the command."""
+    """Give an order for each target; the first refused order ends the command."""
     import asyncio
-
-    from kant.cli.extras import needs
 
     if not targets:
         raise InputError("TARGETS", "at least one")
-    with needs("kube"):
-        from kant.kube.connect.client import ApiClient
-        from kant.kube.connect.config import load
-        from kant.kube.user.orders import Orders
+    from kant.kube.connect.client import ApiClient
+    from kant.kube.connect.config import load
+    from kant.kube.user.orders import Orders
 
     async def whole() -> list[str]:
         async with ApiClient(load(access.kubeconfig, access.context), concurrency=16, timeout=30.0) as client:
@@ -136,7 +133,7 @@ says whether start forecasts will be needed."""
 
 
 def kubectl_app(stand: Stand) -> App:
-    """Return the app whose verbs get their state from `stand`."""
+    """Return the app of `kubectl kant`, whose verbs get the state from `stand`."""
     app = App(name="kubectl kant", help="Query Kant about a live cluster, and change it.", help_format="plaintext")
 
     def at(asked: QuestionOptions, futures: bool) -> ClusterAnswers:
@@ -144,7 +141,7 @@ def kubectl_app(stand: Stand) -> App:
 
     @app.command(name="why")
     def _why(pod: Annotated[str, Parameter(help="A pod, or a job.")], /, *, asked: QuestionOptions = ASKED) -> int:
-        """Say why a pod waits: what blocks it, the facts behind that, what would free it, and when it may start."""
+        """Print why a pod waits: what blocks it, the facts behind this, what would help, and when it may start."""
         return at(asked, True).why(asked.namespace, pod).print(asked.json)
 
     @app.command(name="eta")
@@ -177,6 +174,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     from kant.cli import app
 
-    gc.disable()  # the process gives one answer: collecting garbage takes a fifth of its time, and finds none
+    gc.disable()  # the process gives one answer: garbage collection takes a fifth of its time, and finds none
 
     app.main(arguments, kubectl_app(stand))

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kant.cli.extras import needs
 from kant.cli.kube_options import Kube
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import load
@@ -22,15 +21,15 @@ PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
 }
-"""The API paths at which objects of an export are created."""
+"""The API paths by which objects of an export are created."""
 
 
 def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, queue: str) -> dict[str, Any]:
-    """Return usage in the form of `/v1/usage` of a machine. Raises InputError."""
+    """Return the usage in the form of `/v1/usage` on one machine. Raises InputError."""
     names = [part for part in by.split(",") if part]
     for name in names:
         if name not in USAGE_BY or names.count(name) > 1:
-            raise InputError("by", f"some of {', '.join(USAGE_BY)}, each once", name)
+            raise InputError("by", f"some of {', '.join(USAGE_BY)}, each at most once", name)
     end = until if until is not None else round(time.time() * 1e6)
 
     async def work() -> list[dict[str, Any]]:
@@ -43,8 +42,7 @@ def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, que
             rows = [row for row in await own.rows() if row["phase"] in OVER]
             return rows + [job async for job in old_jobs(client, own.namespace)]
 
-    with needs("kube"):
-        rows = asyncio.run(work())
+    rows = asyncio.run(work())
     where = {name: value for name, value in (("user", user), ("queue", queue)) if value}
     return {"since": since, "until": end, "rows": usage_of(rows, names, since, end, where)}
 
@@ -70,11 +68,10 @@ def bring(there: Kube, path: Path) -> dict[str, int]:
                     if error.reason != "AlreadyExists":
                         what = f"{each['kind']} {each['metadata']['name']}"
                         sentence = advice(error, client.config.source)
-                        raise InputError(what, f"an object that the API server takes ({sentence})") from None
+                        raise InputError(what, f"an object that the API server accepts ({sentence})") from None
         return made
 
-    with needs("kube"):
-        return asyncio.run(work())
+    return asyncio.run(work())
 
 
 def _client(there: Kube) -> ApiClient:

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kant.cli.extras import needs
 from kant.cli.inputs import load_profile
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
 from kant.cli.leader import ClusterAnswers, stand
@@ -33,7 +32,7 @@ T = TypeVar("T")
 
 
 class KubernetesPlace:
-    """Asks the API server: for the objects of a namespace about jobs, for the whole state about the cluster."""
+    """Asks the API server: about jobs for the objects of a namespace, about the cluster for the whole state."""
 
     def __init__(self, there: Kube) -> None:
         self.there = there
@@ -99,7 +98,7 @@ class KubernetesPlace:
 
     def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
         if attempt:
-            raise InputError("--attempt", "no attempts on Kubernetes, which keeps the last run alone", attempt)
+            raise InputError("--attempt", "no attempts on Kubernetes, which keeps only the last run", attempt)
         if follow and tail:
             raise InputError("--tail", "no --follow with it on Kubernetes", tail)
 
@@ -137,7 +136,7 @@ class KubernetesPlace:
         return self._live().top(self._namespace())
 
     def why(self, job: str) -> Printable:
-        """Return why a job waits, or where it runs; for a job unknown to Kant, its phase."""
+        """Return why a job waits, or where it runs; for a job that Kant does not know, its phase."""
         from kant.kube.user.job_objects import UNMADE
 
         row = self._run(lambda jobs: jobs.row(job.partition("_")[0]))
@@ -177,19 +176,19 @@ class KubernetesPlace:
             return asyncio.run(record(config, profile, folder))
 
         with TemporaryDirectory(prefix="kant-") as folder:
-            journal, now = _with_extra(lambda: work(Path(folder)))
+            journal, now = work(Path(folder))
             return read_past(journal, today=now)
 
     def _live(self, futures: bool = False) -> ClusterAnswers:
-        """Return the present state of the cluster, as `kubectl kant` sees it."""
+        """Return the present state of the cluster, as in `kubectl kant`."""
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
-        return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system, futures))
+        return stand(there.kubeconfig, there.context, there.profile, there.system, futures)
 
     def _namespace(self) -> str:
         """Return the namespace to use."""
         there = self.there
-        return there.namespace or _with_extra(lambda: load(there.kubeconfig, there.context)).namespace
+        return there.namespace or load(there.kubeconfig, there.context).namespace
 
     def _run(self, work: Callable[[UserJobs], Awaitable[T]]) -> T:
         """Run `work` with the jobs of the namespace."""
@@ -198,7 +197,7 @@ class KubernetesPlace:
             async with _jobs(self.there) as jobs:
                 return await work(jobs)
 
-        return _with_extra(lambda: asyncio.run(whole()))
+        return asyncio.run(whole())
 
 
 _NO_DEPENDENCY = "none of its kind on Kubernetes, where jobs do not wait for each other"
@@ -223,11 +222,11 @@ _MEANINGLESS = {
     "priority": ("--priority", "--priority-class NAME on Kubernetes, which has no other"),
     "warn_s": ("--warn", "no warning on Kubernetes, which only ends pods (--grace)"),
 }
-"""Fields without a meaning on Kubernetes: the option to name, and the message."""
+"""Fields without a meaning on Kubernetes: the name of the option, and the message."""
 
 
 def _refuse(wanted: Wanted) -> None:
-    """Raise InputError for what has no meaning on Kubernetes."""
+    """Raise InputError for options without a meaning on Kubernetes."""
     for field, (option, expected) in _MEANINGLESS.items():
         value = wanted.get(field)
         if value or (field == "warn_s" and value is not None):
@@ -250,8 +249,3 @@ async def _jobs(there: Kube) -> AsyncIterator[UserJobs]:
 
     async with ApiClient(load(there.kubeconfig, there.context), concurrency=4, timeout=30.0) as client:
         yield UserJobs(client, there.namespace)
-
-
-def _with_extra(work: Callable[[], T]) -> T:
-    with needs("kube"):
-        return work()

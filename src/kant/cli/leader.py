@@ -1,6 +1,6 @@
-"""`kubectl kant` through the leader: the question is sent to the leader, and its answer is printed unchanged.
+"""`kubectl kant` through the leader: the leader gets the question, and its answer is printed unchanged.
 
-The leader answers with the code of `live.py`, from its own state, so only the answer is transferred.
+The leader answers from its own state with the code in `live.py`, so only the answer is transferred.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from kant.kube.user.overview import Overview
 
 ClusterAnswers: TypeAlias = "LiveCluster | LeaderWords | OwnPods"
-"""Who answers about a cluster."""
+"""What answers questions about a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderWords:
-    """Answers like `LiveCluster`, with text from the leader; if the leader does not respond, with that of `alone`."""
+    """Answers like `LiveCluster`, with text from the leader or, if it does not respond, from `alone`."""
 
     config: Config
     system: str
@@ -42,11 +42,11 @@ class LeaderWords:
         return self._ask("eta", namespace, pod or "", lambda live: live.eta(namespace, pod))
 
     def queues(self, namespace: str = "") -> Printable:
-        """Return each queue's quota, use, borrowing, lending and waiting jobs, of all namespaces."""
+        """Return the quota, use, borrowing, lending and waiting jobs of each queue, for all namespaces."""
         return self._ask("queue", "", "", lambda live: live.queues())
 
     def top(self, namespace: str = "") -> Printable:
-        """Return the capacity of the pools, and the largest running jobs, of all namespaces."""
+        """Return the capacity of the pools, and the largest running jobs, for all namespaces."""
         return self._ask("top", "", "", lambda live: live.top())
 
     def status(self, optimality: bool) -> Reply:
@@ -60,7 +60,7 @@ class LeaderWords:
 
 @dataclass(frozen=True, slots=True)
 class LeaderReply:
-    """An answer that is requested once the output format is known."""
+    """An answer that is requested only when the output format is known."""
 
     words: LeaderWords
     word: str
@@ -68,7 +68,7 @@ class LeaderReply:
     otherwise: Callable[[LiveCluster], Reply]
 
     def print(self, json: bool) -> int:
-        """Print it; return the exit code. Raises InputError."""
+        """Print the answer; return the exit code. Raises InputError."""
         import asyncio
         import sys
 
@@ -85,7 +85,7 @@ class LeaderReply:
 
 
 def _terminal() -> dict[str, str]:
-    """Return the line width and whether to use colours, as rich detects them."""
+    """Return the line width and whether to use colours, as rich determines them."""
     import os
     import shutil
     import sys
@@ -97,19 +97,19 @@ def _terminal() -> dict[str, str]:
 
 
 PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
-"""The largest number of nodes at which uncompiled kernels answer one question sooner than compiled ones, which take
-longer to load than to run. The second number is for a question about the future, which runs kernels more often.
+"""The most nodes with which uncompiled kernels answer one question sooner than compiled ones, whose loading takes
+longer than the run. The second number is for a question about the future, for which kernels run more often.
 """
 
 
 def stand(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = "kant-system", futures: bool = False
 ) -> ClusterAnswers:
-    """Return the object that answers about a cluster: its leader, if the caller may ask it; otherwise its present
-    state, read from the API server; or the caller's own pods, if they may see no others.
+    """Return what answers about a cluster: its leader, if the caller may ask it; otherwise its present state, read from
+    the API server; or the caller's own pods, if the caller may see no others.
 
-    Without a `profile`, the one on the Lease of the leading Kant is used, otherwise the default one. With `futures`,
-    start forecasts will be needed. If no Kant leads, standard error says so.
+    Without a `profile`, that on the leader's Lease is used, or else the default profile. `futures`: start forecasts
+    will be needed. If no replica leads, a message on standard error says so.
     """
     import asyncio
     import sys
@@ -123,7 +123,7 @@ def stand(
     if seen.nodes is None:
         return OwnPods(config)
     if seen.unled:
-        print(f"kant: no leader: {seen.unled}. This is what a Kant that starts now would say.", file=sys.stderr)
+        print(f"kant: no leader: {seen.unled}. This is what a replica that starts now would say.", file=sys.stderr)
     alone = partial(_reckoned, config, seen, profile, system, futures)
     if seen.ticket and seen.version == __version__ and not profile and not seen.unled:
         return LeaderWords(config, system, seen.ticket, alone)
@@ -131,7 +131,7 @@ def stand(
 
 
 def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures: bool) -> LiveCluster:
-    """Return the present state of a cluster, read from its API server. `profile` "": the one that was seen."""
+    """Return the present state of a cluster, read from its API server. `profile` "": the one in the overview `seen`."""
     import asyncio
     import os
     import sys

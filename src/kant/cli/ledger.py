@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
 
 MOST_QUEUES = 6
-"""The most queues shown: those with the longest waits; the summary has all."""
+"""The most queues shown, those with the longest waits; the summary has all queues."""
 
 
 def show_causes(results: Sequence[RunResult]) -> None:
@@ -27,7 +27,7 @@ def show_causes(results: Sequence[RunResult]) -> None:
 
 
 def _show(title: str, columns: dict[str, dict[str, float]], parts: set[str]) -> None:
-    """Print a row for each cause; in the columns `parts` also its share of the total."""
+    """Print a row for each cause; columns in `parts` also show the share of the total."""
     rows = []
     sums = {name: sum(split.values()) for name, split in columns.items()}
     for cause in next(iter(columns.values())):

@@ -1,6 +1,6 @@
-"""Answers of `kubectl kant` about a cluster now: why a pod waits, when it starts, queue usage, free capacity.
+"""Answers of `kubectl kant` about the present cluster: why a pod waits, when it starts, queue usage, free capacity.
 
-The state is built from the API server; `kant why` and `kant eta` ask a journal such questions.
+The state is built from the API server; `kant why` and `kant eta` get theirs from a journal.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LiveCluster:
         return self.found.now
 
     def job(self, namespace: str, pod: str) -> str:
-        """Return the job of a pod; a job's own name works too. Raises InputError."""
+        """Return the job of a pod; the job's own name is accepted too. Raises InputError."""
         namespace = namespace or self.namespace
         if wrong := self.found.complaints.get((namespace, pod)):
             raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {wrong}")
@@ -118,12 +118,12 @@ class LiveCluster:
         remarks = self._remarks(job) if isinstance(found.reason, NoFit) else []
         gone = [self.found.queues_gone] if self.found.queues_gone and isinstance(found.reason, Closed) else []
         whole = answer | as_json(found)
-        unforeseen = [] if job in forecast.jobs else ["when it may start is being forecast: ask again"]
+        unforeseen = [] if job in forecast.jobs else ["its expected start is being computed: ask again"]
         notes = {"nodes": remarks, "queues": gone, "not reported yet": unforeseen}
         return Reply(whole | {"remarks": remarks + gone}, lambda: _show().show_explanation(whole, notes))
 
     def _remarks(self, job: str) -> list[str]:
-        """Return how rules among pods and the nodes affect a job that finds no place."""
+        """Return how affinity rules and nodes keep a job from a place."""
         from kant.kube.reconcile.rule_words import rule_words
 
         said = [self.found.scale_ups[job]] if job in self.found.scale_ups else []
@@ -142,7 +142,7 @@ class LiveCluster:
         return Reply(answer, lambda: _show().show_expectations(rows, self.now, budgets))
 
     def forecast(self, job: str = "") -> StartForecast:
-        """Return when the waiting jobs start, or only `job`."""
+        """Return when the waiting jobs start; with `job`, only that one."""
         if self.made is not None:
             return self.made
         from kant.insight.moment import moment_of
@@ -155,7 +155,7 @@ class LiveCluster:
         return self.found.calibration.corrected(found) if self.found.calibration is not None else found
 
     def queues(self, namespace: str = "") -> Reply:
-        """Return each queue's quota, use, borrowing, lending and waiting jobs, of all namespaces."""
+        """Return the quota, use, borrowing, lending and waiting jobs of each queue, for all namespaces."""
         rows, budgets, gone = queue_rows(self.state), budget_rows(self.state, self.now), self.found.queues_gone
         answer = {"time_us": self.now, "queues": rows, "budgets": budgets, "queues_gone": gone}
         return Reply(answer, lambda: _show().show_queues(rows, budgets, gone))
@@ -172,7 +172,7 @@ class LiveCluster:
         return Reply(found, lambda: show(found))
 
     def top(self, namespace: str = "") -> Reply:
-        """Return the capacity of the pools, and the largest running jobs, of all namespaces."""
+        """Return the capacity of the pools, and the largest running jobs, for all namespaces."""
         pools = pool_rows(self.state)
         jobs = [row | {"job": public_id(row["job"])} for row in job_rows(self.state, self.now)]
         answer = {"time_us": self.now, "pools": pools, "jobs": jobs, "unread": list(self.found.unread)}
@@ -201,7 +201,7 @@ def facts(live: LiveCluster, job: str) -> dict[str, Any]:
 
 
 async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer on the leader's side, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
+    """Answer in the leader, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
     from kant.kube.serve.asked import NotYetError
     from kant.kube.serve.led_run import NotLeadingError
 
@@ -225,12 +225,12 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
             if made is None and question.word == "why" and question.brief:
                 made = StartForecast(-1, 0, 0, {})
             elif made is None or any(job not in made.jobs for job in now):
-                raise NotYetError("the forecast", "one that is made: ask again")
+                raise NotYetError("the forecast", "a finished forecast: ask again")
     return LiveCluster(found.found, question.namespace, made).said(question)
 
 
 async def _forecast(core: Core, forecasts: StartForecasts, jobs: tuple[str, ...]) -> StartForecast | None:
-    """Return the latest forecast; None while it is being made. Raises NoForecastError if none can be made."""
+    """Return the latest forecast; None while it is being computed. Raises NoForecastError if none can be computed."""
     from kant.kube.serve.asked import NoForecastError
 
     try:

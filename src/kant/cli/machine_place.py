@@ -1,4 +1,4 @@
-"""Answers verbs from the Kant of this machine, or the one at KANT_URL."""
+"""Answers verbs from Kant on this machine, or at KANT_URL."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class MachinePlace:
             )
             begins, end = int(headers["X-Kant-Offset"]), int(headers["X-Kant-End"])
             if begins > at >= 0:
-                print(f"[kant: {begins - at:,} bytes before this are not kept]", flush=True)
+                print(f"[kant: {begins - at:,} bytes before this were dropped]", flush=True)
             at = begins
             for part in body:
                 write(part)
@@ -164,7 +164,7 @@ class MachinePlace:
             if follow or at >= end:
                 break
         if dropped := int(headers.get("X-Kant-Dropped", "0")):
-            print(f"kant: {dropped:,} bytes of its output are lost: the disk was full", file=sys.stderr)
+            print(f"kant: {dropped:,} bytes of its output are lost, as the disk was full", file=sys.stderr)
 
     def _tail(self, job: str, lines: int, attempt: int) -> int:
         """Return the offset of the last `lines` lines of a run's output."""
@@ -180,7 +180,7 @@ class MachinePlace:
             span *= 8
 
     def _check_over(self, job: str) -> None:
-        """Raise InputError if the output of a job has ended before the job, because Kant has stopped."""
+        """Raise InputError if the output of a job has ended before the job has, because Kant stopped."""
         try:
             is_over = self.client.get(self.client.job(job))["job"]["phase"] not in LIVE.split(",")
         except RefusedError:
@@ -189,7 +189,7 @@ class MachinePlace:
             is_over = False
         if not is_over:
             raise InputError(
-                f"job {job}", "a Kant that runs until the job has ended (Kant has stopped, the job runs on)"
+                f"job {job}", "a Kant that runs until the job has ended (Kant has stopped, the job continues)"
             )
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
@@ -210,7 +210,7 @@ class MachinePlace:
             )
             for row in page["jobs"]:
                 if not name or fnmatchcase(row["name"], name):
-                    whole = row["array"] >= 0 and chosen.states == LIVE  # its jobs differ by their states alone
+                    whole = row["array"] >= 0 and chosen.states == LIVE  # its jobs differ only in their states
                     found[str(row["array"]) if whole else row["id"]] = None
             before = page["next"]
             if before is None:
@@ -241,7 +241,7 @@ class MachinePlace:
             table("Nodes", found["nodes"], names | {"memory_mib": "MiB", "memory_used_mib": "used"})
             if (most := found["gpus_powered"]) is not None:
                 used = sum(node["gpus_used"] for node in found["nodes"])
-                console.print(f"{used:g} of {most:g} GPUs in use that the power cap of all machines allows")
+                console.print(f"{used:g} GPUs in use of the {most:g} that the power cap of all machines allows")
             if found["gpus"]:
                 shown = [
                     row | {"busy": f"{100 * row['busy']:.0f} %", "jobs": ", ".join(row["jobs"])}
@@ -297,9 +297,9 @@ class MachinePlace:
         if not self.client.url and os.access(self._journal()["journal"] or self.home, os.R_OK):
             return None
         if out is not None:
-            raise InputError("--out", "the journal of Kant, which its owner alone can read", str(out))
+            raise InputError("--out", "the journal of Kant, which only its owner can read", str(out))
         if profile is not None and Path(profile).is_file():
-            raise InputError("--profile", "a built-in profile: files are for the owner of Kant", profile)
+            raise InputError("--profile", "a built-in profile: files are only for the owner of Kant", profile)
         from msgspec import to_builtins
 
         found: dict[str, Any] = self.client.post("/v1/whatif", to_builtins(asked))
@@ -307,9 +307,9 @@ class MachinePlace:
         return found
 
     def _journal(self) -> Any:
-        """Return where the journal of this machine's Kant is, and its time."""
+        """Return the path of the journal of Kant on this machine, and the present time in it."""
         client = ServiceClient(self.home, here=True)
-        client.get("/v1/queues")  # answered once there is a state
+        client.get("/v1/queues")  # answered once Kant has a state
         return client.get("/v1/health")
 
     def past(self) -> Past:
@@ -317,7 +317,7 @@ class MachinePlace:
 
         found = self._journal()
         if not found["journal"]:
-            raise InputError(str(self.home), "a Kant that can write its journal, of which the futures are made")
+            raise InputError(str(self.home), "a Kant that can write its journal, from which futures are computed")
         return read_past(Path(found["journal"]), today=found["now_us"])
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.ops_options import Where
 from kant.model.errors import InputError
 
@@ -19,7 +18,7 @@ def mcp(
         Parameter(help="Serve streamable HTTP at this address, such as 127.0.0.1:5270. Default: standard input."),
     ] = None,
     token_file: Annotated[
-        Path | None, Parameter(help="With --http, where no Kant runs: the file of tokens (`kant token new`).")
+        Path | None, Parameter(help="With --http, if no Kant runs: the file of tokens (`kant token new`).")
     ] = None,
     traces: Annotated[
         Path | None, Parameter(help="Record the actions of assistants in this folder, for `kant ops runbooks compile`.")
@@ -33,8 +32,7 @@ def mcp(
     """Let an assistant look at a cluster, rehearse and act, by the Model Context Protocol.
 
     Over standard input it has the rights of the user who starts it, over HTTP those of the token that it presents."""
-    with needs("mcp"):
-        from kant.ops.mcp_server import make_server
+    from kant.ops.mcp_server import make_server
 
     record = None
     if traces is not None:

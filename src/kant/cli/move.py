@@ -1,4 +1,4 @@
-"""`kant export`, `kant import`: from one machine to the next, or to Kubernetes."""
+"""`kant export`, `kant import`: from one machine to another, or to Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json
 from kant.cli.kube_options import GROUP, Kube
 from kant.cli.output import Reply
@@ -46,7 +45,7 @@ def export(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Write everything that a Kant on this machine knows to a folder: jobs, queues, history, journals and what it
+    """Write everything that Kant on this machine knows to a folder: jobs, queues, history, journals and what it has
     learned.
 
     `kant import` imports it on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
@@ -55,8 +54,7 @@ def export(
     from kant.service.export import export_home
 
     if image:
-        with needs("kube"):
-            from kant.service.export_kubernetes import KubernetesOptions, write_objects
+        from kant.service.export_kubernetes import KubernetesOptions, write_objects
 
     header = export_home(home_of(home), folder)
     found: dict[str, Any] = {"folder": str(folder), **_fields(header)}
@@ -75,7 +73,7 @@ def _show_export(found: dict[str, Any]) -> None:
     if found["running"]:
         say(f"{found['running']:,} jobs still run here, and are not exported")
     if found["is_live"]:
-        say("Kant still runs here: waiting jobs are now in both (`kant down` before the final export)")
+        say("Kant still runs here: waiting jobs now exist in both places (`kant down` before the final export)")
     made = found.get("kubernetes")
     if made is not None:
         say(f"kubernetes.json: {made['objects']} objects, {made['jobs']} of them jobs")
@@ -93,8 +91,7 @@ def import_(
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Import what another Kant has exported: on a machine where Kant does not run at present, or into a Kubernetes
-    cluster."""
+    """Import what another Kant has exported: on a machine on which Kant is stopped, or into a Kubernetes cluster."""
     from kant.service.export import QUEUES, import_home, read_export
 
     header = read_export(folder)
@@ -118,6 +115,6 @@ def _show_import(found: dict[str, Any], queues: Path | None) -> None:
     for old, new in found["ids"].items():
         say(f"job {old} is now job {new}")
     for job in found["held"]:
-        say(f"job {job} is held: it depends on one that runs elsewhere")
+        say(f"job {job} is held: it depends on a job that runs elsewhere")
     if queues is not None:
         say(f"its queues: kant up --queues {queues}")

@@ -53,7 +53,7 @@ def plan(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Print what these orders would do together, and the id by which they can be applied. Nothing is done."""
+    """Print the combined effects of these orders, and the id of this plan, to apply it. Nothing is done."""
     orders: list[dict[str, Any]] = [{"op": "submit"} | _words(text, "--submit") for text in submit or ()]
     if command and not orders:
         raise InputError("ops plan", "orders as options, such as --hold JOB (kant ops plan --help)", " ".join(command))
@@ -109,7 +109,7 @@ def undo(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Undo what was applied in the last 15 minutes, as far as that is possible."""
+    """Undo what was applied in the last 15 minutes, as far as possible."""
     own = _desk(where)
     transaction = own.latest("applied") if transaction == "last" else transaction
     return _carried_out(lambda: own.undo(transaction, reason), json)
@@ -122,7 +122,7 @@ def audit(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """List who planned, applied and undid which changes, why, and what was refused, the latest first."""
+    """List who planned, applied and undid which changes, why, and what was refused; the latest first."""
     from kant.ops.look import audit as entries
 
     own = _desk(where)
@@ -141,7 +141,7 @@ def habits(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Print the habits of users: how accurate their time limits are, and what they usually ask for."""
+    """Print the habits of users: how accurate their time limits are, and what they usually request."""
     from kant.ops.look import habits as asked_for
 
     found = asked_for(_desk(where), " ".join(about) or "jobs")
@@ -187,9 +187,7 @@ def bench(
     show: Annotated[bool, Parameter(name="--list", help="Only list the tasks.", negative="")] = False,
     json: Json = False,
 ) -> int:
-    """Measure an assistant on tasks that are verified by the state that it leaves. Exits with 1 unless all tasks
-    pass.
-    """
+    """Measure an assistant on tasks that are verified by the resulting state. Exits with 1 unless all tasks pass."""
     from kant.cli.ops_bench import list_tasks, run
 
     if show:
@@ -214,7 +212,7 @@ def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
 
 
 def asked(question: str) -> bool:
-    """Ask the user at the terminal; False if standard input is no terminal."""
+    """Ask the user in the terminal; False if standard input is not a terminal."""
     if not sys.stdin.isatty():
         return False
     print(f"{question} Apply it? [y/N] ", end="", file=sys.stderr, flush=True)

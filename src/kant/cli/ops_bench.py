@@ -22,13 +22,13 @@ from kant.ops.bench.tools import Kind
 def agent_of(
     name: str, tasks: Sequence[BenchTask], traced: Path | None, url: str | None, model: str | None
 ) -> BenchAgent:
-    """Return the agent of a name. Raises InputError for a missing or superfluous option."""
+    """Return the agent of a name. Raises InputError for a missing or unneeded option."""
     if traced is not None and name != "replay":
-        raise InputError("--traces", "results of --out, with --agent replay and only there", traced)
+        raise InputError("--traces", "results from --out, and only with --agent replay", traced)
     if (url is not None or model is not None) != (name == "llm"):
-        raise InputError("--url and --model", "both with --agent llm, and only there")
+        raise InputError("--url and --model", "both with --agent llm, and not otherwise")
     if traced is not None and not traced.exists():
-        raise InputError(str(traced), "a file of results that --out has written")
+        raise InputError(str(traced), "a file of results written by --out")
     if name == "llm":
         from kant.ops.bench.llm import Model
 

@@ -1,4 +1,4 @@
-"""Options of `kant ops` and `kant mcp`: the cluster, and the limits of what they may do."""
+"""Options of `kant ops` and `kant mcp`: the cluster, and the limits of permitted changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, parse_at
 from kant.cli.kube_options import SYSTEM, Kube, System
 
@@ -21,7 +20,7 @@ GROUP = Group("Which cluster")
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
 class Where(Kube):
-    """The Kant of this machine, or the one at KANT_URL, unless another is named."""
+    """Kant on this machine or at KANT_URL, unless another place is named."""
 
     system: System = SYSTEM
     home: Home = None
@@ -43,7 +42,7 @@ class Where(Kube):
     ] = "operator"
 
     def opening(self, tokens: Path | None = None) -> Opening:
-        """Return the `Opening` that these options describe."""
+        """Return what these options describe, as an `Opening`."""
         from kant.ops.opening import Opening
         from kant.service.roles import Role
 
@@ -51,8 +50,7 @@ class Where(Kube):
         return Opening(*given, tokens, self._cluster() if self else None)
 
     def _cluster(self) -> KubeCluster:
-        with needs("kube"):
-            from kant.kube.connect.config import load
+        from kant.kube.connect.config import load
         from kant.ops.opening import KubeCluster
 
         return KubeCluster(load(self.kubeconfig, self.context), self.system, self.namespace)

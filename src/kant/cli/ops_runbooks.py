@@ -1,4 +1,4 @@
-"""`kant ops runbooks`: earlier solutions as files, to review and to replay where they apply."""
+"""`kant ops runbooks`: earlier solutions as files, to review and to replay when they apply."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOLDER = Path("runbooks")
 
 @runbooks_app.command(name="list")
 def list_(*, folder: Folder = FOLDER, json: Json = False) -> int:
-    """List the runbooks: the words that ask for each, its steps, and how many are stale."""
+    """List the runbooks: the words that select each, its steps, and how many are stale."""
     rows = [
         {
             "name": book.name,
@@ -49,7 +49,7 @@ def show(
     folder: Folder = FOLDER,
     json: Json = False,
 ) -> int:
-    """Print what a runbook does, and under which conditions."""
+    """Print the steps of a runbook, and their conditions."""
     known = {book.name: book for book in _books(_load(folder))}
     if name not in known:
         raise InputError("NAME", f"one of {', '.join(known) or 'no runbook'}", name)
@@ -63,7 +63,7 @@ def compile_(
     folder: Folder = FOLDER,
     json: Json = False,
 ) -> int:
-    """Compile traces into runbooks, and add them to the existing ones. Look at the files before you run them."""
+    """Compile traces into runbooks, and add them to the existing ones. Review the files before you run them."""
     from kant.ops.memory.runbooks import Runbooks
     from kant.ops.memory.traces import read_traces
 
@@ -76,7 +76,7 @@ def compile_(
         own.learn(trace)
     files = [str(path) for path in own.save(folder)]
     found = {"traces": len(good), "left_out": len(every) - len(good), "files": files}
-    return Reply(found, lambda: _say(f"{len(good)} of {len(every)} traces are complete and used", *files)).print(json)
+    return Reply(found, lambda: _say(f"{len(good)} of {len(every)} traces are complete and usable", *files)).print(json)
 
 
 @runbooks_app.command
@@ -90,7 +90,7 @@ def run(
     where: Where = HERE,
     json: Json = False,
 ) -> int:
-    """Do tasks by their runbooks, as long as the conditions of each step hold."""
+    """Carry out tasks by their runbooks, as long as the conditions of each step hold."""
     from kant.cli.ops import asked
     from kant.ops.memory.replay import RunbookRun
     from kant.ops.memory.together import run_together

@@ -15,7 +15,7 @@ def _line(text: str, style: str = "") -> None:
 
 
 def show_plan(found: dict[str, Any]) -> None:
-    """Print a plan: its orders, the rules that they violate, the jobs they affect, and whose waits change."""
+    """Print a plan: its orders, the rules that it violates, the jobs that it affects, and whose waits change."""
     _line(f"plan {found['plan_id']}", "bold")
     for order in found["orders"]:
         _line(f"  {order}")
@@ -31,7 +31,7 @@ def show_plan(found: dict[str, Any]) -> None:
     for each in found["cannot_be_undone"]:
         _line(f"cannot be undone: {each}", "yellow")
     if found["asks_a_person"]:
-        _line(f"beyond the limits: {', '.join(found['asks_a_person'])}: it needs a person's agreement", "yellow")
+        _line(f"beyond the limits: {', '.join(found['asks_a_person'])}: it needs the agreement of a person", "yellow")
     if found["can_be_applied"]:
         _line(f"kant ops apply {found['plan_id']} --reason WHY", "dim")
 
@@ -81,7 +81,7 @@ def show_habits(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         _line(row["sentence"])
     if not rows:
-        _line("no ended job says anything about that")
+        _line("no ended job allows a statement on that")
 
 
 def show_runbooks(rows: list[dict[str, Any]]) -> None:
@@ -92,7 +92,7 @@ def show_runbooks(rows: list[dict[str, Any]]) -> None:
 
 
 def show_runbook(found: dict[str, Any]) -> None:
-    """Print a runbook as a tree: each step below the one that it follows, under its conditions."""
+    """Print a runbook as a tree: each step below the one that it follows, with its conditions."""
     _line("; ".join(found["tasks"]), "bold")
 
     def below(after: str, depth: int) -> None:

@@ -37,7 +37,7 @@ SENTENCES = {
     "validate": "`kant check PATH` checks a file",
     "version": "`kant --version` prints it",
 }
-"""Words that are not commands of Kant, those of Slurm first, each line with the sentence to print."""
+"""Commands of other tools, those of Slurm first: each line has words, with the sentence to print."""
 INSTEAD = {word: sentence for words, sentence in SENTENCES.items() for word in words.split()}
 
 

@@ -10,7 +10,7 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def printable(text: str) -> str:
-    """Escape characters of an external text that could move the terminal's cursor or change its colours."""
+    """Escape characters of an external text that could move the cursor of the terminal or change its colours."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() or ch in "\n\t" else ascii(ch)[1:-1] for ch in text)
@@ -51,7 +51,7 @@ def start_of_last(text: bytes, lines: int) -> int:
 
 
 def watched(ask: Callable[[], Printable], again: bool, json: bool) -> int:
-    """Print an answer; with `again`, a new one every two seconds until Ctrl-C, each on an empty terminal."""
+    """Print an answer; with `again`, a new one every two seconds until Ctrl-C, each time on a cleared terminal."""
     import sys
     import time
 

@@ -1,4 +1,4 @@
-"""`kubectl kant` for users who may see only the pods of their own namespace: what Kant has written on them."""
+"""`kubectl kant` for users who may see only the pods of their own namespace: what Kant has written on these pods."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ UNSEEN = (
 )
 NO_REASON_YET = "Kant has not said why yet"
 MOST = 8
-"""The most pods of a job, or largest jobs, that are named."""
+"""The most pods of a job, and the most jobs, that are named."""
 
 
 class OwnPods:
-    """Answers like `LiveCluster` for the caller's own namespace; `unread` says what is missing."""
+    """Answers like `LiveCluster` for the caller's own namespace; `unread` says what the caller may not read."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def why(self, namespace: str, pod: str) -> Reply:
-        """Return why a pod waits, as Kant has written on it; or where its gang runs."""
+        """Return why a pod waits, by Kant's message on it; or where its gang runs."""
         namespace = namespace or self.config.namespace
         job = self._one(namespace, pod)
         answer = {
@@ -52,7 +52,7 @@ class OwnPods:
         return self._reply(namespace, answer, show)
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
-        """Return which jobs wait, since when and why. Expected starts need rights to the whole cluster."""
+        """Return which jobs wait, since when and why. Expected starts need rights for the whole cluster."""
         namespace = namespace or self.config.namespace
         if pod is not None:
             jobs = [self._one(namespace, pod)]
@@ -79,7 +79,7 @@ class OwnPods:
         return self._reply(namespace, {"time_us": now, "as_of_us": now, "jobs": rows}, show)
 
     def queues(self, namespace: str = "") -> Reply:
-        """Return how much the caller's jobs use of each queue, and what they wait for."""
+        """Return how much the caller's jobs use in each queue, and how much they wait for."""
         namespace, counts = namespace or self.config.namespace, dict[str, list[float]]()
         for job in self._all(namespace):
             own = counts.setdefault(job.queue, [0, 0, 0.0, 0.0])
@@ -98,7 +98,7 @@ class OwnPods:
                     f"{row['waiting']} wait for {row['waiting_gpus']:g}"
                 )
             if not rows:
-                print(f"no pod of namespace {namespace} asks for Kant")
+                print(f"no pod of namespace {namespace} has Kant as its scheduler")
 
         return self._reply(namespace, {"time_us": _now(), "queues": rows}, show)
 
@@ -120,7 +120,7 @@ class OwnPods:
                 count = len(row["nodes"])
                 print(f"{row['job']}: {row['gpus']:g} GPUs on {count} node{'s' * (count != 1)}, queue {row['queue']}")
             if not rows:
-                print(f"no pod of namespace {namespace} runs by Kant")
+                print(f"no pod of namespace {namespace} runs that Kant has started")
 
         return self._reply(namespace, {"time_us": _now(), "pools": [], "jobs": rows}, show)
 

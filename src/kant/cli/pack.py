@@ -1,4 +1,4 @@
-"""`kant pack`: what a scheduler could still place, the moves for it, and the proof that no more fits."""
+"""`kant pack`: what a scheduler could still place, the moves needed for it, and the proof that no more fits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pack(
     *,
     at: At = None,
     limit: Limit = "1s",
-    model: Annotated[str, Parameter(help="portfolio, or paper: the published model, as the reference.")] = "portfolio",
+    model: Annotated[str, Parameter(help="portfolio, or paper: the published model, as a reference.")] = "portfolio",
     json: Json = False,
 ) -> int:
     """Place as many waiting pods as possible, the highest priority first, and disturb as few others as possible."""
@@ -48,7 +48,7 @@ def pack(
 
 
 def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
-    """Return the instance of a file, or of a journal at a time; and a note on what it leaves out."""
+    """Return the instance of a file, or of a journal at a time; and a note on jobs that it leaves out."""
     if path.suffix != ".jsonl":
         if at is not None:
             raise InputError("--at", "a journal.jsonl before it, to look into")
@@ -71,7 +71,7 @@ def generate(
     seed: Seed = 0,
     out: ToFile = None,
 ) -> None:
-    """Draw an instance by the published rules (arXiv 2511.08373), as the default scheduler of Kubernetes leaves it."""
+    """Draw an instance by the published rules (arXiv 2511.08373), as left by the default scheduler of Kubernetes."""
     from kant.optimize.packing.generate import generate as draw
 
     write_text(instance_text(draw(nodes, pods_per_node, priorities, util, seed)), out)
@@ -103,7 +103,7 @@ def _some(names: tuple[str, ...], most: int = 4) -> str:
 
 
 def _certificate(answer: PackingAnswer) -> str:
-    """Return what is proven, in one or two sentences."""
+    """Return what has been proven, in one or two sentences."""
     if answer.proven and not answer.steps:
         return "proven: no allowed move starts one more pod"
     if not answer.proven:
@@ -114,8 +114,8 @@ def _certificate(answer: PackingAnswer) -> str:
     if answer.model == "paper":
         return "proven optimal in the order of the paper's stages"
     if answer.disturbed == answer.disturbed_bound:
-        return "proven: no plan places more pods by priority, and none that places as many disturbs fewer"
+        return "proven: no plan places more pods by priority, and no plan that places as many disturbs fewer"
     return (
         "proven: no plan places more pods by priority;"
-        f" one that places as many disturbs at least {answer.disturbed_bound:,}, this one {answer.disturbed:,}"
+        f" any that places as many disturbs at least {answer.disturbed_bound:,}, this one {answer.disturbed:,}"
     )

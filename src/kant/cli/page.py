@@ -20,7 +20,7 @@ from kant.service.tokens import write_private
 
 
 def url_of(address: str, token: str = "") -> str:
-    """Return the page's address for a browser of this machine. The part after # stays in the browser."""
+    """Return the address of the page for a browser on this machine. The part after # is not sent over the network."""
     scheme, _, rest = address.rpartition("://")
     host, _, port = rest.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
@@ -28,7 +28,7 @@ def url_of(address: str, token: str = "") -> str:
 
 
 def tell(address: str, token: str) -> None:
-    """Print the page's address with its token, only to a terminal, since other outputs may be read by others."""
+    """Print the address of the page with its token, only to a terminal, since others may read other outputs."""
     if sys.stdout.isatty():
         print(f"The page: {url_of(address, token)}", flush=True)
 
@@ -41,7 +41,7 @@ def page(
     ] = False,
     home: Home = None,
 ) -> int:
-    """Print the address of the page, with a token of the caller: Kant's owner, or another user of this machine.
+    """Print the address of the page with a token of the caller, who is Kant's owner or another user of this machine.
 
     With KANT_URL, the address has the token given there.
     """
@@ -49,8 +49,8 @@ def page(
     client = ServiceClient(place)
     if client.url:
         if new:
-            raise InputError("--new", "a Kant of this machine (`kant token new` makes tokens for KANT_URL)")
-        client.get("/v1/whoami")  # check that it answers and accepts the token
+            raise InputError("--new", "Kant on this machine (`kant token new` creates tokens for KANT_URL)")
+        client.get("/v1/whoami")  # check that Kant answers and accepts the token
         url = f"{client.url.rstrip('/')}/#token={client.own_token()}"
     else:
         url = _own_url(place, new)
@@ -61,7 +61,7 @@ def page(
 
 
 def _own_url(home: Path, new: bool) -> str:
-    """Return the address of the page of a home's Kant, for the caller. Raises InputError."""
+    """Return the address of the page of Kant in this home, for the caller. Raises InputError."""
     client = ServiceClient(home, here=True)
     if home.is_dir() and os.geteuid() not in (0, home.stat().st_uid):
         found = client.get("/v1/whoami", page="new" if new else "same")
@@ -72,12 +72,12 @@ def _own_url(home: Path, new: bool) -> str:
         address = client.get("/v1/whoami")["address"]
         token = page_token(home, fresh=new) if address else ""
     if not address:
-        raise InputError(str(home), "a Kant that listens on an address (this one was started with --listen none)")
+        raise InputError(str(home), "a Kant that listens on an address (it was started with --listen none)")
     return url_of(address, token)
 
 
 def _open(home: Path, url: str) -> bool:
-    """Open the browser through a file, since all users can read the arguments of a process."""
+    """Open the browser with a file, since all users can read the arguments of a process."""
     way = (home if os.access(home, os.W_OK) else Path(mkdtemp(prefix="kant-"))) / "page.html"
     write_private(way, f'<!doctype html><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Kant</a>\n')
     return webbrowser.open(way.as_uri())
@@ -89,12 +89,12 @@ def audit(
     refused: Annotated[bool, Parameter(help="Only refused requests.", negative="")] = False,
     limit: Annotated[int, Parameter(help="The largest number to print, from 1 to 1000.", converter=whole)] = 50,
     before: Annotated[
-        int | None, Parameter(help="Only entries before this number, which the previous page prints.", converter=whole)
+        int | None, Parameter(help="Only entries before this number, which the previous page printed.", converter=whole)
     ] = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """List the orders that were given or refused, the latest first."""
+    """List the orders that were carried out or refused, the latest first."""
     from kant.cli.show import console, print_table
 
     found = ServiceClient(home_of(home)).get(

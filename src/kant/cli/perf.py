@@ -42,7 +42,7 @@ def step(
     ] = None,
     gpus: Annotated[
         int | None,
-        Parameter(help="In place of --placement: all that a job of this number of GPUs could get.", converter=whole),
+        Parameter(help="Instead of --placement: all that a job of this number of GPUs could get.", converter=whole),
     ] = None,
     cluster: Annotated[
         str | None, Parameter(help="A cluster file, or NxG. Default: 1024x8, eight H100 in each node.")
@@ -97,7 +97,7 @@ def fit(
 
 
 def place_of(text: str) -> PlacementShape:
-    """Parse a placement."""
+    """Parse the shape of a placement."""
     match = _PLACE.fullmatch(text.strip())
     if match is None:
         raise InputError("--placement", _EXPECTED, text)
@@ -157,7 +157,7 @@ def fit_json(found: Fit) -> dict[str, Any]:
 
 
 def _passes(found: TrainingStep, layer: int) -> list[tuple[str, tuple[StreamTimes, StreamTimes]]]:
-    """Return the two passes of a layer, the second half of each shifted to the end of the first."""
+    """Return the two passes of a layer; the second half of each is shifted to the end of the first half."""
     from kant.placement.perf.plan import runs
 
     first, second, third, fourth = runs(found.stack, layer, found.plan.layers[layer])
@@ -192,10 +192,10 @@ def _show_fit(found: Fit, out: Path | None) -> None:
 
 BUSY = ("compute", "dispatch", "combine", "gather", "scatter", "gradients")
 WIDTH = 96
-"""The width of a picture."""
+"""The width of a picture in characters."""
 LETTERS = {"dispatch": "D", "gather": "G", "compute": "E", "scatter": "S", "combine": "C", "gradients": "R"}
 LEGEND = (
-    "D dispatch, G gather, E compute, S scatter, C combine, R gradients; a chunk in capitals, the next in small letters"
+    "D dispatch, G gather, E compute, S scatter, C combine, R gradients; capitals and small letters alternate by chunk"
 )
 
 
@@ -238,7 +238,7 @@ def _degrees(found: TrainingStep) -> str:
 
 
 def show_streams(text: str, layer: int, passes: list[tuple[str, tuple[StreamTimes, StreamTimes]]]) -> None:
-    """Print the streams of one layer, both passes at one scale."""
+    """Print the streams of one layer, with both passes at one scale."""
     scale = max(second.seconds for _, (_, second) in passes) / WIDTH
     for name, part in passes:
         console.print(f"{text}: layer {layer + 1} {name}, {_ms(part[1].seconds)} ms", style="bold")
@@ -247,12 +247,12 @@ def show_streams(text: str, layer: int, passes: list[tuple[str, tuple[StreamTime
 
 
 def show_legend() -> None:
-    """Print the meaning of a picture's letters."""
+    """Print the meaning of the letters in a picture."""
     console.print(LEGEND, style="dim", soft_wrap=True)
 
 
 def picture(part: tuple[StreamTimes, ...], scale: float) -> list[str]:
-    """Return a row of letters per stream: each column is the task in the middle of its `scale` seconds, a dot means
+    """Return a row of letters per stream: each column is the task in the middle of its `scale` seconds; a dot means
     none.
     """
     rows = []

@@ -1,4 +1,4 @@
-"""The interfaces through which verbs ask and order, wherever the jobs are."""
+"""The interfaces through which verbs ask questions and give orders, wherever the jobs are."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LIVE = "held,blocked,waiting,running,stopping"
 
 
 Wanted: TypeAlias = dict[str, Any]
-"""The request of `kant submit`: fields of a `JobRequest` in JSON form, without those not given."""
+"""The request of `kant submit`: the given fields of a `JobRequest`, in JSON form."""
 
 EXPORT = "export"
-"""A request key that is no field: which variables of the current environment the job gets; "none": few of them."""
+"""A key of a request that is not a field: which variables of the current environment the job gets; "none": few."""
 
 
 class WantedStage(NamedTuple):
-    """A stage of a workflow: its job, the positions of the stages that must end (or succeed) first, and its facts.
+    """A stage of a workflow: its job, the positions of the stages that have to end (or succeed) first, and its facts.
 
     `facts` is a `StageOf` of `model/submission.py`.
     """
@@ -35,14 +35,14 @@ class WantedStage(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """The job ids of a submission, and why they can never start, "" if they may."""
+    """The ids of the submitted jobs, and why they can never start; "" if they may start."""
 
     jobs: list[str]
     rejected: str = ""
 
 
 class Filter(NamedTuple):
-    """Which jobs `kant jobs` lists, and how. Empty texts exclude nothing; `states` are separated by commas.
+    """Which jobs `kant jobs` lists, and how. Empty texts select all jobs; `states` are separated by commas.
 
     In `name`, `*` and `?` are wildcards. With `tried`, the waiting jobs are listed in the order in which they are
     scheduled. `columns` are those of the table (`job_table.py`); none: the usual ones.
@@ -59,28 +59,28 @@ class Filter(NamedTuple):
 
     @property
     def is_of_all(self) -> bool:
-        """Whether ended jobs are listed too."""
+        """Whether ended jobs are included."""
         return not self.states
 
 
 class TrialReply(NamedTuple):
-    """The expected start of a job that is not submitted; `never`: it cannot start."""
+    """The expected start of a job that is not submitted; `never`: why it can never start."""
 
     json: Any
     show: Callable[[], object]
     never: bool
 
     def print(self, json: bool) -> int:
-        """Print it; return the exit code: 1 for a job that can never start."""
+        """Print the answer; return the exit code: 1 for a job that can never start."""
         Reply(self.json, self.show).print(json)
         return int(self.never)
 
 
 class AnswerSource(Protocol):
-    """A place that answers questions. Each answer raises InputError for an unknown job."""
+    """A source of answers to questions. Each answer raises InputError for an unknown job."""
 
     def why(self, job: str) -> Printable:
-        """Return why a job waits; for another job, its phase."""
+        """Return why a job waits; for a job that does not wait, its phase."""
         ...
 
     def eta(self, job: str | None) -> Printable:
@@ -92,27 +92,27 @@ class AnswerSource(Protocol):
         ...
 
     def past(self) -> Past:
-        """Return the past: futures begin at its end."""
+        """Return the past, at whose end simulated futures begin."""
         ...
 
 
 class Place(AnswerSource, Protocol):
-    """A running Kant."""
+    """A running Kant that jobs are submitted to."""
 
     def submit(self, wanted: Wanted) -> Submitted:
         """Queue a command."""
         ...
 
     def trial(self, wanted: Wanted) -> Printable:
-        """Return when a command would start if it were queued now; it is not queued."""
+        """Return when a command would start if it were queued now, without queueing it."""
         ...
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
-        """Queue the jobs of numbered lines, or none; return the ids in their order."""
+        """Queue the jobs of numbered lines, all or none; return the ids in their order."""
         ...
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
-        """Queue all stages of a workflow, or none; return the ids in their order."""
+        """Queue the stages of a workflow, all or none; return the ids in their order."""
         ...
 
     def jobs(self, chosen: Filter) -> Reply:
@@ -124,7 +124,7 @@ class Place(AnswerSource, Protocol):
         ...
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
-        """Cancel, hold or release jobs; return the ids of those that changed."""
+        """Cancel, hold or release jobs, by `verb`; return the ids of those that changed."""
         ...
 
     def cancel_all(self, chosen: Filter, name: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""Chooses where a verb finds its jobs: this machine, Kubernetes, or, for questions about the past, a journal.
+"""Chooses where a verb finds its jobs: this machine, Kubernetes or, for questions about the past, a journal.
 
-Verbs use them through one interface, and need not know which one it is.
+Verbs use them through one interface, and do not depend on which one it is.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def place_of(home: Path | None, there: Kube | None) -> Place:
-    """Return the Kant to use: that of a home; otherwise of Kubernetes, if an option names it; otherwise of this
-    machine.
-    """
+    """Return the Kant to use: that of `home` if given; on Kubernetes if an option says so; else on this machine."""
     if there and home is None:
         from kant.cli.kubernetes_place import KubernetesPlace
 
@@ -39,5 +37,5 @@ def questions_of(
 
         return JournalPlace(journal, at, learn)
     if at is not None:
-        raise InputError("--at", "a journal with it: a running Kant answers about the present", at)
+        raise InputError("--at", "a journal with it: a running Kant answers only about the present", at)
     return place_of(home, there)

@@ -1,4 +1,4 @@
-"""Lines and tables for the terminal with the standard library alone, for frequently used verbs.
+"""Lines and tables for the terminal, with only the standard library, for frequently used verbs.
 
 They look like those of `show`, which uses rich. Loading rich takes longer than such a verb runs.
 """
@@ -22,7 +22,7 @@ def say(text: str, style: str = "") -> None:
 
 
 def section(title: str, lines: Sequence[str]) -> None:
-    """Print a title and its indented lines; nothing if there are none."""
+    """Print a title and its indented lines; print nothing if there are no lines."""
     if lines:
         say(title, "cyan")
         for line in lines:
@@ -32,7 +32,7 @@ def section(title: str, lines: Sequence[str]) -> None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> None:
-    """Print rows under the names of their columns; columns named in `right` are right-aligned.
+    """Print rows below the names of their columns; columns named in `right` are right-aligned.
 
     Nothing is truncated: a long cell continues on the next line. Columns named in `whole` are never broken, so that
     their cells can be copied.
@@ -69,7 +69,7 @@ def ranges(numbers: Iterable[int], between: str = ",") -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Escape line feeds and tabs of an external text, which could otherwise imitate Kant's own lines."""
+    """Escape line feeds and tabs of an external text, so that it cannot imitate lines of Kant."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -83,7 +83,7 @@ def fitted(widths: list[int], room: int, whole: Sequence[bool]) -> list[int]:
 
 
 def folded(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of a text in a column: broken between words, and within words that are too long."""
+    """Yield the lines of a text in a column: broken between words, or within words that are too long."""
     for line in text.split("\n"):
         rest = line.expandtabs()
         while cells_of(rest) > width:

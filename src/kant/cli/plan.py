@@ -55,9 +55,9 @@ def calendar(
     limit: Limit = "60s",
     json: Json = False,
 ) -> int:
-    """Say whether bookings of contiguous GPUs over windows of time fit, and where each goes; or which ones collide.
+    """Say whether bookings of contiguous GPUs in time windows fit, and where each is placed; or which of them collide.
 
-    For a journal: say whether running jobs, reservations and nodes out of service collide at a time.
+    For a journal: say whether running jobs, reservations and nodes out of service collide at a given time.
     """
     seconds = effort(limit)
     if file.suffix == ".jsonl":
@@ -90,7 +90,7 @@ def capacity(
     ] = None,
     format: Annotated[str | None, Parameter(help="json or psplib. Default: by the name of the file.")] = None,
     deadline: Annotated[
-        float, Parameter(help="For a PSPLIB project: the deadline, in lengths of its critical path.")
+        float, Parameter(help="For a PSPLIB project: the deadline, as a multiple of its critical path.")
     ] = 1.0,
     before: Annotated[Path | None, Parameter(help="The instance before a change; with --plan.")] = None,
     plan: Annotated[
@@ -133,7 +133,7 @@ def capacity(
 def _asked(
     path: Path, format: str | None, deadline: float, wait: str | None, tick: str | None, node: int | None
 ) -> tuple[Instance, dict[str, int], tuple[str, ...]]:
-    """Return the instance of a file or a journal, the GPUs per node of its resources, and the jobs left out."""
+    """Return the instance of a file or a journal, the GPUs per node of its resources, and the omitted jobs."""
     from kant.optimize.capacity.file import read_instance
 
     if node is not None and not 1 <= node <= MAX_GPUS:
@@ -142,7 +142,7 @@ def _asked(
         from kant.live.journal_jobs import runs_of
 
         if node is not None:
-            raise InputError("--node", "a file of pipelines: a journal says itself how large its nodes are")
+            raise InputError("--node", "a file of pipelines: a journal states the size of its nodes")
         step = parse_duration(tick or "5m", "--tick")
         if step <= 0:
             raise InputError("--tick", "a duration such as 5m", tick)
@@ -151,7 +151,7 @@ def _asked(
         return asked.instance, asked.node_gpus, asked.left_out
     for name, given in (("--wait", wait), ("--tick", tick)):
         if given is not None:
-            raise InputError(name, "a journal.jsonl; pipelines say their deadlines and their tick themselves")
+            raise InputError(name, "a journal.jsonl; a file of pipelines states its own deadlines and tick")
     instance = read_instance(path, format, deadline)
     if node is not None and all(each.name != "gpus" for each in instance.resources):
         raise InputError("--node", "a resource of the name gpus", [each.name for each in instance.resources])
@@ -218,7 +218,7 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
     gpus = f"{answer.capacity:,} GPUs"
     if answer.status == "fits":
         proven = answer.needed == answer.lower_bound
-        least = " (no fewer will do)" if proven else f" (fewer than {answer.lower_bound:,} will not do)"
+        least = " (no fewer suffice)" if proven else f" (fewer than {answer.lower_bound:,} are impossible)"
         console.print(f"{count} fit on {gpus}; the plan uses {answer.needed:,}{least}.", style="green")
     elif answer.status == "infeasible":
         console.print(f"{count} do not fit on {gpus}.", style="red")
@@ -226,12 +226,12 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
         console.print(f"{count}: no plan on {gpus} was found within the limit, and none is ruled out.", style="yellow")
     if answer.collide:
         names = ", ".join(read.bookings[i].id for i in answer.collide)
-        without = ": without any one of them the others of these fit" if answer.minimal else ""
+        without = ": without any one of them the others fit" if answer.minimal else ""
         console.print(f"{len(answer.collide)} collide{without}: {names}", soft_wrap=True)
     if not answer.offsets:
         return
     if answer.status != "fits":
-        console.print(f"The best plan needs {answer.needed:,} GPUs; fewer than {answer.lower_bound:,} cannot do.")
+        console.print(f"The best plan needs {answer.needed:,} GPUs; fewer than {answer.lower_bound:,} are impossible.")
     console.print(f"First fit needs {answer.first_fit:,}.")
     cells = []
     rows = sorted(range(len(read.bookings)), key=lambda i: (read.bookings[i].start, answer.offsets[i], i))

@@ -30,7 +30,7 @@ def dispatch(
         tuple[float, ...], Parameter(help="Load, as a share of all cores. Default: 0.6, 0.8.", negative="")
     ] = (0.6, 0.8),
     policy: Annotated[tuple[str, ...], Parameter(help="Schedulers to compare. Default: all.", negative="")] = (),
-    schedulers: Annotated[int, Parameter(help="Schedulers that place tasks in turn.", converter=whole)] = 5,
+    schedulers: Annotated[int, Parameter(help="Schedulers that take turns in placing tasks.", converter=whole)] = 5,
     delay_us: Annotated[int, Parameter(help="The one-way latency of a message, microseconds.", converter=whole)] = 250,
     fifo: Annotated[
         bool, Parameter(help="Machines start tasks strictly in order, and have no slots.", negative="")
@@ -42,8 +42,8 @@ def dispatch(
     """Let many schedulers place short tasks on 100 machines of four types, and print the costs and results of each
     method.
 
-    All methods see the same tasks and draw the same machines. Each is compared, seed by seed, with two choices by
-    queries.
+    All methods get the same tasks, and the same random choices of machines. Each is compared, seed by seed, with a
+    choice between two machines that are queried.
     """
     from kant.metrics.paired import mean_interval
     from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched
@@ -117,7 +117,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
         )
         for row in rows
     ]  # fmt: skip
-    print_table(columns, cells, "From arrival to end, in seconds, and messages a task", left=("policy",))
+    print_table(columns, cells, "From arrival to end, in seconds, and messages per task", left=("policy",))
 
 
 def _percent(change: dict[str, float | None]) -> str:

@@ -1,4 +1,4 @@
-"""`kant plan residency`: when each model is kept in the memory of a GPU, and when it is read from its own tier."""
+"""`kant plan residency`: when each model is kept in the memory of a GPU, and when it is read from a slower tier."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def residency(
     /,
     *,
     search: Annotated[
-        Literal["greedy", "beam", "optimal"], Parameter(help="greedy, beam (never worse), or optimal: proven.")
+        Literal["greedy", "beam", "optimal"], Parameter(help="greedy, beam (never worse), or optimal (proven).")
     ] = "beam",
     limit: Limit = "10s",
     json: Json = False,
 ) -> int:
-    """Say at each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
+    """Say for each use of a model or a buffer whether it is kept in fast memory, copied there ahead of time, or read
     from its own tier.
     """
     from kant.optimize.residency.search import beam, greedy
@@ -58,7 +58,9 @@ def _uses(program: Program, choices: Sequence[BufferAction]) -> list[dict[str, A
 
 
 def _show(program: Program, answer: dict[str, Any]) -> None:
-    proven = "no plan takes less" if answer["ticks"] == answer["bound"] else f"none takes less than {answer['bound']:,}"
+    proven = (
+        "no plan takes less" if answer["ticks"] == answer["bound"] else f"nothing takes less than {answer['bound']:,}"
+    )
     console.print(
         f"{len(program.steps):,} steps take {answer['ticks']:,} ticks ({answer['search']}); {proven}. "
         f"The greedy rule takes {answer['greedy']:,}, compute alone {answer['compute']:,}.",

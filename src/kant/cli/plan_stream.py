@@ -1,4 +1,4 @@
-"""`kant plan stream` and `kant plan train`: recurring workflows, and an order trained on them."""
+"""`kant plan stream` and `kant plan train`: workflows that arrive again and again, and an order trained on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Files = Annotated[Path, Parameter(help="More workflows on the same processors: e
 Every = Annotated[str, Parameter(help="The mean time between two arrivals, such as 30m (or a whole number).")]
 Until = Annotated[str | None, Parameter(help="No workflow arrives from this time on. Default: 200 intervals.")]
 Most = Annotated[
-    int, Parameter(help="The largest number in work; one that arrives beyond it is lost. 0: no limit.", converter=whole)
+    int, Parameter(help="The most workflows at a time; one that arrives beyond is lost. 0: no limit.", converter=whole)
 ]
 Seeds = Annotated[int, Parameter(help="The number of streams, with seeds from --seed on.", converter=whole)]
 
@@ -44,7 +44,7 @@ def stream(
 ) -> int:
     """Let workflows arrive at random times, and print the latency of each policy from arrival to end.
 
-    All policies see the same streams. Their latencies are compared pair by pair with those of the first policy.
+    All policies see the same streams. The latencies of each policy are compared pair by pair with those of the first.
     """
     from kant.metrics.paired import mean_interval
 
@@ -60,7 +60,7 @@ def stream(
         means = [each.latency for each in found[name]]
         every_one = sorted(latency for each in found[name] for latency in each.latencies)
         if not every_one:
-            raise InputError("--until", "a time before which a workflow arrives")
+            raise InputError("--until", "a time after the arrival of the first workflow")
         change = mean_interval([mine / other - 1 if other else 0.0 for mine, other in zip(means, first, strict=True)])
         rows.append(
             {
@@ -102,7 +102,7 @@ def train(
     made = None
     for made in generations_of(loads, seed, generations):
         if not json:
-            console.print(f"generation {made.number + 1}: latency {made.ratio:.4f} of ETF's")
+            console.print(f"generation {made.number + 1}: latency {made.ratio:.4f} times ETF's")
     assert made is not None
     write_text(weights_toml(made.policy), out)
     answer = {"generations": generations, "ratio": made.ratio, "weights": str(out)}
@@ -119,7 +119,7 @@ def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str
         if graphs[0].timed:
             return parse_duration(text, option)
         if not (text.isascii() and text.isdecimal() and len(text) < 16):
-            raise InputError(option, "a whole number, as times in the file are", text)
+            raise InputError(option, "a whole number, like the times in the file", text)
         return int(text)
 
     if not 0 <= most <= 1_000_000:

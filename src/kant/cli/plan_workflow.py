@@ -25,7 +25,7 @@ from kant.workload.cluster_file import read_cluster
 
 OPTIMAL = "optimal"
 WIDTH = 72
-"""The width of a plan's picture in characters, without the names of processors."""
+"""The width of the picture of a plan in characters, without the names of processors."""
 
 WorkflowPath = Annotated[Path, Parameter(help="A TOML file of stages, and of processors (docs/planning.md).")]
 ClusterNodes = Annotated[
@@ -40,7 +40,7 @@ def workflow(
     policy: Annotated[
         str,
         Parameter(
-            help="heft, cpop, learned, etf, rank, eft, met, heft-rt, a file of `kant plan train`, or optimal: proven."
+            help="heft, cpop, learned, etf, rank, eft, met, heft-rt, a file of `kant plan train`, or optimal (proven)."
         ),
     ] = "heft",
     compare: Annotated[bool, Parameter(help="Compare all policies.", negative="")] = False,
@@ -50,7 +50,7 @@ def workflow(
 ) -> int:
     """Plan a workflow: which stage runs when on which processor, with the critical path, and the slack of each stage.
 
-    Processors may differ in speed, each runs one stage at a time, and transferring data between two takes time.
+    Processors may differ in speed, each runs one stage at a time, and a transfer of data between two takes time.
     """
     graph = load_graph(file, cluster)
     seconds = effort(limit)
@@ -75,7 +75,7 @@ def load_graph(path: Path, cluster: str | None) -> Graph:
 
 
 def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[StageRun, ...], int]:
-    """Return the plan of a policy, and a time before which no plan ends."""
+    """Return the plan of a policy, and a time before which no plan can end."""
     if policy == OPTIMAL:
         best = min((plan(graph, each) for each in POLICIES.values()), key=makespan)
         found = shortest(graph, best, seconds)
@@ -95,7 +95,7 @@ def policy_named(name: str, known: Sequence[str]) -> WorkflowRule:
 
 
 def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
-    """Return each policy with the end of its plan and the best known bound.
+    """Return each policy with the end of its plan, and with the best known bound.
 
     `optimal` is included if CP-SAT is installed and the graph is not too large for it.
     """
@@ -126,7 +126,7 @@ def _row_json(graph: Graph, name: str, end: int, bound: int) -> dict[str, Any]:
 
 
 def plan_json(graph: Graph, policy: str, runs: Sequence[StageRun], bound: int) -> dict[str, Any]:
-    """Return the plan as `--json` prints it."""
+    """Return the plan in the form of `--json`."""
     left = slack(graph, runs)
     on_path = set(graph.critical_path)
     return _row_json(graph, policy, makespan(runs), bound) | {
@@ -205,7 +205,7 @@ def picture(graph: Graph, runs: Sequence[StageRun], width: int = WIDTH) -> list[
 
 
 def _bar(name: str, length: int) -> str:
-    """Return a run of `length` characters, with as much of its name as fits."""
+    """Return the bar of a run with `length` characters, with as much of its name as fits."""
     if length == 1:
         return "│"
     return "├" + (name[: length - 2] if length > 2 else "").center(length - 2, "─") + "┤"

@@ -1,4 +1,4 @@
-"""`kant policies`: the policies of which profiles are made, and a template for a new one."""
+"""`kant policies`: the policies that profiles consist of, and a template for a new one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def new(
         Path | None, Parameter(help="Folder of the package, which must not exist. Default: kant-NAME.")
     ] = None,
 ) -> None:
-    """Write a policy that works, its test and a profile, as a package to install and change."""
+    """Write a working policy, its test and a profile, as a package to install and change."""
     from kant.cli.new_policy import next_commands, write_package
 
     folder = out or Path(f"kant-{name}")

@@ -33,14 +33,14 @@ def list_profiles(*, json: Json = False) -> int:
 
 @profiles_app.command
 def show(name: Annotated[str, Parameter(help="A built-in profile, or a TOML file.")], /) -> None:
-    """Print a profile as TOML, to be edited and passed back with --profile."""
+    """Print a profile as TOML, to be edited and used with --profile."""
     sys.stdout.write(load_profile(name).text)
 
 
 @profiles_app.command
 def pin(
     file: Annotated[Path, Parameter(help="The TOML file of a profile with a router.")],
-    policy: Annotated[str, Parameter(help="The policy to use; auto: the one that the rules choose.")],
+    policy: Annotated[str, Parameter(help="The policy to use; auto: the policy that the rules choose.")],
     /,
 ) -> None:
     """Pin a policy of a router by hand, or let its rules choose again. A Kant that follows the file does so at once."""
@@ -52,7 +52,7 @@ def pin(
     pinned = "" if policy == "auto" else f"\npin = {json_text(policy)}"
     text = re.sub(r"(?m)^pin *=.*\n", "", text)
     text = re.sub(r"(?m)^\[router\][^\n]*", lambda found: found[0] + pinned, text)
-    parse_profile(text, str(file))  # reject it before anything is written
+    parse_profile(text, str(file))  # reject an invalid profile before anything is written
     with replacing(file) as out:
         out.write(text.encode())
 

@@ -23,7 +23,7 @@ EVERY_S = 5.0
 
 @dataclass(slots=True)
 class Track:
-    """The progress of one run. `began` is the time of its first update, by the clock; None before it."""
+    """The progress of one run. `began` is the time of its first update by the clock, None before that."""
 
     label: str
     jobs: int
@@ -50,7 +50,7 @@ class ProgressDisplay:
     """A display of the progress of runs. This one shows nothing."""
 
     def begin(self, label: str) -> None:
-        """Note that a run starts; first its kernels may be compiled."""
+        """Note that a run starts; its kernels may be compiled first."""
 
     def update(self, label: str, done: int, now: int) -> None:
         """Note that `done` jobs are done at the simulated time `now`."""

@@ -1,8 +1,8 @@
 """Fast parsing of plain command lines of `submit`, `jobs` and `why`.
 
 `verbs` has the complete command line, with its help and its errors. It takes longer to load than these verbs run. This
-file handles the commonly used part. Any other line, also an invalid one, is left to `verbs`, so the two never disagree:
-a line is either parsed as `verbs` parses it, or not at all.
+file handles the commonly used part. Any other line, even an invalid one, is left to `verbs`, so the two never disagree:
+a line is either parsed as in `verbs`, or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _whole(text: str) -> int | None:
 
 FLAG, UNSET = (lambda _: True), (lambda _: False)
 KINDS: dict[str, Kind] = {"number": _number, "whole": _whole, "flag": FLAG, "terminal": FLAG, "folder": Path}
-"""Converters of the text after an option, by `Option.reads`; for others the text itself is the value."""
+"""Converters of the text after an option, by `Option.reads`; without a converter the text itself is the value."""
 HERE: dict[str, tuple[str, Kind]] = {"--home": ("home", Path), "--json": ("json", FLAG)}
 
 

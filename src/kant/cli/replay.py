@@ -21,9 +21,9 @@ def replay(
     out: Out = None,
     json: Json = False,
 ) -> int:
-    """Run a journal through the core again and compare every decision.
+    """Run a journal through the core again, and compare every decision.
 
-    Exits with 0 when the digests are equal, with 1 when they are not.
+    Exits with 0 if the digests are equal, and with 1 if not.
     """
     from kant.cli.runs import write_results
     from kant.sim import replay as sim

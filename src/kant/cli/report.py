@@ -1,4 +1,4 @@
-"""`kant report`: the page of a journal: what ran where at every moment, and all numbers."""
+"""`kant report`: the page of a journal: what ran where at any time, and all figures."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def report(
         return 0
     served = [path for path in journal if path.is_dir()]
     if len(served) == len(journal):
-        raise InputError("JOURNAL", "a journal with folders of `kant serve`, or one of these alone")
+        raise InputError("JOURNAL", "a journal with folders of `kant serve`, or one such folder alone")
     parts = {f"Engines: {path.absolute().name}": _part(path) for path in served}
     if len(parts) < len(served):
         raise InputError("JOURNAL", "folders with different names", ", ".join(map(str, served)))
     found = [recount(path) for path in journal if not path.is_dir()]
     zeros = {one.zero for one in found}
     if len(zeros) > 1:
-        raise InputError("JOURNAL", "journals whose clocks were at zero at one time")
+        raise InputError("JOURNAL", "journals whose clocks begin at the same time")
     runs = [one.result for one in found]
     name = title or f"{runs[0].workload}: {', '.join(dict.fromkeys(run.profile for run in runs))}"
     try:
@@ -62,7 +62,7 @@ def _served(folder: Path, out: Path, title: str | None) -> None:
 
 
 def _part(folder: Path, title: str | None = None) -> str:
-    """Return the page of such a folder. Raises InputError if it is none."""
+    """Return the page of such a folder. Raises InputError if the folder has no such results."""
     from kant.serving.bundle import is_bundle, page_of
 
     if not is_bundle(folder):

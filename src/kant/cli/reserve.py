@@ -39,8 +39,8 @@ def reserve(
 ) -> int:
     """Book GPUs for a window of time, for jobs that name the reservation.
 
-    The GPUs are free when it begins: jobs that would not end before it are not started there, or are stopped if they
-    are preemptible. If there is no place, the reservations and jobs in the way are named.
+    The GPUs are free when the window begins: jobs that would not end before are not started there, or are stopped if
+    they are preemptible. If there is no place, the reservations and jobs in the way are named.
     """
     now = datetime.now()
     begins = 0.0 if start == "now" else moment(start, now, "--start")
@@ -64,7 +64,7 @@ def reserve(
 def reservations(
     *,
     cancel: Annotated[
-        tuple[str, ...], Parameter(help="Cancel this reservation, in which no job runs; may be repeated.", negative="")
+        tuple[str, ...], Parameter(help="Cancel this reservation, if no job runs in it; may be repeated.", negative="")
     ] = (),
     home: Home = None,
     json: Json = False,
@@ -91,7 +91,7 @@ def _show_made(found: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     if found["moved"]:
-        console.print(f"To make room, on other GPUs from now on: {', '.join(found['moved'])}", soft_wrap=True)
+        console.print(f"To make room, these now use other GPUs: {', '.join(found['moved'])}", soft_wrap=True)
 
 
 def _show(rows: list[dict[str, Any]], gone: bool) -> None:

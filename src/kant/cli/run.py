@@ -46,7 +46,7 @@ def run(
 ) -> int:
     """Queue a command, wait until it runs, and attach this terminal to it. The exit code is that of the command.
 
-    Without a terminal it reads standard input. After ~. (typed after Enter) it runs on without this terminal.
+    Without a terminal it reads standard input. After ~. (typed after Enter) it continues without this terminal.
     """
     return begin(command, options, home, escape)
 

@@ -50,16 +50,16 @@ errors = Console(stderr=True)
 
 REPORT = "report.html"
 M_MMAP_THRESHOLD = -3
-"""In malloc.h of glibc: blocks of this size are mapped each by itself."""
+"""In malloc.h of glibc: each block of at least this size has a memory map of its own."""
 LONGEST_LABEL = 60
-"""The most characters of a label: with four bytes each and a number it is still a valid folder name."""
+"""The most characters of a label: even with four bytes each, and a number, it is a valid folder name."""
 
 
 def give_back_large_blocks() -> None:
-    """Make glibc return freed blocks of a megabyte and more to the system at once, which it does only for the first
-    ones.
+    """Make glibc return freed blocks of a megabyte or more to the system at once; without this it does so only for the
+    first ones.
 
-    A table that a run has outgrown would otherwise stay in its memory.
+    A table that a run has outgrown would otherwise occupy memory.
     """
     try:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
@@ -69,7 +69,7 @@ def give_back_large_blocks() -> None:
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
-    """Turn the first Ctrl-C into a flag that stops the run between two instants; the second one is final."""
+    """Turn the first Ctrl-C into a flag that stops the run between two instants; the second one ends it at once."""
     asked: list[bool] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -88,7 +88,7 @@ def one_interrupt() -> Iterator[list[bool]]:
 class RunBatch:
     """The common settings of the runs of one command. `runs` is their number.
 
-    With `out`, journals are written, and the intervals that pictures need are kept.
+    With `out`, journals are written, and the intervals needed for pictures are kept.
     """
 
     workload: Workload
@@ -151,7 +151,7 @@ def run_all(
         read_options(profile.simulation, f"profile {profile.name}")
     runs = list(zip(labels(profiles), profiles, strict=True))
     at_once = min(cores() if at_once is None else at_once, len(runs))
-    gc.freeze()  # the input lives as long as the runs: no collection needs to look at it
+    gc.freeze()  # the input exists as long as the runs: garbage collection need not examine it
     with ExitStack() as stack:
         asked = stack.enter_context(one_interrupt())
         sight = stack.enter_context(shown(len(batch.workload), span_of(batch.until, batch.workload.submit), quiet))
@@ -160,7 +160,7 @@ def run_all(
         else:
             results = _run_in_turn(batch, runs, asked, sight)
     for result in results:
-        result.summary["kant"] = __version__  # the result names the version that made it
+        result.summary["kant"] = __version__  # the result names the version that produced it
     return results
 
 
@@ -180,7 +180,7 @@ def _run_in_turn(
 
 
 def cut_short(results: Sequence[RunResult], wanted: int) -> bool:
-    """Whether Ctrl-C ended the runs: during one, or before all `wanted` had begun."""
+    """Whether Ctrl-C ended the runs, either during one or before all `wanted` ones had begun."""
     return len(results) < wanted or any(result.interrupted for result in results)
 
 

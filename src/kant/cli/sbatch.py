@@ -1,7 +1,7 @@
 """Translates options of sbatch, srun and salloc into options of `kant submit`.
 
 Source of names, forms and defaults: sbatch(1) of Slurm 25.11 (https://slurm.schedmd.com/sbatch.html). Sizes that Slurm
-counts by node, task, core or GPU are combined here: `kant submit` takes GPUs of the job, cores and memory of a node.
+states per node, task, core or GPU are combined here: `kant submit` takes GPUs of the job, cores and memory of a node.
 All errors are found before the first is reported.
 """
 
@@ -31,7 +31,7 @@ NOTHING = frozenset({
     "--parsable", "--quiet", "--verbose", "--requeue", "--get-user-env", "--export-file", "--no-kill",
     "--wait-all-nodes", "--kill-on-invalid-dep", "--ignore-pbs", "--use-min-nodes", "--spread-job", "--clusters",
 })  # fmt: skip
-"""Options that always hold on one machine, or ask for nothing."""
+"""Options that always hold on one machine, or request nothing."""
 LEFT_OUT = frozenset({
     "--acctg-freq", "--bell", "--constraint", "--contiguous", "--core-spec", "--cores-per-socket", "--cpu-bind",
     "--cpu-freq", "--cluster-constraint", "--delay-boot", "--distribution", "--exclude", "--extra", "--extra-node-info",
@@ -40,7 +40,7 @@ LEFT_OUT = frozenset({
     "--prefer", "--profile", "--propagate", "--resv-ports", "--segment", "--sockets-per-node", "--switches",
     "--thread-spec", "--threads-per-core", "--tmp", "--time-min", "--tres-bind", "--wckey", "--mincpus",
 })  # fmt: skip
-"""Options without a meaning on a machine, without which a job is still right: they are reported and ignored."""
+"""Options without a meaning on one machine that do not change a job: they are reported and ignored."""
 SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 10: "USR1", 12: "USR2", 15: "TERM", 18: "CONT", 28: "WINCH"}
 
 
@@ -94,7 +94,7 @@ class SbatchTranslation:
         if name in LEFT_OUT:
             self.left_out.append(name if value is None else f"{name}={value}")
             return []
-        raise InputError(place, "an option of sbatch that Kant knows, or a #KANT line in its place", name)
+        raise InputError(place, "an option of sbatch that Kant knows, or a #KANT line instead", name)
 
     # --- sizes --------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class SbatchTranslation:
         return total
 
     def _sizes(self) -> list[list[str]]:
-        """Return GPUs of the job, nodes, tasks, cores and memory from sizes given per node, task, core and GPU."""
+        """Return the GPUs of the job, nodes, tasks, cores and memory, from sizes given per node, task, core or GPU."""
         total, of_task = self._gpus("--gpus"), self._gpus("--gpus-per-task")
         of_node = self._gpus("--gpus-per-node") or self._gpus("--gres") or self._gpus("--gpus-per-socket")
         nodes, per_node = self._number("--nodes"), self._number("--ntasks-per-node")
@@ -161,7 +161,7 @@ class SbatchTranslation:
         return [[name, value] for name, value in found.items() if value]
 
     def _memory(self, name: str) -> int:
-        """Return MiB; 0 if nothing is given, or all of the node."""
+        """Return MiB; 0 if nothing is given, or if all memory of the node is requested."""
         said = self.sizes.get(name)
         match = re.fullmatch(r"(\d+)([KMGT]?)B?", str(said.value), re.IGNORECASE) if said is not None else None
         if said is not None and match is None:
@@ -205,7 +205,7 @@ def _dependency(value: str, place: str) -> list[list[str]]:
         "aftercorr": "--after-each", "afterburstbuffer": "--after",
     }  # fmt: skip
     if "?" in value and "," in value:
-        raise InputError(place, "dependencies divided either by `,` (all of them) or by `?` (one of them)", value)
+        raise InputError(place, "dependencies separated either by `,` (all of them) or by `?` (one of them)", value)
     found = [["--after-one"]] if "?" in value else []
     for part in re.split("[,?]", value):
         kind, _, jobs = part.partition(":")
@@ -297,7 +297,7 @@ _SIZES = frozenset(_GPUS) | {
 """Options about sizes, which are combined."""
 for _name in _SIZES | {"--begin"}:
     _SAME.pop(_name, None)
-"""Options of sbatch whose value means the same to Kant."""
+"""Options of sbatch whose value has the same meaning in Kant."""
 _FLAGS = {
     "--hold": "--hold", "--exclusive": "--exclusive", "--no-requeue": "--no-preemptible", "--wait": "--wait",
     "--test-only": "--test-only",

@@ -17,7 +17,7 @@ from kant.model.job_request import OPTIONS
 PIPE = "standard input"
 MOST = 1 << 20  # bytes of a script that are read
 BEHIND_LOGIN = 'PATH="${KANT_SHIMS:+$KANT_SHIMS:}$PATH"; . "$0"'
-"""Runs a script in a login shell, with Slurm's commands on the path that the shell has made."""
+"""Runs a script in a login shell, with Slurm's commands on the PATH that the shell has set."""
 REPEATED = frozenset(flag for said in OPTIONS.values() if said.option.many for flag in said.flags)
 FLAGS = frozenset({flag for said in OPTIONS.values() if said.is_flag for flag in said.flags}) | {
     "--no-preemptible", "--wait", "--test-only", "--json", "--kube", "--no-kube"
@@ -49,7 +49,7 @@ def expanded(arguments: list[str]) -> list[str]:
         return arguments
     path, words = str(script.absolute()), _interpreter(text)
     runs = [path] if os.access(script, os.X_OK) else [*words, path]
-    if "--slurm" in (*said, *options) and words[1:] and words[1] in ("-l", "--login"):  # it sets PATH again
+    if "--slurm" in (*said, *options) and words[1:] and words[1] in ("-l", "--login"):  # a login shell sets PATH again
         runs = [*words, "-c", BEHIND_LOGIN, path]
     return ["submit", *said, *options, "--", *runs, *rest]
 
@@ -86,7 +86,7 @@ def _piped() -> str:
 
 
 def _text_of(script: Path) -> str:
-    """Return the text of a script; empty if it is no file, or a binary program."""
+    """Return the text of a script; empty if it is not a file, or is a binary program."""
     try:
         if not stat.S_ISREG(script.stat().st_mode):
             return ""
@@ -106,12 +106,12 @@ def _shell_of(text: str) -> str:
     words = _interpreter(text)
     name = Path(words[-1].split()[0]).name if words else "sh"
     if name not in ("sh", "bash", "dash", "zsh", "ksh"):
-        raise InputError(PIPE, "a script of the shell (submit another as a file)", name)
+        raise InputError(PIPE, "a shell script (submit another kind as a file)", name)
     return name
 
 
 def _options(where: str, text: str, given: list[str]) -> list[str]:
-    """Return the options in the head of a script, except those that are given."""
+    """Return the options in the head of a script that are not among the given ones."""
     if "#KANT" not in text and "#SBATCH" not in text:
         return []
     from kant.cli.sbatch import SHORT, SbatchOption, SbatchTranslation
@@ -142,14 +142,14 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
         found = made.options + found
         if made.left_out and not faults:
             have, are = ("has", "is") if len(made.left_out) == 1 else ("have", "are")
-            left = f"{', '.join(made.left_out)} {have} no meaning for one machine and {are} left out"
+            left = f"{', '.join(made.left_out)} {have} no meaning on one machine and {are} ignored"
             print(f"kant: {where}: {left}", file=sys.stderr)
     _raise(faults, where)
-    last = {name: option for option in found if (name := option[0]) not in said}  # of several, the last one counts
+    last = {name: option for option in found if (name := option[0]) not in said}  # the last of several counts
     chosen = [option for option in found if option[0] in REPEATED or last.get(option[0]) is option]
     options = [word for option in chosen for word in option]
     if of_slurm is not None:
-        name = Path(where).name if where != PIPE else "sbatch"  # as sbatch calls a job without a name
+        name = Path(where).name if where != PIPE else "sbatch"  # the name that sbatch gives to a job without one
         options += [] if "--name" in (*said, *options) or _is_of_kubernetes(said) else ["--name", name]
         options += [] if "--slurm" in said else ["--slurm"]
         _warn(where, text)
@@ -162,7 +162,7 @@ def _words(rest: str, place: str) -> list[str]:
     try:
         return shlex.split(rest, comments=True)
     except ValueError as error:
-        raise InputError(place, f"options as the shell has them ({error})", rest) from None
+        raise InputError(place, f"options in shell syntax ({error})", rest) from None
 
 
 def _raise(faults: list[InputError], where: str) -> None:
@@ -173,17 +173,17 @@ def _raise(faults: list[InputError], where: str) -> None:
 
 
 def _long(name: str) -> str:
-    """Return the long name of an option of `kant submit`; its value may directly follow a short one."""
+    """Return the long name of an option of `kant submit`; the value may directly follow a short name."""
     return name if name.startswith("--") else OWN_SHORT.get(name[:2], name)
 
 
 def _is_of_kubernetes(said: set[str]) -> bool:
-    """Whether the job goes to Kubernetes, which has rules for names."""
+    """Whether the job is for Kubernetes, which has rules for names."""
     return bool(os.environ.get("KANT_KUBE") or said & {"--kube", "--context", "--namespace", "--kubeconfig"})
 
 
 def _warn(where: str, text: str) -> None:
-    """Warn of Slurm variables that a script reads and Kant does not set."""
+    """Warn of variables of Slurm that a script reads and Kant does not set."""
     from kant.local.slurm import NAMES
 
     code = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in text.splitlines())

@@ -101,7 +101,7 @@ def compare(
     out: ServeOut = None,
     json: Json = False,
 ) -> int:
-    """Serve the same requests under every one of the policies and routers, side by side."""
+    """Serve the same requests under each of the policies and routers, side by side."""
     check_out(out)
     pairs = [(p, r) for p in policy or ["fcfs"] for r in router or ["least-tokens"]]
     if len(pairs) < 2 or len(set(pairs)) < len(pairs):
@@ -132,7 +132,7 @@ def generate(
     prefix: Annotated[int, Parameter(help="Tokens of that prefix.", converter=whole)] = 0,
     seed: Seed = 0,
 ) -> None:
-    """Draw requests after published statistics and write them as Kant's own table."""
+    """Draw requests from published statistics, and write them as Kant's own table."""
     from kant.serving.generate import generate as draw
     from kant.serving.read import write_requests
 
@@ -149,9 +149,7 @@ def train(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Train a ranker of prompts by the length of their answers, and say how well it orders prompts that it has not
-    seen.
-    """
+    """Train a ranker of prompts by the length of their answers, and test it on prompts that it has not seen."""
     from kant.serving.predictor import HELD_OUT, read_pairs
     from kant.serving.predictor import train as learn
 
@@ -230,7 +228,7 @@ def _known(pairs: list[tuple[str, str]]) -> None:
 def _prepared(
     path: Path, form: str | None, setup: ServeSetup, seed: int
 ) -> tuple[EngineSettings, Requests, dict[str, Any]]:
-    """Return the engines' settings, the requests, and the facts of both for a summary."""
+    """Return the settings of the engines, the requests, and facts about both for a summary."""
     from kant.serving.read import read_requests
 
     settings = engine_settings(setup)

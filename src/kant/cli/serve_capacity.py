@@ -76,7 +76,7 @@ def removal(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Say what taking one replica away for some seconds costs: requests that are late, or lost."""
+    """Print the cost of taking one replica away for some seconds: requests that are late or lost."""
     from kant.serving.removal import removal as measured
 
     if not 1 <= runs <= 1000:

@@ -39,7 +39,7 @@ class EngineOptions:
     prefix_cache: Annotated[bool, Parameter(help="Cache blocks of common prefixes of prompts.")] = True
     async_scheduling: Annotated[
         bool,
-        Parameter(help="Plan a step while the one before it is computed, the engines' default; else after it."),
+        Parameter(help="Plan each step while the one before is computed, the engines' default; else after it."),
     ] = True
     speculative_tokens: Annotated[
         int, Parameter(help="Tokens drafted for each request and step; 0: no speculation.", converter=whole)
@@ -48,7 +48,8 @@ class EngineOptions:
         str | None, Parameter(help="The method that drafts them: mtp, eagle, eagle3 or ngram. Default: mtp.")
     ] = None
     acceptance: Annotated[
-        float | None, Parameter(help="The chance that a draft is accepted, if those before it are. Default: 0.7.")
+        float | None,
+        Parameter(help="The chance that a draft is accepted, if those before it are. Default: 0.7."),
     ] = None
     sliding_windows: Annotated[
         str, Parameter(help="The window of each KV group in tokens, 0 for full attention: 128,0 for gpt-oss.")
@@ -80,7 +81,7 @@ OPTIONS = {
     "prefix_cache": "--prefix-cache",
     "swap": "--swap",
 }
-"""The options by vLLM's names of the settings, for messages."""
+"""The options by the names of the settings in vLLM, for messages."""
 
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
@@ -137,7 +138,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
 
 
 def speculation_of(settings: EngineSettings) -> dict[str, Any] | None:
-    """Return the speculative decoding of an engine for a summary; None if it drafts no tokens."""
+    """Return the speculative decoding of an engine, for a summary; None if it drafts no tokens."""
     if not settings.num_speculative_tokens:
         return None
     method, tokens = settings.speculative_method, settings.num_speculative_tokens
@@ -145,7 +146,7 @@ def speculation_of(settings: EngineSettings) -> dict[str, Any] | None:
 
 
 def engine_about(options: EngineOptions) -> dict[str, Any]:
-    """Return the facts of the engines for a summary: the model, its GPU, and how well their latency was checked."""
+    """Return facts about the engines for a summary: the model, its GPU, and how well their latency was checked."""
     from kant.serving.fit import read_latency
     from kant.serving.latency import about, latency_model
 

@@ -1,4 +1,4 @@
-"""`kant serve whatif` and `kant serve gate`: a day recorded by a router, served otherwise."""
+"""`kant serve whatif` and `kant serve gate`: a day recorded by a router, served with changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kant.experiments.gate import GateVerdict
 
 SLICES, FEWEST = 12, 20
-"""The slices of a day, and the fewest requests of one: the P99 of fewer means nothing."""
+"""The slices of a day, and the fewest requests of a slice: the P99 of fewer has no meaning."""
 
 DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record`, plain or gzip.")]
 
@@ -82,12 +82,12 @@ def gate(
     *,
     change: ReplayChange = CHANGE,
     max_regret: Annotated[str, Parameter(help="The allowed regression, as a share of the current value.")] = "2%",
-    confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all figures together.")] = "95%",
+    confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, for all figures together.")] = "95%",
     strict: Annotated[bool, Parameter(help="Also refuse a change that is not proven harmless.", negative="")] = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Say whether a change does harm on a recorded day. Exit code: 0 if it passes, 1 if not, 2 for bad input."""
+    """Test on a recorded day whether a change does harm. Exit code: 0 if it passes, 1 if not, 2 for bad input."""
     allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
     about, judged = _judged(day, change, allowed, level, seed)
 
@@ -102,7 +102,7 @@ def gate(
 def _judged(
     path: Path, change: ReplayChange, allowed: float, confidence: float, seed: int
 ) -> tuple[dict[str, Any], GateVerdict]:
-    """Return the facts of both, and each figure before and after."""
+    """Return facts about both setups, and each figure before and after."""
     import numpy as np
 
     from kant.experiments.gate import GateVerdict, judge
@@ -117,7 +117,7 @@ def _judged(
     most = max(count // FEWEST, 1)
     slices = min(SLICES, most) if change.slices is None else change.slices
     if not 1 <= slices <= most:
-        raise InputError("--slices", f"1 to {most}, for {FEWEST} requests in each", slices)
+        raise InputError("--slices", f"a number of slices from 1 to {most}: each needs {FEWEST} requests", slices)
     now = Setup(change.now_router or day.router, change.now_replicas or day.engines, change.now_policy or day.policy)
     prefill, decode = _split(change)
     engines = prefill + decode or change.replicas or now.engines
@@ -129,7 +129,7 @@ def _judged(
         a, b = (by_slice(served, name, slices, promise) for served in (old, new))
         one = judge(
             name, a, b, allowed=allowed, confidence=confidence, metrics=len(FIGURES), floor=FLOOR
-        )  # slices give the confidence, the whole day gives the value
+        )  # slices give the confidence, the whole day the value
         found.append(replace(one, old=whole(old, name, promise), new=whole(new, name, promise)))
     seen = day.first[np.isfinite(day.first)]
     about: dict[str, Any] = {
@@ -150,13 +150,13 @@ def _judged(
 
 
 def _split(change: ReplayChange) -> tuple[int, int]:
-    """Return the engines for prompts and for outputs, both 0 if each does both. Raises InputError."""
+    """Return the number of engines for prompts and for outputs, both 0 if each engine does both. Raises InputError."""
     if not change.kv_gb_s > 0:
         raise InputError("--kv-gb-s", "a number of GB a second above 0", change.kv_gb_s)
     if change.split is None:
         return 0, 0
     if change.replicas is not None:
-        raise InputError("--replicas", "none with --split, which says how many engines there are", change.replicas)
+        raise InputError("--replicas", "none with --split, which states how many engines there are", change.replicas)
     parts = change.split.split(":")
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and 1 <= int(part) <= 5000 for part in parts):
         raise InputError("--split", "PREFILL:DECODE, two numbers of engines from 1 to 5000", change.split)
@@ -197,12 +197,12 @@ def _show(about: dict[str, Any], judged: GateVerdict, verdicts: bool = False) ->
     columns = (*names, "verdict") if verdicts else names
     print_table(columns, rows, f"{about['requests']:,} requests of {about['day']}", left=("", "verdict"))
     if about["left_out"]:
-        console.print(f"{about['left_out']:,} requests that no engine has served are left out")
+        console.print(f"{about['left_out']:,} requests that no engine served are left out")
     seen = about["recorded_ttft_s"]
     if seen["mean"] is not None:
         said = f"recorded first token: mean {milliseconds(seen['mean'])}, P99 {milliseconds(seen['p99'])};"
         console.print(
-            f"{said} compare it with the simulated ones to see the error of the engine's model", soft_wrap=True
+            f"{said} compare these with the simulated ones to see the error of the engine's model", soft_wrap=True
         )
     if (told := about["shadow"]) is not None:
         when = f"{milliseconds(abs(told['later_s']))} {'later' if told['later_s'] > 0 else 'earlier'}"

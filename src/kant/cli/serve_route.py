@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import check_seed, whole
 from kant.cli.kube_options import Kube
 from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
@@ -49,9 +49,7 @@ class RouterOptions(EngineOptions):
     router: Annotated[str, Parameter(help="The router, which chooses the engine of a request.")] = "least-tokens"
     shadow: Annotated[
         str | None,
-        Parameter(
-            help="Another router, which is asked what it would have decided, and moves nothing. Default: none is."
-        ),
+        Parameter(help="Another router, which is asked what it would have decided, without effect. Default: none."),
     ] = None
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000
     held: Annotated[int, Parameter(help="Requests that may wait here.", converter=whole)] = 10_000
@@ -67,7 +65,7 @@ class RouterOptions(EngineOptions):
         int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
     ] = 3
     eject_s: Annotated[
-        float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")
+        float, Parameter(help="Seconds of the first ejection; each further one takes twice as long.")
     ] = 10.0
     scrape_s: Annotated[float, Parameter(help="Seconds between two health checks of a backend.")] = 1.0
     kv_events: Annotated[
@@ -84,10 +82,10 @@ class RouterOptions(EngineOptions):
         ),
     ] = None
     gossip: Annotated[
-        str | None, Parameter(help="Where others before the same engines are heard, HOST:PORT, over UDP.")
+        str | None, Parameter(help="The UDP address, HOST:PORT, where this router hears others of the same engines.")
     ] = None
     peers: Annotated[
-        str, Parameter(help="The others, HOST:PORT,…, or one name of all, such as a headless Service.")
+        str, Parameter(help="The other routers, HOST:PORT,…, or one name for all, such as a headless Service.")
     ] = ""
     seed: Annotated[
         int | None,
@@ -137,7 +135,7 @@ def _dispatching(
     given = urls, engine_settings(options), rule, way, limits, options.seed, ranker, ejection
     other = None if options.shadow is None else router_named(options.shadow, "--shadow")
     if other is not None and other.costly:
-        expected = "a router that decides at once (`kant serve whatif` tells of others)"
+        expected = "a router that decides at once (`kant serve whatif` can test the others)"
         raise InputError("--shadow", expected, options.shadow)
 
     def make() -> Dispatcher:
@@ -150,27 +148,24 @@ def _dispatching(
 
 
 def _events(options: RouterOptions) -> int | None:
-    """Return the port of KV events; raises InputError if they could not be used."""
+    """Return the port of KV events; raises InputError if nothing would use them."""
     if options.kv_events is None:
         return None
     if options.router != "prefix":
-        raise InputError("--kv-events", "--router prefix, which reads them", options.router)
-    with needs("kv-events"):
-        import zmq
-
-        del zmq
+        raise InputError("--kv-events", "--router prefix, which uses them", options.router)
+    importlib.import_module("zmq")  # of an extra
     return _count("--kv-events", options.kv_events, 1, 65535)
 
 
 def _tls(options: RouterOptions) -> tuple[Path, Path] | None:
-    """Return certificate and key, or none; raises InputError for only one."""
+    """Return certificate and key, or None; raises InputError if only one is given."""
     if (options.tls_cert is None) != (options.tls_key is None):
         raise InputError("--tls-cert and --tls-key", "both, or none")
     return None if options.tls_cert is None or options.tls_key is None else (options.tls_cert, options.tls_key)
 
 
 def _spans(url: str | None, service: str) -> RequestSpans | None:
-    """Return the exporter of spans, if there is a collector; raises InputError for no address."""
+    """Return the exporter of spans, or None without a collector; raises InputError for an invalid address."""
     if url is None:
         return None
     from kant.gateway.spans import RequestSpans
@@ -196,7 +191,7 @@ def _gossiping(options: RouterOptions) -> Callable[[Dispatcher], Gossip | None]:
 
 
 def _log() -> logging.Logger:
-    """Return a log on standard error of the events of backends."""
+    """Return a log of the events of backends, on standard error."""
     from kant.live.logs import set_up
 
     set_up("logfmt")
@@ -211,13 +206,13 @@ def route(
         str | None, Parameter(help="The address for operators, who drain backends there, HOST:PORT. Default: none.")
     ] = None,
     share_port: Annotated[
-        bool, Parameter(help="Allow more routers to listen there, one for each core.", negative="")
+        bool, Parameter(help="Allow further routers to listen there, one for each core.", negative="")
     ] = False,
     tenants: Annotated[
         Path | None, Parameter(help="A TOML file of tenants, their keys and limits. Default: no limits.")
     ] = None,
     ranker: Annotated[
-        Path | None, Parameter(help="A model of `kant serve train`: the policy's prediction of each output.")
+        Path | None, Parameter(help="A model from `kant serve train`: the policy's prediction of output lengths.")
     ] = None,
     retries: Annotated[
         int, Parameter(help="How many other backends are tried after one has not accepted a request.", converter=whole)
@@ -292,10 +287,6 @@ def pick(
     kube: Kube = HERE,
 ) -> None:
     """Pick endpoints for Envoy by the Gateway API Inference Extension's protocol 1.0, until stopped."""
-    with needs("picker"):
-        import grpc
-
-        del grpc
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
 
@@ -309,7 +300,7 @@ def pick(
     events, tls, spans = _events(options), _tls(options), _spans(options.otlp, "kant-picker")
     host, gossip = address(listen, "--listen")[0], _gossiping(options)
     if options.shadow is not None and options.otlp is None:
-        raise InputError("--shadow", "--otlp as well: a picker tells it in its spans", options.shadow)
+        raise InputError("--shadow", "--otlp as well: a picker reports it in its spans", options.shadow)
 
     def make() -> PickerServer:
         made = dispatcher()
@@ -332,21 +323,19 @@ def _where(options: RouterOptions, kube: Kube) -> tuple[list[str], ServiceEndpoi
         if options.port:
             raise InputError("--port", "--service as well", options.port)
         return _urls(options.backends or ""), None
-    with needs("kube"):
-        from kant.kube.connect.config import load
-        from kant.kube.user.endpoints import ServiceEndpoints
+    from kant.kube.connect.config import load
+    from kant.kube.user.endpoints import ServiceEndpoints
 
     config = load(kube.kubeconfig, kube.context)
     return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, options.port, _trouble)
 
 
 def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:
-    """Return a follower of an InferencePool; raises InputError if `other` names backends, too."""
+    """Return a follower of an InferencePool; raises InputError if `other` names backends too."""
     if other:
         raise InputError("--pool", "no --backends, --service and --port with it", other)
-    with needs("kube"):
-        from kant.kube.connect.config import load
-        from kant.kube.user.inference_pool import PoolEndpoints
+    from kant.kube.connect.config import load
+    from kant.kube.user.inference_pool import PoolEndpoints
 
     config = load(kube.kubeconfig, kube.context)
     return PoolEndpoints(config, kube.namespace or config.namespace, pool, _trouble)

@@ -1,4 +1,4 @@
-"""`kant serve run`: services with objectives on a real cluster, of this machine or of Kubernetes."""
+"""`kant serve run`: services with objectives, on this machine or on Kubernetes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.kube_options import Kube
 from kant.cli.output import print_json
@@ -40,9 +39,8 @@ def run(
     json: Json = False,
 ) -> None:
     """Keep as many replicas of services as their forecasts and objectives require, until stopped."""
-    with needs("kube"):
-        from kant.service.follow_services import ServiceFollower, alone, follow
-        from kant.service.follow_services import plan as ahead
+    from kant.service.follow_services import ServiceFollower, alone, follow
+    from kant.service.follow_services import plan as ahead
     from kant.serving.live_services import read_live_services
 
     if plan is not None and not 1 <= plan <= 168:

@@ -9,7 +9,7 @@ from kant.cli.show import console, percent, plain, print_table, value_at
 
 
 def milliseconds(value: float) -> str:
-    """Format seconds, in milliseconds if they are few."""
+    """Format seconds; as milliseconds if below one second."""
     return f"{1e3 * value:,.1f} ms" if value < 10 else f"{value:,.1f} s"
 
 
@@ -129,7 +129,7 @@ def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
 
 
 def _kept(row: dict[str, Any]) -> str:
-    """Return the share of minutes kept by the engine, and its interval."""
+    """Return the share of minutes within the objectives according to the engine, and its interval."""
     return f"{100 * row['engine']['share']:.2f} ± {196 * row['engine']['error']:.2f} %"
 
 

@@ -1,4 +1,4 @@
-"""`kant kube shadow`: what Kant would have done next to another scheduler."""
+"""`kant kube shadow`: what Kant would have done in place of another scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def shadow(
     *,
     json: Json = False,
 ) -> int:
-    """Print what Kant would have done differently, beside what was really scheduled."""
+    """Print what Kant would have done differently, next to what was really scheduled."""
     from kant.kube.shadow import compared, summary
 
     jobs, end = compared(journal)
@@ -36,8 +36,8 @@ def shadow(
     ]
     print_table(("", "as it was", "kant"), rows, frame=False)
     console.print(
-        f"{found['jobs']} jobs arrived; {found['decided_but_waiting']} of those that Kant would start still wait. "
-        f"Each decision is independent of the others; kant replay {journal} --profile kant follows them all.",
+        f"{found['jobs']} jobs arrived; {found['decided_but_waiting']} that Kant would have started still wait. "
+        f"Each decision is independent of the others; kant replay {journal} --profile kant carries them all out.",
         soft_wrap=True,
     )
     return 0

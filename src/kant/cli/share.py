@@ -1,4 +1,4 @@
-"""`kant share`: assigns GPUs in rounds to jobs whose speed changes as they train."""
+"""`kant share`: assigns GPUs in rounds to jobs whose speed changes during training."""
 
 from __future__ import annotations
 
@@ -181,4 +181,4 @@ def _show(found: list[tuple[str, SharingOutcome]]) -> None:
         table("Queues", queues, {"name": "queue", "jobs": "jobs", "jct": "completion s", "ftf": "mean FTF"})
     for note in dict.fromkeys(note for _, each in found for note in each.notes):
         console.print(note, style="yellow", soft_wrap=True)
-    console.print("FTF: times as long as with an equal share of the cluster; above 1.05 is unfair", style="dim")
+    console.print("FTF: time relative to an equal share of the cluster; above 1.05 is unfair", style="dim")

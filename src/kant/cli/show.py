@@ -32,9 +32,9 @@ class StandardOutput(Console):
         return super().render_str(printable(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print. Tables are never truncated: a text too long for its column continues on the next line.
+        """Print. Tables are never truncated: a text that is too long for its column continues on the next line.
 
-        If neither a terminal nor COLUMNS gives a line width, a table is as wide as it needs.
+        If neither a terminal nor COLUMNS sets a line width, a table is as wide as it needs.
         """
         tables = [one for one in objects if isinstance(one, Table)]
         for column in (column for one in tables for column in one.columns):
@@ -50,7 +50,7 @@ class StandardOutput(Console):
 
     @contextmanager
     def recorded(self, columns: int, colours: bool) -> Iterator[StringIO]:
-        """Capture what is printed in this block, in lines of `columns` characters (0: as many as it needs)."""
+        """Capture what is printed in this block, in lines of `columns` characters (0: unlimited)."""
         text = StringIO()
         own = {name: getattr(self, name) for name in ("_file", "_width", "_force_terminal", "_color_system")}
         self._file, self._width, self._force_terminal = text, columns or None, colours
@@ -62,7 +62,7 @@ class StandardOutput(Console):
                 setattr(self, name, value)
 
     def on_broken_pipe(self) -> None:
-        """The reader has gone: print nothing more, and let the verb finish."""
+        """The reader has closed the pipe: print nothing more, and let the verb finish."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -150,7 +150,7 @@ ROWS: tuple[Row, ...] = (
     ("rejected", ("rejected",), plain, None, 0),
     ("preemptions", ("preemptions",), plain, None, 0),
 )
-"""Label, path in the summary, formats of a value and of a gain, and whether more is better (1) or worse (-1)."""
+"""Label, path in the summary, formats of a value and of a gain, and whether higher is better (1) or worse (-1)."""
 
 TENANT_ROWS: tuple[Row, ...] = (
     ("evictions", ("evictions",), plain, None, 0),
@@ -190,7 +190,7 @@ def show_runs(results: Sequence[RunResult]) -> None:
         for result in results:
             value = value_at(result.summary, path)
             rows[-1] += ["-" if value is None else show(value), _gain(value, old, gain, better)]
-        del rows[-1][2]  # the first has no gain
+        del rows[-1][2]  # the first run has no gain
     last = ("GFR median", "JTTED mean", "makespan", ROWS[-1][0], TENANT_ROWS[-1][0])
     title = f"{results[0].workload} on {results[0].cluster.name}"
     print_table(columns, rows, title, ends=[number for number, row in enumerate(rows) if row[0] in last])
@@ -224,7 +224,7 @@ def _show_sizes(summary: dict[str, Any]) -> None:
 
 
 def show_rejected(result: RunResult) -> None:
-    """Print why some jobs can never run here, at most a few reasons."""
+    """Print why some jobs can never run on this cluster, at most a few reasons."""
     reasons: dict[str, int] = result.summary.get("rejected_because", {})
     for reason, count in list(reasons.items())[:5]:
         console.print(f"rejected {count:,}: {reason}", style="yellow")
@@ -255,7 +255,7 @@ def _short(value: Any) -> str:
 
 
 def section(title: str, lines: list[str]) -> None:
-    """Print a title and its indented lines; nothing if there are none."""
+    """Print a title and its indented lines; print nothing if there are no lines."""
     if lines:
         console.print(title, style="cyan")
         for line in lines:

@@ -24,7 +24,7 @@ def show_queues(rows: list[dict[str, Any]], budgets: list[dict[str, Any]], gone:
 
 
 def _show_budgets(rows: list[dict[str, Any]]) -> None:
-    """Print the use of this month's budgets; nothing if there are none."""
+    """Print the use of this month's budgets; print nothing if there are none."""
     hours = {f"{name}_gpu_hours": name for name in ("used", "soft", "hard")}
     left = {"": "", "soft": "goes after all others", "hard": "starts nothing"}
     shown = [
@@ -77,24 +77,24 @@ def _cell(value: Any) -> str:
 
 
 def show_one(row: dict[str, Any], now: int) -> None:
-    """Print the expectation of one job."""
+    """Print the expected start of one job."""
     early, late = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
     console.print(f"{row['job']}: P50 {early}, P90 {late}", style="bold", soft_wrap=True)
     why = row["sentence"] or "nothing keeps it, the next cycle can start it"
     console.print(f"number {row['place']:,} of {row['of']:,} that wait; {why}", style="dim", soft_wrap=True)
     section("rests on", rests_on(row))
-    section("how good such answers were", _earlier([row]))
+    section("how accurate such answers were", _earlier([row]))
     section("wait or place", [row["wait_or_place"]["sentence"]] if row["wait_or_place"] else [])
 
 
 def show_age(answer: dict[str, Any]) -> None:
-    """Print the age of a forecast of at least a second."""
+    """Print the age of a forecast, if it is at least a second."""
     if (age := answer["time_us"] - answer["as_of_us"]) >= SECOND:
         console.print(f"as forecast {show_duration(age)} ago", style="dim")
 
 
 def show_expectations(rows: list[dict[str, Any]], now: int, budgets: list[dict[str, Any]]) -> None:
-    """Print the expectations, and when budgets are used up."""
+    """Print the expected starts, and when budgets are used up."""
     if rows:
         _show_expectations(rows, now)
     else:
@@ -112,14 +112,14 @@ def _show_expectations(rows: list[dict[str, Any]], now: int) -> None:
     title = f"Expected starts as of {clock(now)}, first in order first"
     print_table(columns, cells, title, left={*columns} - {"GPUs", "waits"})
     section("rests on", [f"{row['job']}: {text}" for row in rows[:LONGEST_LIST] for text in rests_on(row)])
-    section("how good such answers were", _earlier(rows))
+    section("how accurate such answers were", _earlier(rows))
     section(
         "wait or place", [f"{row['job']}: {row['wait_or_place']['sentence']}" for row in rows if row["wait_or_place"]]
     )
 
 
 def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
-    """Print when budgets are used up, and whose waits that changes."""
+    """Print when budgets will be used up, and whose waits change then."""
     lines = []
     for row in budgets:
         whose = f"user {row['user']} of {row['queue']}" if row["user"] else row["queue"]
@@ -144,7 +144,7 @@ def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
 
 
 def _earlier(rows: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each track record, with its jobs in order."""
+    """Return a line for each group of jobs with the same track record, in order."""
     jobs: dict[str, list[str]] = {}
     for row in rows:
         if row["expected_us"]["p50"] is not None:

@@ -30,7 +30,7 @@ def show_why(found: dict[str, Any]) -> None:
 
 
 def explained(answer: dict[str, Any], section: Callable[[str, list[str]], None]) -> None:
-    """Print by `section` why a job waits, what would change that, and its position."""
+    """Print with `section` why a job waits, what would change that, and its position."""
     rivals, own = answer["among_rivals"], answer["in_queue"]
     section("evidence", [each["sentence"] for each in answer["facts"]])
     section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer.get("bad_nodes") else [])
@@ -47,7 +47,7 @@ def explained(answer: dict[str, Any], section: Callable[[str, list[str]], None])
 
 
 def stage_lines(stage: dict[str, Any] | None) -> list[str]:
-    """Return a job's stage of a workflow, and how much later it may end, if known."""
+    """Return lines about the workflow stage of a job, and how much later it may end, if known."""
     if stage is None:
         return []
     lines = [f"stage {stage['stage']} of {stage['workflow']}"]
@@ -60,25 +60,25 @@ def stage_lines(stage: dict[str, Any] | None) -> list[str]:
 
 
 def rests_on(row: dict[str, Any]) -> list[str]:
-    """Return the basis of an expected start, if known."""
+    """Return lines about the basis of an expected start, if known."""
     return [row["rests_on"]["sentence"]] if row["rests_on"] else []
 
 
 def now_if(found: dict[str, Any]) -> list[str]:
-    """Return what would start a job now; empty for a job that can never start, whose text already says so."""
+    """Return lines about what would start a job now; empty for a job that can never start, since its reason says so."""
     none = found["none"]
     return [each["sentence"] for each in found["changes"]] or ([none] if none and none.startswith("proven") else [])
 
 
 def waits(waited: dict[str, int]) -> list[str]:
-    """Return a wait by cause, the longest first."""
+    """Return lines about a wait by cause, the longest first."""
     causes = sorted(((span, cause) for cause, span in waited.items() if cause != "total" and span), reverse=True)
     split = ": " + ", ".join(f"{cause} {show_duration(span)}" for span, cause in causes) if causes else ""
     return [show_duration(waited["total"]) + split]
 
 
 def earlier_said(earlier: Any) -> str:
-    """Return how earlier answers, asked for here or from JSON, came true; or that none is known."""
+    """Return how accurate earlier answers were, whether asked for here or from JSON; or that this is unknown."""
     from kant.insight.track_record import UNCALIBRATED, track_record
 
     said = track_record(**earlier) if isinstance(earlier, dict) else str(earlier or "")
@@ -86,7 +86,7 @@ def earlier_said(earlier: Any) -> str:
 
 
 def earlier_lines(answer: dict[str, Any]) -> list[str]:
-    """Return how earlier answers came true, where a start is expected."""
+    """Return lines about how accurate earlier answers were, if a start is expected."""
     return [earlier_said(answer["earlier"])] if answer["expected_us"]["p50"] is not None else []
 
 

@@ -1,7 +1,7 @@
 """Runs several profiles in parallel, each in its own process. The decisions of a run do not depend on this.
 
-The processes are forks of this one, so they have the workload. Each sends its progress over a pipe, and finally its
-result; a message back, or the end of the pipe, stops it between two instants. Ctrl-C reaches only this process.
+The processes are forks of this one, so they already have the workload. Each sends its progress over a pipe, and finally
+its result; a message back, or the end of the pipe, stops it between two instants. Ctrl-C reaches only this process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def run_side_by_side(
     batch: RunBatch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: ProgressDisplay
 ) -> list[RunResult]:
-    """Run each profile, `at_once` at a time. When `asked`, running ones end early and no other begins."""
+    """Run each profile, `at_once` at a time. Once `asked` is set, running ones end early, and no other begins."""
     import kant.sim.run  # noqa: F401 - once for all: the processes have what this one has loaded
 
     waiting = deque(runs)
@@ -69,7 +69,7 @@ def run_side_by_side(
 
 
 def _with_news(lines: Collection[Connection]) -> list[Connection]:
-    """Return the pipes with a message, or without anyone at the other end."""
+    """Return the pipes that have a message, or whose other end is closed."""
     ready = wait(list(lines), LOOK_S)
     return [line for line in lines if line in ready]
 
@@ -77,13 +77,13 @@ def _with_news(lines: Collection[Connection]) -> list[Connection]:
 def _receive(line: Connection) -> tuple[str, Any]:
     try:
         kind, value = line.recv()
-    except EOFError:  # it ended without a message, usually killed for lack of memory
+    except EOFError:  # the process ended without a message, usually killed for lack of memory
         raise MemoryError from None
     return kind, value
 
 
 def _run(batch: RunBatch, label: str, profile: Profile, line: Connection) -> None:
-    """Run one profile in a process of its own."""
+    """Run one profile in its own process."""
     try:
         result = batch.run(label, profile, lambda done, now: line.send(("progress", (done, now))), line.poll)
         line.send(("result", result))

@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
 
 
 def srun(arguments: list[str]) -> int:
-    """Inside a job its tasks; outside `kant run` with as many."""
+    """Inside a job, start its tasks; outside, do the same as `kant run` with that many."""
     from kant.cli.srun import PART, parsed, run, run_part
 
     if arguments == [PART]:
@@ -75,12 +75,12 @@ def _asked(words: list[str]) -> list[str]:
     }  # fmt: skip
     for option in made:
         if option[0] not in known:
-            print(f"kant: {option[0]} is left out: a job with a terminal has none", file=sys.stderr)
+            print(f"kant: {option[0]} is ignored: a job with a terminal has no such option", file=sys.stderr)
     return [word for option in made if option[0] in known for word in option]
 
 
 def _said(words: list[str]) -> tuple[list[Any], list[str]]:
-    """Parse the options of sbatch or a similar command; return them, and the words after them."""
+    """Parse the options of sbatch or a similar command; return them, and the remaining words."""
     from kant.cli.sbatch import ALONE, SHORT, SbatchOption
 
     found, at = list[SbatchOption](), 0
@@ -108,7 +108,7 @@ def _translated(said: list[Any]) -> list[list[str]]:
     if made.faults:
         raise SrunUsageError("; ".join(str(fault) for fault in made.faults))
     if made.left_out:
-        print(f"kant: left out: {', '.join(made.left_out)}", file=sys.stderr)
+        print(f"kant: ignored: {', '.join(made.left_out)}", file=sys.stderr)
     return made.options
 
 
@@ -181,7 +181,7 @@ def scancel(arguments: list[str]) -> int:
 
 
 def scontrol(arguments: list[str]) -> int:
-    """Implement show hostnames, hostlist, job, node; hold, release, requeue, update of jobs; ping."""
+    """Implement `show` of hostnames, hostlist, job and node; hold, release, requeue and update of jobs; and ping."""
     said, words = options(arguments, {}, {"-o": "line", "--oneliner": "line", "-d": "detail", "--details": "detail"})
     match words:
         case ["show", "hostname" | "hostnames", *names]:

@@ -1,4 +1,4 @@
-"""Shared parts of Slurm's commands: their options, the jobs they request, and the format of times."""
+"""Shared parts of Slurm's commands: their options, the jobs that they name, and the format of times."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def client() -> Any:
 
 
 def job_of(name: str) -> str:
-    """Return Kant's id of a job that Slurm names: the numbers of this job and its array are known."""
+    """Return Kant's id of a job that Slurm's variables name: the numbers of this job and its array are known."""
     own = os.environ.get("KANT_JOB_ID")
     if own and name == os.environ.get("SLURM_JOB_ID"):
         return own
@@ -84,7 +84,7 @@ def me() -> str:
 
 
 def clock(seconds: float) -> str:
-    """Format as D-HH:MM:SS like squeue: without days and hours if zero."""
+    """Format seconds as D-HH:MM:SS like squeue, without days and hours that are zero."""
     days, rest = divmod(int(max(seconds, 0)), 86400)
     hours, minutes, left = rest // 3600, rest // 60 % 60, rest % 60
     if days:
@@ -132,7 +132,7 @@ def formatted(pattern: str, row: Row, columns: dict[str, tuple[str, Callable[[Ro
         if letter == "%":
             return "%"
         if letter not in columns:
-            raise SrunUsageError(f"%{letter}: expected a column that Kant has ({', '.join(sorted(columns))})")
+            raise SrunUsageError(f"%{letter}: expected one of the columns that Kant has ({', '.join(sorted(columns))})")
         title, value = columns[letter]
         text = title if head else str(value(row))
         if not width:

@@ -27,7 +27,7 @@ from kant.cli.srun import SrunUsageError, named
 
 
 def squeue(arguments: list[str]) -> int:
-    """List the unended jobs."""
+    """List the jobs that have not ended."""
     valued = named(
         "user -u --user; jobs -j --jobs; queue -p --partition; name -n --name; states -t --states --state;"
         "format -o --format; sort -S --sort; account -A --account"
@@ -83,7 +83,7 @@ def _gres(row: Row) -> str:
 
 
 def sacct(arguments: list[str]) -> int:
-    """List jobs and their ends."""
+    """List jobs, and how they ended."""
     valued = named(
         "jobs -j --jobs; user -u --user; format -o --format; state -s --state; since -S --starttime;"
         "until -E --endtime; queue -r --partition; name --name; account -A --accounts; delimiter --delimiter"
@@ -188,7 +188,7 @@ _FIELDS: dict[str, tuple[str, Callable[[Row], object]]] = {
 
 
 def sinfo(arguments: list[str]) -> int:
-    """List queues with the nodes that each may use."""
+    """List queues with the nodes that each of them may use."""
     valued = named("queue -p --partition; format -o --format; other -n --nodes -t --states")
     alone = named("bare -h --noheader; each -N --Node; other -l --long -s --summarize -a --all")
     said, _ = options(arguments, valued, alone)

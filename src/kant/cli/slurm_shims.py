@@ -1,7 +1,7 @@
-"""Slurm's commands for Kant: `kant slurm-shims DIR` writes them, and jobs of `#SBATCH` scripts have them.
+"""Slurm's commands for Kant: `kant slurm-shims DIR` writes them, and jobs of `#SBATCH` scripts use them.
 
-Each does what is commonly used: `sbatch`, `srun`, `salloc`, `squeue`, `scancel`, `scontrol`, `sacct` and `sinfo`. A
-request that Kant does not support is refused by name.
+Each supports common options: `sbatch`, `srun`, `salloc`, `squeue`, `scancel`, `scontrol`, `sacct` and `sinfo`. A
+request that Kant does not support is refused with its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kant.local.slurm_commands import COMMANDS, write_shims
 
 
 def slurm_shims(folder: Annotated[Path, Parameter(help="The folder to write to.")], /) -> int:
-    """Write sbatch, srun, squeue and other commands of Slurm, as Kant has them, into a folder for the PATH."""
+    """Write sbatch, srun, squeue and other Slurm commands that call Kant into a folder for the PATH."""
     write_shims(folder.expanduser(), sys.executable)
     print(f"{', '.join(COMMANDS)} are in {folder}: export PATH={folder.expanduser().absolute()}:$PATH")
     return 0

@@ -1,13 +1,13 @@
-"""`srun` inside a job: one process for each task, each with its ranks, on the nodes that the job has.
+"""`srun` inside a job: one process for each task, each with its ranks, on the nodes of the job.
 
-If a job is on one machine, however many nodes it asked for, its tasks are processes side by side, and the node of a
-task says which GPUs it sees. If a job is on several machines (docs/join.md), another `srun` on each other machine
-starts the tasks there, beside the job's process on that machine. The variables are those of srun(1)
+If a job is on one machine, however many nodes it asked for, its tasks are processes on that machine, and the node of a
+task determines which GPUs it sees. If a job is on several machines (docs/join.md), another `srun` on each other machine
+starts the tasks there, next to the job's process on that machine. The variables are those of srun(1)
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES) and those that launchers read instead: `RANK`
 and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed and accelerate read, too), `PMI_RANK` of
 MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
-It loads the standard library alone, unless its tasks are in containers.
+It loads only the standard library, unless its tasks are in containers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OTHERS = named(
     " --comment --network --propagate --slurmd-debug --nice -d --dependency"
     " --cpus-per-gpu -T --ntasks-per-gpu --ntasks-per-core --ntasks-per-socket"
 )
-"""Options with a value that a step here does not need: the job has what they request."""
+"""Options with a value that a step here does not need, because the job already has what they request."""
 OPTIONAL = {"-K": "1", "--kill-on-bad-exit": "1", "--nice": ""}
 """Options whose value, if any, follows `=`."""
 ALONE = named(
@@ -59,7 +59,7 @@ ALONE = named(
 )
 MASTER = "127.0.0.1"
 PART = "--kant-part"
-"""The option by which one `srun` calls another on a machine that has joined."""
+"""The option with which one `srun` calls another on a joined machine."""
 
 
 class SrunUsageError(Exception):
@@ -115,7 +115,7 @@ def _number(step: SrunRequest, name: str, text: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepProcess:
-    """A process of a step: its rank, its rank on its node, and the index of that node in the step."""
+    """A process of a step: its rank, its rank on its node, and the index of that node within the step."""
 
     rank: int
     local: int
@@ -160,8 +160,8 @@ def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[S
 
 
 def gpus_of(step: SrunRequest, env: Mapping[str, str], chosen: list[int], tasks: list[StepProcess]) -> list[list[str]]:
-    """Return the GPUs of each of the step's nodes: those of the job; or, if the step requests some, that many GPUs that
-    no other step of the job has requested, after waiting for them. Empty outside a job. Raises UsageError.
+    """Return the GPUs of each node of the step: those of the job; or, if the step requests some, that many GPUs that no
+    other step of the job uses, waiting until they are free. Empty outside a job. Raises UsageError.
     """
     if "KANT_SLOTS" not in env:
         return []
@@ -214,7 +214,7 @@ def environment(
     task: StepProcess,
     gpus: list[list[str]],
 ) -> dict[str, str]:
-    """Return the environment of a task, on a node with these GPUs."""
+    """Return the environment of a task that has these GPUs on its node."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     counts = [sum(one.node == node for one in tasks) for node in range(len(chosen))]
     own = dict(env)
@@ -239,7 +239,7 @@ def environment(
         }  # fmt: skip
     own |= {"OMPI_COMM_WORLD_NODE_RANK": str(task.local), "PMI_RANK": str(task.rank), "PMI_SIZE": str(size)}
     own |= {"MPI_LOCALRANKID": str(task.local), "MPI_LOCALNRANKS": str(local_size)}
-    if size > 1:  # a single program with them would look for others
+    if size > 1:  # a single program with these variables would look for others
         own |= {
             "RANK": str(task.rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(task.local),
             "LOCAL_WORLD_SIZE": str(local_size), "GROUP_RANK": str(task.node), "NODE_RANK": str(task.node),
@@ -296,7 +296,7 @@ def path_of(pattern: str, env: Mapping[str, str]) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Start the tasks of a line and wait for them; return their highest exit code. Raises UsageError."""
+    """Start the tasks of a command line and wait for them; return their highest exit code. Raises UsageError."""
     step = parsed(arguments)
     chosen, tasks = layout(step, os.environ)
     gpus = gpus_of(step, os.environ, chosen, tasks)
@@ -314,12 +314,10 @@ def run(arguments: list[str]) -> int:
 
 
 def run_part() -> int:
-    """Start the tasks of this machine, one of several, as standard input says; return the highest of their exit
-    codes.
-    """
+    """Start the tasks of this machine, one of several, as read from standard input; return their highest exit code."""
     said = json.loads(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME", "KANT_CONTAINER") if name in os.environ}
-    with contextlib.suppress(OSError):  # as a folder that is not shared
+    with contextlib.suppress(OSError):  # for example if the folder is not shared
         os.chdir(said["folder"])
     for env in said["tasks"]:
         env |= own
@@ -341,7 +339,7 @@ def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, li
             with contextlib.suppress(OSError):
                 one.send_signal(number)
 
-    for name in ("INT", "TERM"):  # Kant itself sends others, to tasks that handle them
+    for name in ("INT", "TERM"):  # other signals are sent by Kant itself, to tasks that handle them
         signal.signal(signal.Signals[f"SIG{name}"], passed)
     try:
         for host, envs in elsewhere.items():
@@ -370,7 +368,7 @@ def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, li
     for reader in readers:
         reader.join()
     worst = max((code if code >= 0 else 128 - code) for code in codes)
-    for rank, code in zip(ranks, codes, strict=False):  # another srun speaks of its own
+    for rank, code in zip(ranks, codes, strict=False):  # another srun reports its own
         if code and not alone:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             print(f"srun: task {rank}: {how}", file=sys.stderr)
@@ -392,7 +390,7 @@ def _line(step: SrunRequest, env: dict[str, str]) -> list[str]:
 
 
 def _start_there(step: SrunRequest, host: str, envs: list[dict[str, str]]) -> subprocess.Popen[bytes]:
-    """Let another `srun` start tasks beside the part of this job that is on another machine. Raises OSError."""
+    """Let another `srun` start tasks next to the part of this job on another machine. Raises OSError."""
     line = [sys.executable, "-m", "kant", "shell", os.environ["KANT_JOB_ID"], "--node", host, "--", "srun", PART]
     one = subprocess.Popen(line, stdin=subprocess.PIPE)
     assert one.stdin is not None
@@ -403,7 +401,7 @@ def _start_there(step: SrunRequest, host: str, envs: list[dict[str, str]]) -> su
 
 
 def _wait(running: list[subprocess.Popen[bytes]], kill: bool) -> list[int]:
-    """Wait for all; with `kill` the others are killed when one has failed."""
+    """Wait for all processes; with `kill`, the others are killed when one has failed."""
     left = {one.pid: one for one in running}
     while left:
         try:

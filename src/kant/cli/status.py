@@ -17,7 +17,7 @@ def status(
     /,
     *,
     optimality: Annotated[
-        bool, Parameter(help="Also what a solver could start now, and which jobs strand GPUs (extra `optimize`).")
+        bool, Parameter(help="Also print what a solver could start now, and which jobs strand GPUs (extra `optimize`).")
     ] = False,
     at: At = None,
     home: Home = None,
@@ -60,7 +60,7 @@ def _show_optimality(found: dict[str, Any]) -> None:
         ],
     )
     section(
-        f"{found['stranded_gpus']:g} GPUs are stranded on nodes in use in part",
+        f"{found['stranded_gpus']:g} GPUs are stranded on partly used nodes",
         [f"queue {one['queue']}: {one['gpus']:g} GPUs, {_worst(one['jobs'])}" for one in found["stranded"]],
     )
 
@@ -73,7 +73,7 @@ def _startable(found: dict[str, Any]) -> list[str]:
         if packing is found["with_moves"] and not moves:
             continue
         if not packing["jobs"]:
-            lines.append(f"{words}: no job" + ("" if packing["proven"] else ", as far as it looked"))
+            lines.append(f"{words}: no job" + ("" if packing["proven"] else ", within the limit of the search"))
             continue
         share = f"{100 * packing['share']:.1f} % of the waiting demand"
         which = f" ({_some(packing['jobs'])})"

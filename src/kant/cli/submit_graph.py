@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MOST_STAGES = 1_000
 MOST_NAMES = 31
-"""The most stages of a critical path that are printed; of a longer path, the first and the last ones."""
+"""The most stages of a critical path that are printed; of a longer path only the first and the last."""
 
 
 def submit_graph(
@@ -42,7 +42,7 @@ def submit_graph(
 
 
 def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
-    """Return the jobs of a workflow file, each after those it waits for. Common settings are in `base`.
+    """Return the jobs of a workflow file, each after the jobs that it waits for. Common settings are in `base`.
 
     Raises InputError with the line and the field of the first error.
     """
@@ -51,7 +51,7 @@ def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
     for name in ("command", "gpus", "cpus", "memory_mib", "time_s", "retries"):
         if base.get(name):
             option = {"command": "COMMAND", "memory_mib": "--memory", "time_s": "--time"}.get(name, f"--{name}")
-            raise InputError(option, "none with --graph: the stages of the file have it", base[name])
+            raise InputError(option, "none with --graph: the stages in the file have commands", base[name])
     if "array" in base:
         raise InputError("--array", "none with --graph")
     file = read_workflow(path)
@@ -90,7 +90,7 @@ def _shortened(names: list[str]) -> tuple[str, ...]:
 
 
 def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> Wanted:
-    """Return the job of a stage; a first stage waits for the dependencies of the whole workflow."""
+    """Return the job of a stage; a first stage also waits for the dependencies of the whole workflow."""
     if stage.run is None or not stage.run:
         raise InputError(file.where(stage, "run"), "a command, such as `python train.py`, or a list of its words")
     time_s = None

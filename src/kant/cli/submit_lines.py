@@ -1,7 +1,7 @@
-"""`kant submit --from`: a submission on each line of a file or of standard input, all of them or none.
+"""`kant submit --from`: one submission per line of a file or of standard input, all of them or none.
 
-A line is what follows `kant submit` on the command line: options, and a command. Options of the command line itself
-apply to every line that does not override them. Empty lines and comments (`#`) are skipped.
+A line has the words that follow `kant submit` on the command line: options, and a command. Options on the command line
+itself apply to every line that does not override them. Empty lines and comments (`#`) are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 ONCE = ("wait", "test_only", "json", "home", "graph", "lines", "there")
-"""Options for all lines together."""
+"""Options that apply to all lines together."""
 
 
 def submit_lines(
@@ -67,7 +67,7 @@ def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
     try:
         words = shlex.split(text, comments=True)
     except ValueError as error:
-        raise InputError(place, f"words as the shell has them ({error})", text) from None
+        raise InputError(place, f"words in shell syntax ({error})", text) from None
     if command_at(["submit", *words]) is None:
         raise InputError(place, "options and a command, such as --gpus 1 -- python train.py", text)
     arguments = expanded(["submit", *words])
@@ -76,7 +76,7 @@ def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
     for name in ONCE:
         if own.get(name):
             option = {"lines": "--from", "there": "--kube"}.get(name, f"--{name}")
-            raise InputError(place, "what one job asks for; of all of them together the command line says it", option)
+            raise InputError(place, "the options of one job; options for all lines belong on the command line", option)
     own = {name: value for name, value in own.items() if name not in ONCE}
     together = {name: (*base.get(name, ()), *own[name]) for name in own if OPTIONS[name].option.many}
     try:
@@ -86,7 +86,7 @@ def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
 
 
 def _by_verbs(arguments: list[str], place: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Parse a line that is not plain as the command line does."""
+    """Parse a line that `quick` does not handle, with the command line library."""
     from cyclopts import CycloptsError
 
     from kant.cli.verbs import app_of
@@ -94,6 +94,6 @@ def _by_verbs(arguments: list[str], place: str) -> tuple[tuple[str, ...], dict[s
     try:
         _, bound, _ = app_of("submit").parse_args(arguments, exit_on_error=False, print_error=False)
     except (CycloptsError, InputError) as error:
-        raise InputError(place, f"what `kant submit` takes ({' '.join(str(error).split())})") from None
+        raise InputError(place, f"arguments of `kant submit` ({' '.join(str(error).split())})") from None
     own = dict(bound.arguments)
     return own.pop("command", ()), own

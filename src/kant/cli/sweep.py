@@ -69,10 +69,10 @@ def sweep(
 def finish(
     experiment: Experiment, store: RunStore | None, at_once: int | None, quiet: bool, ray: str | None = None
 ) -> tuple[Results, bool]:
-    """Do the runs that the store lacks; return all results, and whether the user interrupted.
+    """Do the runs that are not in the store yet; return all results, and whether the user interrupted.
 
     They use the cores of this machine, or of the Ray cluster at the address `ray`. A run is stored when it ends. Raises
-    InputError if it cannot be stored; stored runs remain.
+    InputError if it cannot be stored; the runs stored so far remain.
     """
     from kant.cli.runs import one_interrupt
     from kant.cli.sweep_show import watched

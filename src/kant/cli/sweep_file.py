@@ -67,18 +67,18 @@ DRAWN_WITH = ("jobs", "days", "gpus", "load", "services", "tenants")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep that was read: the experiment, the figures to show, and the parts of a run's command."""
+    """A sweep as read from its file: the experiment, the figures to show, and the parts of the commands of runs."""
 
     experiment: Experiment
     metrics: tuple[str, ...]
     profiles: dict[str, str]
     clusters: dict[str, str]
     jobs: dict[tuple[str, int], tuple[str, ...]]
-    """By workload and part: the arguments that name the trace to `kant simulate`, or that generate it."""
+    """By workload and part: the arguments that give the trace to `kant simulate`, or that generate it."""
     options: tuple[str, ...]
 
     def command(self, run: PlannedRun) -> str:
-        """Return the command that repeats a run; `--out` can be added to look at it."""
+        """Return the command that repeats a run; add `--out` to look at the run."""
         words = self.jobs[run.workload, run.part]
         first = ""
         if words[0] == "generate":
@@ -162,7 +162,7 @@ def _sources(
             options = {field: getattr(entry, field) for field in DRAWN_WITH if getattr(entry, field) is not None}
             fitted = entry.generate.endswith(".json")
             if fitted and (other := [field for field in options if field not in OF_A_FIT]):
-                raise InputError(f"{own}: {other[0]}", f"of {' and '.join(OF_A_FIT)} what goes with a fitted trace")
+                raise InputError(f"{own}: {other[0]}", f"only those of {' and '.join(OF_A_FIT)} for a fitted trace")
             file = _found(here, entry.generate)
             sources[name] = (
                 DrawnAfter(name, read_fit(Path(file)), options) if fitted else Drawn(name, entry.generate, options)
@@ -181,7 +181,7 @@ def _sources(
 def read_trace(
     name: str, entry: WorkloadTable, here: Path, where: str, words: dict[tuple[str, int], tuple[str, ...]]
 ) -> GivenJobs:
-    """Read a trace in its parts; the words that name each part to `kant simulate` are added to `words`."""
+    """Read a trace in its parts; the words that give each part to `kant simulate` are added to `words`."""
     if not 1 <= entry.parts <= 10_000:
         raise InputError(f"{where}: parts", "a number from 1 to 10000", entry.parts)
     window = parse_window(entry.window, f"{where}: window") if entry.window is not None else None
@@ -232,7 +232,7 @@ def _labels(names: list[str]) -> list[str]:
 
 
 def _seeds(seeds: int | list[int], where: str) -> tuple[int, ...]:
-    """Return the seeds themselves, or 1 to N for a number."""
+    """Return the list of seeds itself, or 1 to N for a number N."""
     if isinstance(seeds, int):
         if not 1 <= seeds <= MOST_SEEDS:
             raise InputError(where, f"a number of seeds from 1 to {MOST_SEEDS}, or a list of them", seeds)

@@ -33,11 +33,11 @@ class Estimate:
             self._all.append(wall_s)
 
     def is_at(self, run: PlannedRun, part: float) -> None:
-        """Note the done part of a run."""
+        """Note which share of a run is done."""
         self.left[run] = 1 - part
 
     def seconds(self) -> float | None:
-        """Return the seconds until all have ended; None before any has."""
+        """Return the seconds until all runs have ended; None before any run has."""
         if not self._all:
             return None
         rest = sum(part * _mean(self._walls.get(_kind(run)) or self._all) for run, part in self.left.items())
@@ -53,7 +53,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class RunCounts(RunObserver):
-    """Counts runs; prints the progress, and how many failed, every few seconds on standard error."""
+    """Counts runs; prints their progress, and how many failed, every few seconds on standard error."""
 
     def __init__(self, waiting: Sequence[PlannedRun], at_once: int) -> None:
         self.total = len(waiting)
@@ -98,7 +98,7 @@ class Bar(RunCounts):
 
 @contextmanager
 def watched(waiting: Sequence[PlannedRun], at_once: int, quiet: bool) -> Iterator[RunObserver]:
-    """Yield a watcher: a silent one if `quiet`, otherwise a bar or lines."""
+    """Yield an observer: a silent one if `quiet`, otherwise a bar or lines."""
     if quiet or not waiting:
         yield RunObserver()
     elif sys.stderr.isatty():

@@ -1,6 +1,6 @@
-"""Connects this terminal with a process elsewhere: keys go there unchanged, and its output comes here.
+"""Connects this terminal with a process elsewhere: keys are passed on unchanged, and output is shown here.
 
-After Enter, `~.` detaches, `~~` is a tilde and `~?` prints help: as in ssh.
+After Enter, `~.` detaches, `~~` sends a tilde and `~?` prints help, as in ssh.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SessionEnd(NamedTuple):
 
 
 class Escapes:
-    """Finds the keys meant for this client. `escape` is a byte, empty for none."""
+    """Finds the escape sequences for this client among the keys. `escape` is a byte, empty for none."""
 
     def __init__(self, escape: bytes = b"~") -> None:
         self.escape = escape
@@ -70,7 +70,7 @@ def is_terminal() -> bool:
 
 
 def window() -> dict[str, int]:
-    """Return rows and columns of this terminal, or {}."""
+    """Return `rows` and `columns` of this terminal; {} if unknown."""
     if not is_terminal():
         return {}
     size = os.get_terminal_size(sys.stdout.fileno())
@@ -112,8 +112,8 @@ def _signals(*names: str) -> Iterator[int]:
 
 
 class Conversation:
-    """A session with a process over a line. `said` gets the reason why a job waits. `interrupt` is called on Ctrl-C if
-    the process has no terminal, and returns whether to continue.
+    """A session with a process over a WebSocket. `said` is called with the reason why a job waits. `interrupt` is
+    called on Ctrl-C if the process has no terminal, and returns whether to continue.
     """
 
     def __init__(self, line: OpenWebSocket, pty: bool, said: Any, interrupt: Any, escape: bytes = b"~") -> None:
@@ -130,7 +130,7 @@ class Conversation:
         self._reads_input = self._stdin >= 0
 
     def hold(self, begun: bool = False) -> SessionEnd:
-        """Run until the session ends. A line to a shell has `begun`; one to a job begins when that runs."""
+        """Run until the session ends. A session with a shell has `begun`; one with a job begins when the job runs."""
         try:
             if not begun and not self._until_begun():
                 return self.left or SessionEnd()
@@ -143,9 +143,9 @@ class Conversation:
             self.line.close()
 
     def _until_begun(self) -> bool:
-        self._receive()  # data may have come with the answer that opened the line
+        self._receive()  # data may have arrived with the response that opened the WebSocket
         while not self.begun and self.left is None and not self.line.closed:
-            self.line.flush()  # answer if asked whether we are still here
+            self.line.flush()  # answer if asked whether we are still connected
             select.select([self.line], [], [])
             self._receive()
         return self.begun
@@ -170,7 +170,7 @@ class Conversation:
                     self._typed()
                 if self.line in ready:
                     self._receive()
-            if self.left is None:  # the other end may be gone: read what it sent before
+            if self.left is None:  # the other end may be gone: read what it sent before that
                 self._receive()
         return self.left or SessionEnd(attempt=self.attempt)
 
@@ -191,7 +191,7 @@ class Conversation:
     def _typed(self) -> None:
         try:
             keys = os.read(self._stdin, 1 << 14)
-        except OSError:  # the terminal has gone
+        except OSError:  # the terminal is gone
             keys = b""
         if not keys:
             self._reads_input = False
@@ -220,7 +220,7 @@ class Conversation:
                 self.said(payload.decode(errors="replace"))
             elif kind == b"R":
                 self.begun, self.attempt = True, int(payload)
-                self._first = messages[at + 1 :]  # until this terminal is ready
+                self._first = messages[at + 1 :]  # kept until this terminal is ready
                 return
             elif kind == b"N":
                 self.left = SessionEnd(refused=payload.decode(errors="replace"))
@@ -232,7 +232,7 @@ class Conversation:
 
 
 def write(data: bytes) -> None:
-    """Write bytes to standard output unchanged, at once. Raises BrokenPipeError if nobody reads."""
+    """Write bytes to standard output unchanged and at once. Raises BrokenPipeError if the reader is gone."""
     if not hasattr(sys.stdout, "buffer"):
         sys.stdout.write(data.decode(errors="replace"))
         return

@@ -1,4 +1,4 @@
-"""`kant token`: who else has access, with which right."""
+"""`kant token`: access for others, with their roles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def new(
     token_file: File = None,
     home: Home = None,
 ) -> int:
-    """Create a token and print it once: only its SHA-256 is kept."""
+    """Create a token and print it once: only its SHA-256 is stored."""
     token = fresh_token()
     key = make_key(token, user, Role(role), queue)
     change_keys(_file(token_file, home), lambda keys: (*keys, key))
@@ -51,7 +51,7 @@ def join_token(*, home: Home = None) -> int:
 
 @token_app.command(name="list")
 def list_tokens(*, token_file: File = None, home: Home = None, json: Json = False) -> int:
-    """List the tokens that were created, without the tokens themselves."""
+    """List the tokens that were created, without the secret parts."""
     from kant.cli.show import console, print_table
 
     keys = _keys(_file(token_file, home))
@@ -62,7 +62,7 @@ def list_tokens(*, token_file: File = None, home: Home = None, json: Json = Fals
     if json:
         print_json({"tokens": rows})
     elif not rows:
-        console.print("no tokens (kant token new makes one)")
+        console.print("no tokens (kant token new creates one)")
     else:
         cells = [
             [", ".join(value) if isinstance(value, list) else str(value) for value in row.values()] for row in rows

@@ -66,7 +66,7 @@ def generate(
         from kant.workload.fitted import read_fit
 
         if gpus is not None or load is not None or services or tenants is not None:
-            raise InputError("trace generate", "of --jobs, --days and --seed what goes with a fitted trace")
+            raise InputError("trace generate", "only options of --jobs, --days and --seed that apply to a fitted trace")
         workload = draw_fitted(read_fit(Path(row)), days=days, jobs=jobs, seed=seed)
     else:
         span = 30 if days is None else days
@@ -85,7 +85,7 @@ def describe(
     window: Window = None,
     json: Json = False,
 ) -> int:
-    """Say what is in a trace: jobs, sizes, run times, arrivals, tenants."""
+    """Print the contents of a trace: jobs, sizes, run times, arrivals, tenants."""
     from kant.workload.describe import describe as facts
 
     jobs = load_workload(workload, format, slice, window)
@@ -105,7 +105,7 @@ def fit(
     seed: Seed = 0,
     json: Json = False,
 ) -> int:
-    """Fit a generator to a trace, and say how similar a drawn workload is to the trace."""
+    """Fit a generator to a trace, and print how similar a drawn workload is to the trace."""
     from kant.workload.fit import fit as fit_to
     from kant.workload.fit import quality
     from kant.workload.fitted import draw, write_fit
@@ -208,7 +208,7 @@ def tenants(
     slice: Slice = None,
     window: Window = None,
 ) -> None:
-    """Write a first file of queues for a trace: a quota for each in proportion to its GPU-hours."""
+    """Draft a file of queues for a trace: each gets a quota in proportion to its GPU-hours."""
     from kant.workload.tenants_draft import proportional
 
     jobs = load_workload(workload, format, slice, window)
@@ -223,7 +223,7 @@ def tenants(
 
 
 def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
-    """Print for each quantity the quantiles of the trace and of the drawn workload, and how far they are apart."""
+    """Print, for each quantity, the quantiles of the trace and of the drawn workload, and their distance."""
     parts = list(rows[0]["trace"])
     lines = []
     for row in rows:
@@ -236,7 +236,7 @@ def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None)
 
 
 def _short(value: float) -> str:
-    """Format as three digits, and thousands as such: `12.3k`."""
+    """Format a number with three digits, thousands as `12.3k`."""
     for size, unit in ((1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e6 if unit == 'M' else 1e3):.3g}{unit}"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.cli.page import tell
 from kant.cli.plain import say
@@ -30,20 +29,20 @@ from kant.workload.tenants_file import read_tenants
 if TYPE_CHECKING:
     from kant.service.oidc import Oidc
 
-LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
+LISTEN = "127.0.0.1:5268"  # K-A-N-T on the keypad of a telephone
 MOST_FRONT_ENDS = 64
-PATIENCE = 60.0  # seconds for a start
+PATIENCE = 60.0  # seconds until it has to answer
 
 
 PowerCap = Annotated[
     str | None,
     Parameter(
-        help="The GPUs in use of a machine draw at most this together, such as 2.1kW: no more start. "
+        help="The most power that the used GPUs of a machine draw together, such as 2.1kW: no further GPU is used. "
         "Default: all may be in use."
     ),
 ]
 GpuWatts = Annotated[
-    str | None, Parameter(help="What a GPU in use draws at most, such as 700W. Default: as NVML says.")
+    str | None, Parameter(help="The most power that one GPU draws, such as 700W. Default: as reported by NVML.")
 ]
 
 
@@ -59,7 +58,7 @@ def up(
         str | None,
         Parameter(
             help="The address of the page and the API, such as 127.0.0.1:8080; none: only the socket. "
-            "Default: 127.0.0.1:5268, or a free port where that is taken."
+            "Default: 127.0.0.1:5268, or a free port if that is in use."
         ),
     ] = None,
     token_file: Annotated[
@@ -93,7 +92,7 @@ def up(
         str | None,
         Parameter(
             help="Where other machines may join (`kant join`), such as 0.0.0.0:5269: with mutual TLS, by the token of "
-            "`kant token join`. Default: none may."
+            "`kant token join`. Default: none may join."
         ),
     ] = None,
     idle_gpus: Annotated[
@@ -107,7 +106,7 @@ def up(
     pool_power_cap: Annotated[
         str | None,
         Parameter(
-            help="The GPUs in use of this machine and of all that join draw at most this together, such as 5kW. "
+            help="The most power that the used GPUs of this machine and of all joined ones draw together, such as 5kW. "
             "Default: all may be in use."
         ),
     ] = None,
@@ -120,7 +119,7 @@ def up(
         str | None,
         Parameter(
             help="Send a trace of each job, from its submission to its exit, to this OpenTelemetry collector, such as "
-            "http://localhost:4318. Default: none is."
+            "http://localhost:4318. Default: none."
         ),
     ] = None,
     keep_days: Annotated[
@@ -137,7 +136,7 @@ def up(
     if not 0 <= front_ends <= MOST_FRONT_ENDS:
         raise InputError("--front-ends", f"a number from 0 to {MOST_FRONT_ENDS}", front_ends)
     if front_ends and users:
-        raise InputError("--front-ends and --users", "one of them: front ends serve Kant's owner only")
+        raise InputError("--front-ends and --users", "one of them: front ends serve only Kant's owner")
     if detach:
         return _detach(place)
     from kant.live.otlp import traces_url
@@ -176,13 +175,13 @@ def up(
 
 
 def _oidc(path: Path) -> Oidc:
-    with needs("oidc"):
-        from kant.service.oidc import Oidc, read_oidc
+    from kant.service.oidc import Oidc, read_oidc
+
     return Oidc(read_oidc(path))
 
 
 def _file(given: str | None) -> Path | None:
-    """Return the file of a name, or None: some are names of built-in things."""
+    """Return the file of this name, or None, since some options also accept built-in names."""
     from kant.scheduler.profile import builtin_texts
 
     named = given is None or given in builtin_texts() or not Path(given).is_file()
@@ -214,7 +213,7 @@ def parse_size(text: str) -> int:
 
 
 def _detach(home: Path) -> int:
-    """Start the same command again, in its own session, and wait until it answers."""
+    """Start the same command again in its own session, and wait until it answers."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     said = home / "kant.log"
     arguments = [each for each in sys.argv[1:] if each != "--detach"]
@@ -258,7 +257,7 @@ def _detach(home: Path) -> int:
 
 
 class StartError(SentenceError):
-    """The error message of the background process."""
+    """The background process did not start; has its error message."""
 
 
 def down(*, home: Home = None) -> int:
@@ -271,5 +270,5 @@ def down(*, home: Home = None) -> int:
         select.select([watched], [], [], PATIENCE)
         os.close(watched)
     running = found["running"]
-    console.print(f"Kant is down; {running} {'job runs' if running == 1 else 'jobs run'} on")
+    console.print(f"Kant is down; {running} {'job continues' if running == 1 else 'jobs continue'}")
     return 0

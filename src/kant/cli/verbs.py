@@ -1,4 +1,4 @@
-"""The verbs of `kant`, each with its function's place: only the called verb's module is loaded."""
+"""The verbs of `kant`, each with the place of its function: only the module of the called verb is loaded."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def app_of(*verbs: str) -> App:
         help="Kant: one scheduling core for AI clusters.",
         version=__version__,
         help_format="plaintext",
-        suppress_keyboard_interrupt=False,  # we report it
+        suppress_keyboard_interrupt=False,  # Kant reports it itself
     )
     for verb in verbs:
         module, name = VERBS[verb].split(":")
@@ -98,7 +98,7 @@ def app_of(*verbs: str) -> App:
 
 
 def call(arguments: list[str], app: App | None = None) -> Any:
-    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError if the arguments are invalid."""
+    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError for invalid arguments."""
     if app is None:
         said = answer(arguments[0]) if arguments and arguments[0] not in VERBS else None
         if said is not None:

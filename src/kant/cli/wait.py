@@ -1,4 +1,4 @@
-"""`kant wait`: waits for jobs; returns their exit code."""
+"""`kant wait`: waits for jobs, and returns their exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.model.errors import InputError
 from kant.service.client import ServiceClient, home_of
 
 AT_A_TIME = 30  # seconds for which one request waits
-NOT_WELL = 1  # the code of jobs without an exit code
+NOT_WELL = 1  # the exit code for jobs without one
 SIGNALLED = 128  # plus the signal, as in shells
 
 
@@ -26,7 +26,7 @@ def wait(
 ) -> int:
     """Wait until jobs have ended, and print how each has ended.
 
-    The exit code is that of the job: 128 + N if signal N ended it, 1 if it was cancelled or rejected. Of several jobs,
+    The exit code is that of the job: 128 + N if signal N ended it, 1 if it was cancelled or rejected. For several jobs,
     it is the first exit code that is not 0.
     """
     if not jobs:
@@ -56,7 +56,7 @@ def wait_for(home: Path | None, there: Kube | None, jobs: tuple[str, ...]) -> in
 
 
 def outcomes(client: ServiceClient, job: str) -> list[dict[str, Any]]:
-    """Wait until a job, or the jobs of an array, have ended; return how."""
+    """Wait until a job, or all jobs of an array, have ended; return how each ended."""
     while True:
         found = client.get(client.job(job, "outcome"), wait=AT_A_TIME)
         if found["over"]:
@@ -64,7 +64,7 @@ def outcomes(client: ServiceClient, job: str) -> list[dict[str, Any]]:
 
 
 def code_of(ended: list[dict[str, Any]]) -> int:
-    """Return the first exit code that is not 0; 0 if all ended well."""
+    """Return the first exit code that is not 0; 0 if all succeeded."""
     return next((code for code in map(_code, ended) if code), 0)
 
 

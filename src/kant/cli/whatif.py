@@ -1,4 +1,4 @@
-"""`kant whatif`: the effect of a change on everybody's waits, from now or from a time of a journal on."""
+"""`kant whatif`: the effect of a change on all waits, from now on or from a time of a journal on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def whatif(
         Parameter(help="Change a quota: QUEUE:gpu[:MODEL]=+64, or =64, or =-8; also cpu and memory.", negative=""),
     ] = None,
     nodes: Annotated[
-        list[str] | None, Parameter(help="Add nodes: 10, or 10xNAME to have them like node NAME.", negative="")
+        list[str] | None, Parameter(help="Add nodes: 10, or 10xNAME for nodes like node NAME.", negative="")
     ] = None,
     cancel: Annotated[list[str] | None, Parameter(help="Cancel this job, which waits or runs.", negative="")] = None,
     profile: Annotated[str | None, Parameter(help="Switch to this profile, a built-in one or a TOML file.")] = None,
@@ -196,7 +196,7 @@ def _pair(before: float | None, after: float | None) -> str | Text:
 
 
 def _moved(own: dict[str, Any], sign: int) -> Text:
-    """Return how many jobs start sooner, or later, and by how much on average."""
+    """Return how many jobs start sooner (or later), and by how much on average."""
     return _coloured(f"{own['jobs']:,} by {seconds(own['mean_s'])}", sign) if own["jobs"] else Text("-")
 
 

@@ -1,4 +1,4 @@
-"""`kant why`: why a job waits, now or at a time of a journal: the cause, the evidence, the remedies."""
+"""`kant why`: why a job waits, now or at a time of a journal: the cause, the evidence, and the remedies."""
 
 from __future__ import annotations
 

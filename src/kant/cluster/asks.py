@@ -31,10 +31,10 @@ class Ask(NamedTuple):
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
     whether jobs may be stopped for it. `training`: the model that it trains, if declared. `roles` has the pools of each
-    group if the groups differ; `pools` is then their union. `reservation`: the one whose GPUs it runs on. `node_sets`
-    has the node set of each group, "" for any node; empty if no group has one. `numbers` has the index of each group in
-    the job, if their orders differ. `rules` and `preferences` have one entry for each group; empty if no group has any.
-    `node_wait`: how long it waits for a node before it preempts others, µs.
+    group if the groups differ; `pools` is then their union. `reservation`: the reservation whose GPUs it uses.
+    `node_sets` has the node set of each group, "" for any node; empty if no group has one. `numbers` has the index of
+    each group in the job, if their orders differ. `rules` and `preferences` have one entry for each group; empty if no
+    group has any. `node_wait`: how long it waits for a node before it preempts others, µs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -151,13 +151,13 @@ def _in_order(job: Job, rules: PodRules) -> PodRules:
 
 
 def is_wide(rules: PodRules) -> bool:
-    """Return whether the pods that a node takes also depend on the pods of other nodes."""
+    """Return whether the number of pods that fit on a node also depends on the pods of other nodes."""
     wide = rules.affinity or rules.spread or rules.shared
     return bool(wide) or any(one.topology != HOST for one in rules.anti_affinity)
 
 
 def is_entangled(rules: tuple[PodRules, ...]) -> bool:
-    """Return whether pods of one group count in what limits another group."""
+    """Return whether pods of one group count in a rule that limits another group."""
     for number, own in enumerate(rules):
         limits: tuple[Limit, ...] = (*own.anti_affinity, *own.affinity, *own.spread)
         limiting = {limit.pod_class for limit in limits}
@@ -167,7 +167,7 @@ def is_entangled(rules: tuple[PodRules, ...]) -> bool:
 
 
 def lasting(rules: PodRules) -> PodRules:
-    """Return the rules that later pods and domains cannot help to satisfy: a job that breaks them never fits."""
+    """Return the rules that later pods and domains cannot help to satisfy: a job that breaks one never fits."""
     own = tuple(one for one in rules.anti_affinity if one.topology == HOST)
     return PodRules(rules.classes, own, amounts=rules.amounts, shared=rules.shared)
 
@@ -218,7 +218,7 @@ def check_elastic(job: Job, ask: Ask) -> None:
 
 
 def check_rules(job: Job, ask: Ask) -> None:
-    """Raise StateError for topology requests that cannot be combined with rules among pods of several nodes."""
+    """Raise StateError for topology requests that cannot be combined with affinity rules over several nodes."""
     if any(is_wide(rules) for rules in ask.rules) and (
         ask.affinity is not None or any(group.within for group in job.groups)
     ):
@@ -241,7 +241,7 @@ Cuts = tuple[tuple[int, int], ...]
 
 
 def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
-    """Return `Shape.cuts`, without segments of one pod, and without segments that equal one of a narrower level."""
+    """Return `Shape.cuts`, without segments of one pod, and without segments equal to those of a narrower level."""
     narrowest = [{pods: LEVELS.index(level) for level, pods in levels_of(group)} for group in groups]
     cuts = tuple(tuple(one for one in found.items() if one[0] > 1) for found in narrowest)
     return cuts if any(cuts) else ()

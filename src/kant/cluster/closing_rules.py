@@ -12,7 +12,7 @@ from kant.model.rules import CLUSTER, HOST, Limit, PodAffinity, PodAntiAffinity,
 
 Mask = NDArray[np.bool_]
 Rule = Limit | tuple[str, int]
-"""A rule among pods, or the name of an amount and how much of it a pod needs."""
+"""An affinity rule, or the name of an amount and how much of it a pod needs."""
 
 
 def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tuple[Rule, Mask]]:

@@ -56,7 +56,7 @@ D_PARTS = 9  # without GPUs: thousandths of the GPU parts that the node itself h
 D_LIMITED = 10  # the first column of the bits of its node set; 0: any node takes it
 D_COUNTED = 11  # 1 + the first row of a demand with the same rules and exact amounts; 0: it has none
 D_ENTRIES = 12  # number of entries (N_*) that follow the head of the row
-D_WIDE = 13  # 1: how many pods a node takes also depends on the rows of other nodes
+D_WIDE = 13  # 1: how many pods fit on a node also depends on the rows of other nodes
 DEMAND_WIDTH = 14
 NODES_IN_WORD = 32
 """Nodes of a set in one column of a demand row, one bit each."""
@@ -68,7 +68,7 @@ P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining
 P_CAPACITY = 1  # milli-GPUs in service
 P_ALLOCATED = 2  # milli-GPUs allocated on nodes in service
 P_FRAGMENTED = 3  # nodes in service with some but not all of their GPUs allocated
-P_FREED = 4  # how often capacity was freed: a verdict "does not fit" holds until it changes
+P_FREED = 4  # how often capacity was freed: "does not fit" is valid until this changes
 POOL_WIDTH = 5
 
 # --- jobs ------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def planned_run(job: Table, promised: int) -> int:
 def expected_end(since: int, span: int, now: int) -> int:
     """Return when a run of `span` from `since` on is expected to end, later than `now`, µs.
 
-    A job that outlives its estimate is expected to run twice as long, and this doubles each time it is exceeded.
+    A job that outlives its estimate is expected to run twice as long; the expectation doubles whenever it is exceeded.
     """
     end = since + span
     while end <= now:
@@ -221,7 +221,7 @@ N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains count
 ENTRY_WIDTH = 6
 
 AT_MOST = 0  # after adding its pods, the column plus N_LIMIT is at least 0
-AFFINITY = 1  # a pod of the class is there, or none anywhere and this pod is of it; N_LIMIT 0: its pods only count
+AFFINITY = 1  # a pod of the class is there, or none is anywhere and this pod is in it; N_LIMIT 0: its pods only count
 SPREAD = 2  # after adding its pods, the domain has at most N_LIMIT more than the smallest; 0: they only count
 NO_LIMIT = 1 << 40
 
@@ -281,7 +281,7 @@ BUT_AFFINITY = 3
 
 @inlined
 def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
-    """Return whether any domain has a pod that the affinity of a demand asks for."""
+    """Return whether any domain has a pod of a class that the affinity of a demand requires."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         column = extra_at(table) + demands[d, at + N_COLUMN] + 1
@@ -292,10 +292,9 @@ def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
 
 @shared
 def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
-    """Return how many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
+    """Return how many pods of demand `d` fit on the node by its exact amounts and by affinity rules.
 
-    Pods that are placed there together are all checked against the counts that the first of them finds, which never
-    allows too many.
+    Pods placed there together are all checked against the counts before the first of them, which never allows too many.
     """
     pods, extra = NO_LIMIT, extra_at(table)
     for entry in range(demands[d, D_ENTRIES]):

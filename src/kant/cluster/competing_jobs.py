@@ -41,7 +41,7 @@ class CompetingJobs:
             self.job_changed(row, state.now)
 
     def job_changed(self, row: int, now: int) -> None:
-        """Follow a job that arrived, started, stopped, left, or made progress."""
+        """Update the groups after a job arrived, started, stopped, left, or made progress."""
         state, bits = self.state, self.state.shape_of(row).pool_bits
         group = self.groups.get(bits)
         if group is None:
@@ -54,7 +54,7 @@ class CompetingJobs:
                 own[row] = None
 
     def node_changed(self, node: int, now: int) -> None:
-        """Follow a node whose capacity changed."""
+        """Update the groups after the capacity of a node changed."""
         pool = int(self.state.table[node, POOL])
         for group in self.groups.values():
             if (group.pools >> pool) & 1:

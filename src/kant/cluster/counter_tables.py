@@ -64,7 +64,7 @@ class CounterTables:
     def domain(self, topology: str, row: int) -> Hashable | None:
         """Return the domain of a row in a topology; None if it is in none."""
         state = self.state
-        if topology == CLUSTER:  # also if the node has left: a job that only it could take keeps to the limit
+        if topology == CLUSTER:  # even if the node has left: a job that only it could hold keeps to the limit
             return ()
         if state.empty.item(row, c.STATUS) == NodeStatus.RETIRED:
             return None

@@ -106,7 +106,7 @@ class Progress:
     `left` is the remaining estimate, in pod-microseconds (-1: unknown); `served` the milli-GPU-microseconds used so far
     (pod-microseconds for a gang without GPUs). Both are as of J_SINCE, and may exceed 64 bits. `pods` and `milli` are
     what it holds while it runs, and its floor while it waits. `resized` is when it started or was last resized. `ripe`:
-    its owner has scaled it since, so it may grow at once.
+    its owner has scaled it since then, so it may grow at once.
     """
 
     __slots__ = ("ceiling", "left", "milli", "pods", "resized", "ripe", "served", "shape")
@@ -170,7 +170,7 @@ class Progress:
             jobs[row, J_REMAINING] = min(-(-self.left // pods), FOREVER)
 
     def rest(self, jobs: Table, row: int) -> None:
-        """Set it to its floor while it waits."""
+        """Set it to the size of its floor while it waits."""
         self.turn_to(jobs, row, self.shape.pods, self.shape.gpu_milli)
 
     def leave(self, jobs: Table, row: int) -> None:

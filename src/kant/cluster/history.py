@@ -122,7 +122,7 @@ class RunTimes:
                 level, promise = levels[at], promised[at - 1]
                 if promise >= 0:
                     level += STEP * permille if runtime > promise else STEP * (permille - 1000)
-                # a likelier promise is never read off lower
+                # a promise of higher probability is never shorter
                 below = levels[at] = min(max(level, below), HIGHEST_LEVEL)
             levels[-1] = max(levels[-2], _ONE)
 

@@ -24,7 +24,7 @@ def group_by_node(
 ) -> tuple[Table, Table, Table, Table, Table, int]:
     """Group the pieces of holders by node, and on each node by holder, in order. Pieces on other nodes are left out.
 
-    Holder `i` has the pieces from `begin[i]` to `begin[i + 1]`. Returns the columns of `Holders` but `nodes`.
+    Holder `i` has the pieces from `begin[i]` to `begin[i + 1]`. Returns the columns of `Holders` except `nodes`.
     """
     places, last_node = nodes.shape[0], -1
     for node in nodes:

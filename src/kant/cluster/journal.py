@@ -49,7 +49,7 @@ class Cycled(msgspec.Struct, frozen=True, tag="cycled", tag_field="event"):
 
 
 class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
-    """When the record ends; `cut` if jobs were left, because the end time was reached or the run was interrupted."""
+    """When the record ends; `cut`: jobs were left, as the end time was reached or the run was interrupted."""
 
     time: int
     cut: bool = False

@@ -104,7 +104,7 @@ def node_of(state: StateData, name: str) -> int:
 
 
 def node_offers(state: StateData, node: int, now: int, more: bool) -> None:
-    """Announce that the capacity of a node has changed, perhaps for `more` than before."""
+    """Announce that the capacity of a node has changed, perhaps to `more` than before."""
     state.node_version += 1
     for follower in state.followers:
         follower.node_changed(node, now)

@@ -18,7 +18,7 @@ Q_QUOTA, Q_GUARANTEED, Q_LIMIT, Q_CEILING, Q_PART, Q_UP = range(6)
 LIMIT_WIDTH = 6
 
 # Usage of a slot.
-U_USAGE, U_OWN = range(2)  # with what queues below take beyond their guaranteed parts; of the queue's own jobs alone
+U_USAGE, U_OWN = range(2)  # including what queues below use beyond their guaranteed parts; of the queue's own jobs only
 USED_WIDTH = 2
 
 NO_QUOTAS: Table = np.zeros((0, LIMIT_WIDTH), dtype=np.int64)
@@ -138,7 +138,7 @@ def could_ever(limits: Table, first: int, amounts: Table) -> bool:
 
 @compiled
 def all_borrow(limits: Table, used: Table, entitled: Table, first: int, own: int, wanted: Table) -> bool:
-    """Return whether a queue and all above it borrow some of what is wanted, up to where its path meets another's.
+    """Return whether a queue and all queues above it borrow some of what is wanted, up to the other's path.
 
     `first` and `own` are the first slots of both; `entitled` has an amount for each slot.
     """

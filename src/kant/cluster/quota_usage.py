@@ -72,7 +72,7 @@ class QuotaUsage:
         self.queues_changed(self.declared, running, now)
 
     def accepts(self, queue: int, limit: int) -> bool:
-        """Return whether the queue takes new jobs with a limit of `limit` microseconds (-1: no limit)."""
+        """Return whether the queue accepts new jobs with a limit of `limit` microseconds (-1: no limit)."""
         if self.tree is None or self.node_of[queue] < 0:
             return True
         too_long = self.tree.max_times and 0 < self.max_time(queue)[0] < limit

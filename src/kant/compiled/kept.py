@@ -37,7 +37,7 @@ from kant.compiled.turn import Turn
 from kant.compiled.unit import UnitLibrary, entry_of
 from kant.compiled.work import work
 
-KEPT = 128
+KEPT = 512
 """The most files per kernel name, the last used ones, since each policy and version of Kant has its own."""
 
 FORMAT = 4

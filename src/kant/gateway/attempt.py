@@ -307,7 +307,7 @@ class Attempt:
         await _to_client(self.response.prepare(self.request))
 
     def _first(self) -> None:
-        """Note the time of the response's first piece."""
+        """Record the time of the response's first piece."""
         self.entry.first_s = time.monotonic() - self.began
         self.proxy.meters.first_s.observe(self.entry.first_s)
         if self.entry.span is not None:
@@ -334,7 +334,7 @@ class Attempt:
         assert self.response is not None
         tokens = self.entry.output = self.count.events
         self.entry.status = error.status
-        text = f"the backend was lost after {tokens} tokens ({error}); what has come is all there is"
+        text = f"the backend was lost after {tokens} tokens ({error}); the response ends here, incomplete"
         with contextlib.suppress(ConnectionError):
             await self.response.write(self.count.error(error_body(error.status, text, error.kind, self.entry.path)))
             await self.response.write_eof()

@@ -77,7 +77,7 @@ class Backend:
         return self.up and not self.draining and not self.leaving
 
     def serves(self, model: str) -> bool:
-        """Whether it may serve the model; True if its models are not known."""
+        """Whether it may serve the model; also True if its models are not known."""
         return not model or self.models is None or model in self.models
 
     def _share_out(self, used: int, waiting: int) -> None:
@@ -124,9 +124,9 @@ class Backend:
 
 
 class Opinion(NamedTuple):
-    """The backend that the shadow would have chosen, None if it would have held the request.
+    """The backend that the shadow would have chosen, or None if it would have held the request.
 
-    `later_s` is by how many seconds the first token would come later there, by the latency model; below 0: earlier.
+    `later_s` is how many seconds later the first token would come there, by the latency model; below 0: earlier.
     """
 
     backend: int | None

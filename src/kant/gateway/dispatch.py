@@ -88,7 +88,7 @@ class Dispatcher:
         self.policy, self.router, self.limits, self.ranker = policy, router, limits, ranker
         self.draw = np.random.Generator(np.random.PCG64(seed))
         self.aside: Aside | None = None
-        """Decides instead of the router, if that is costly."""
+        """Decides instead of the router, if the router's decisions are costly."""
         self.book = Engine(settings, limits.at_once)
         self.free = list(range(limits.at_once))[::-1]
         self.held: dict[str, Held] = {}
@@ -377,7 +377,7 @@ class Dispatcher:
         return health.lasts
 
     def _watch_panic(self) -> None:
-        """Log once when every open backend is ejected, so that all are used, and note when that ends."""
+        """Log once when every open backend is ejected, so that all are used, and record when that ends."""
         self._known.clear()
         opened = [backend.health.ejected for backend in self.backends if backend.open]
         panics = bool(opened) and all(opened)
@@ -483,7 +483,7 @@ class Dispatcher:
         self._watch_panic()
 
     def lost(self, backend: Backend) -> None:
-        """Note that a backend no longer responds: it gets no requests, and its requests are withdrawn."""
+        """Record that a backend no longer responds: it gets no requests, and its requests are withdrawn."""
         self.unreachable(backend)
         for placed in list(backend.rows.values()):
             if placed.withdraw is not None:
@@ -492,7 +492,7 @@ class Dispatcher:
                 self.passed(placed)
 
     def found(self, backend: Backend) -> None:
-        """Note that a backend responds again."""
+        """Record that a backend responds again."""
         if not backend.up:
             backend.up = True
             self._watch_panic()

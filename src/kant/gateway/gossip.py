@@ -24,7 +24,7 @@ log = logging.getLogger("kant.gateway")
 
 EVERY_S = 0.05
 SILENT_S = 1.0
-"""Seconds without a datagram after which a peer counts no more."""
+"""Seconds without a datagram after which a peer no longer counts."""
 
 RESOLVE_S = 5.0
 """Seconds between two look-ups of the peers' names: one name may have many addresses, which change."""
@@ -138,4 +138,4 @@ class Gossip(asyncio.DatagramProtocol):
         for peer in [peer for peer, at in self.latest.items() if now - at > SILENT_S]:
             del self.latest[peer]
             count(self.dispatcher.backends, peer, None)
-            log_event(log, "hears a peer no more", logging.WARNING)
+            log_event(log, "no longer hears a peer", logging.WARNING)

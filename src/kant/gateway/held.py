@@ -57,7 +57,7 @@ class Held(ABC):
         """Call `ask` for waiting requests in order, until the rest must wait; remove those that get a place."""
 
     def changed(self, placed: Placement) -> None:
-        """Note that the usage of a request's tenant has decreased."""
+        """Record that the usage of a request's tenant has decreased."""
         del placed  # matters only if tenants take turns
 
     @abstractmethod

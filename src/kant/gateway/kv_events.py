@@ -64,7 +64,7 @@ _BATCH = msgspec.msgpack.Decoder(_Batch)
 class EngineEvents:
     """Applies the events of one engine to the index; `missed` counts lost batches.
 
-    `most` returns how many blocks of the index the engine has room for.
+    `most` returns how many blocks of the index fit in the engine.
     """
 
     def __init__(self, index: PrefixIndex, number: int, most: Callable[[], int]) -> None:

@@ -13,11 +13,11 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20
 
 BACKENDS: dict[str, tuple[str, Callable[[Backend], float]]] = {
     "in_flight": ("Requests on a backend.", lambda one: len(one.rows)),
-    "tokens": ("Tokens that these have, as tracked.", lambda one: one.site.tokens()),
+    "tokens": ("Tokens of these requests, as tracked.", lambda one: one.site.tokens()),
     "up": ("1 where a backend answers.", lambda one: one.up),
     "ejected": ("1 while a backend gets no new requests because its answers fail.", lambda one: one.health.ejected),
     "draining": ("1 while a backend gets no further requests.", lambda one: one.draining or one.leaving),
-    "other_requests": ("Requests that a backend reports from others.", lambda one: one.site.other_requests),
+    "other_requests": ("Requests of others, as a backend reports them.", lambda one: one.site.other_requests),
     "engine_running": ("Running requests, as the engine reports.", lambda one: one.scraped.running),
     "engine_waiting": ("Waiting requests, as the engine reports.", lambda one: one.scraped.waiting),
     "engine_kv_usage": ("Share of the KV in use, as the engine reports.", lambda one: one.scraped.usage),
@@ -40,7 +40,7 @@ class Meters:
         def seconds(name: str, about: str) -> Histogram:
             return Histogram(f"kant_router_{name}_seconds", about, buckets=SECONDS, registry=registry)
 
-        self.arrivals = counter("arrivals", "Requests that have come to be routed.")
+        self.arrivals = counter("arrivals", "Requests that have arrived to be routed.")
         self.requests = counter("requests", "Ended requests, by backend and status.", "backend", "status")
         self.refused = counter("refused", "Requests that reached no backend, by status.", "status")
         self.limited = counter("tenant_limited", "Requests over a tenant's limits.", "tenant")
@@ -48,14 +48,14 @@ class Meters:
         self.over_budget = counter(
             "retries_over_budget", "Requests not retried, since too many retries were in flight."
         )
-        late = "Requests whose backend took too long, by whether it had begun its answer."
+        late = "Requests whose backend took too long, by whether its response had begun."
         self.timed_out = counter("timeouts", late, "backend", "begun")
         self.ejections = counter("ejections", "Times that a backend was ejected for its answers.", "backend")
-        self.lost = counter("lost", "Answers that had begun and were cut short by their backend.", "backend")
-        self.gone = counter("clients_gone", "Requests whose client went away.")
+        self.lost = counter("lost", "Responses that had begun and were cut short by their backend.", "backend")
+        self.gone = counter("clients_gone", "Requests whose client has disconnected.")
         self.tokens = counter("output_tokens", "Tokens of outputs, as counted from streams.", "backend")
         self.prompt = counter("prompt_tokens", "Tokens of prompts, as estimated.")
-        had = "Tokens that tenants have had, by model and kind: prompt or output."
+        had = "Tokens of tenants, by model and kind: prompt or output."
         self.usage = counter("tenant_tokens", had, "tenant", "model", "kind")
         self.shed = counter("shed", "Requests refused as too many waited, by tenant.", "tenant")
         other = "Requests by what --shadow would have done: the same, another backend, or hold them."

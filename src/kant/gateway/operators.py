@@ -19,8 +19,7 @@ ARRIVALS = re.compile(
     r" ([0-9.eE+]+)$",
     re.MULTILINE,
 )
-"""The number of arrived requests, as counted by a router, or by an Envoy with the configuration of
-deploy/envoy.yaml.
+"""The number of arrived requests, as counted by a router, or by an Envoy with the configuration of deploy/envoy.yaml.
 """
 
 

@@ -50,7 +50,7 @@ class Health:
         return not self.ejected or (now >= self.until and not self.tested)
 
     def good(self, sent: int, now: float) -> bool:
-        """Note a good response to request `sent`; return whether that returns the backend to service."""
+        """Record a good response to request `sent`; return whether that returns the backend to service."""
         if self.ejected and sent <= self.sent:
             return False
         back, self.ejected = self.ejected, False
@@ -60,7 +60,7 @@ class Health:
         return back
 
     def bad(self, sent: int, now: float, latest: int, rule: Ejection) -> bool:
-        """Note a failure of request `sent`, of `latest` sent in total; return whether that ejects the backend."""
+        """Record a failure of request `sent`, of `latest` sent in total; return whether that ejects the backend."""
         if self.ejected:
             if sent <= self.sent or now < self.until:
                 return False

@@ -245,7 +245,7 @@ class _Exchange:
         return [ProcessingResponse(response_headers={"response": {}})]
 
     def _moved(self, where: str) -> None:
-        """Note that another endpoint than the first has served: a retry by Envoy."""
+        """Record that another endpoint than the first has served: a retry by Envoy."""
         placed = self.placed
         if placed is None or placed.backend is None or endpoint(placed.backend) == where:
             return

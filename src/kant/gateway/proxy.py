@@ -235,7 +235,7 @@ class Proxy:
         self.meters.requests.labels(str(backend.number), str(error.status)).inc()
         if isinstance(error, ElsewhereError):
             return RefusedError(error.status, f"no backend has answered ({error})", error.kind, 1)
-        said = f"backend {backend.number} has failed ({error}); what it had begun is not sent to another"
+        said = f"backend {backend.number} has failed ({error}); a response that has begun is not requested from another"
         return RefusedError(error.status, said, error.kind, 1)
 
     def used(self, placed: Placement, prompt: int, output: int) -> None:

@@ -203,7 +203,7 @@ class RouterServer:
         known = {str(backend.number): backend for backend in self.dispatcher.backends}
         if request.method == "POST" and len(parts) == 3 and parts[0] == "backends" and parts[2] in ("drain", "resume"):
             if parts[1] not in known:
-                return _answer(404, f"expected a backend that GET /backends names, of {len(known)}")
+                return _answer(404, f"expected one of the {len(known)} backends that GET /backends lists")
             backend = known[parts[1]]
             backend.draining = parts[2] == "drain"
             self.dispatcher.ask_again()

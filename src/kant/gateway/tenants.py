@@ -102,7 +102,7 @@ class Tenant:
         self.budget -= tokens
 
     def give_back(self) -> None:
-        """Note that one of its requests has ended."""
+        """Record that one of its requests has ended."""
         self.used -= 1
 
 
@@ -191,7 +191,7 @@ class TenantTable(Struct, frozen=True, forbid_unknown_fields=True):
     trusted: bool = False
 
     def tenant(self, name: str) -> Tenant:
-        """Return a tenant with these limits, and nothing used of them."""
+        """Return a tenant with these limits, of which nothing is used."""
         rate, tokens = self.requests_per_s, self.tokens_per_minute
         burst = self.burst if self.burst is not None else max(1.0, rate if rate < math.inf else 1.0)
         return Tenant(

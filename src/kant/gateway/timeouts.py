@@ -34,7 +34,7 @@ class TimedOutError(UpstreamError):
 
 
 class Stopwatch:
-    """Watches one response; `expired` gets the error, once. Noting a piece costs one clock read."""
+    """Watches one response; `expired` gets the error, once. Recording a piece costs one clock read."""
 
     def __init__(self, timeouts: Timeouts, began: float, expired: Callable[[TimedOutError], None]) -> None:
         self.timeouts, self.expired = timeouts, expired
@@ -45,7 +45,7 @@ class Stopwatch:
         self._look()
 
     def piece_arrived(self) -> None:
-        """Note that a piece has arrived."""
+        """Record that a piece has arrived."""
         self.last = time.monotonic()
         if not self.begun:
             self.begun = True

@@ -268,7 +268,7 @@ class Connection(asyncio.Protocol):
                 break
             size, begin = int(matched[1], 16), matched.end()
             if size == 0:
-                end = data.find(b"\r\n\r\n", begin - 2)  # trailers are not handed on
+                end = data.find(b"\r\n\r\n", begin - 2)  # trailers are not passed on
                 if end < 0 and len(data) - at > MOST_HEAD:
                     raise UpstreamError("its trailers are too long")
                 if end >= 0:

@@ -30,7 +30,7 @@ def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
 
 
 def start_json(start: ExpectedStart, reason: Reason | None) -> dict[str, Any]:
-    """Return an expected start, its basis, and the track record of such answers, for `--json`."""
+    """Return an expected start, its basis, and how accurate such answers have been, for `--json`."""
     return {
         "expected_us": {"p50": start.p50, "p90": start.p90, "never": is_final(reason)},
         "rests_on": None if start.basis is None else rests_on(start.basis),
@@ -74,7 +74,7 @@ def expectations(forecast: StartForecast, words: Callable[[Reason], str] = sente
 
 
 def budgets_json(forecast: StartForecast, name: Callable[[str], str] = str) -> list[dict[str, Any]]:
-    """Return when budgets are expected to run dry, the first first. `name` formats job ids."""
+    """Return when budgets are expected to be used up, the earliest first. `name` formats job ids."""
     return [
         {
             "queue": one.queue,

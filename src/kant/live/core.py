@@ -183,7 +183,7 @@ class Core:
         return self._decided(complete_partial_gangs(self.scheduler, self.now))
 
     def propose(self, proposal: PlanProposed | PolicyRouted) -> Plan:
-        """Record a solver's proposal and decide about it now, or let the policy act that a look-ahead confirmed."""
+        """Record a solver's proposal and decide about it now, or let the policy act that a look-ahead has confirmed."""
         from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
 
         self.happen(msgspec.structs.replace(proposal, time=self.now))

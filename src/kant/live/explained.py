@@ -37,7 +37,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
 
 
 def changes_json(found: tuple[StartsNow, ...] | NoChange) -> dict[str, Any]:
-    """Return the changes that start a job now, with public job ids; `none` says why nothing does."""
+    """Return the changes that start a job now, with public job ids; `none` says why no change does."""
     if isinstance(found, NoChange):
         return {"changes": [], "none": found.why}
     changes = []

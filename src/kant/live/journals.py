@@ -153,5 +153,5 @@ class Journals:
         self.trouble = f"the journal in {self.folder}: {error.strerror}"
         where = f"the journal in {self.folder}"
         self.on_trouble(
-            InputError(where, f"a disk that can be written ({error.strerror}); nothing is recorded until it can")
+            InputError(where, f"a disk that can be written ({error.strerror}); nothing is recorded until then")
         )

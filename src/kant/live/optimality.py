@@ -1,4 +1,4 @@
-"""How far a live Kant is from the optimum, computed outside the cycle: the latest look, with its age.
+"""How far the use of a live Kant is from the optimum, computed outside the cycle: the latest look, with its age.
 
 Looks are computed by a solver in another process, one after the other, with long pauses; all readers use the latest.
 None is made while nobody reads them.

@@ -74,7 +74,7 @@ class Exporter:
         self._awake.set()
 
     async def run(self) -> None:
-        """Send spans as they end until cancelled, and then the rest once.
+        """Send spans as they end until cancelled, and then send the rest once.
 
         If the collector fails for long, the oldest spans are lost.
         """

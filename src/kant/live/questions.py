@@ -185,7 +185,7 @@ async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str
 
     forecast = await forecast_trial(forecaster, core, job)
     if job.id not in forecast.jobs:
-        raise InputError("the job", "one that would wait or start as the cluster and its queues are")
+        raise InputError("the job", "one that would wait or start with the cluster and its queues as they are")
     count_from(core.zero)
     unnamed = replace(forecast, jobs={name: _without_names(each) for name, each in forecast.jobs.items()})
     return times(core) | {"as_of_us": forecast.now, "jobs": expectations(unnamed, public_sentence)}

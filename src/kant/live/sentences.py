@@ -76,7 +76,7 @@ class JobSentences:
     def _event(self, event: ev.Event) -> str:
         match event:
             case ev.JobSubmitted(job=job):
-                return f"it came to queue {job.queue}"
+                return f"it arrived in queue {job.queue}"
             case ev.JobStarted(allocation=place):
                 return f"it started on {self.place(place)}"
             case ev.JobGrown(allocation=place):
@@ -91,7 +91,7 @@ class JobSentences:
             case ev.JobPreempted(moved=moved, by=by):
                 return "it moved" if moved else "it was stopped" + (f" for job {public_id(by)}" if by else "")
             case ev.JobEvicted(reason=reason, node=node):
-                return f"it lost its place: {reason}" + (f" (node {node})" if node else "")
+                return f"it lost its GPUs: {reason}" + (f" (node {node})" if node else "")
             case ev.JobRefused(reason=reason):
                 return f"it could not be started: {reason}"
             case ev.JobFailed(reason=reason):
@@ -109,9 +109,9 @@ class JobSentences:
             case ev.JobProtected(by=by):
                 return f"it may not be stopped now: {by}" if by else "it may be stopped again"
             case ev.JobPriced(price=price) if price >= 0:
-                return f"to stop it now costs {price / GPU:,.0f} GPU-seconds"
+                return f"stopping it now costs {price / GPU:,.0f} GPU-seconds"
             case ev.JobPriced():
-                return "to stop it costs the work that it would lose"
+                return "stopping it costs the work that it would lose"
             case ev.JobAwaitsNode(awaits=awaits):
                 return "an autoscaler may add a node for it" if awaits else "no autoscaler adds a node for it"
             case ev.JobLimited(limit=limit):

@@ -144,7 +144,7 @@ class StartForecasts:
 
 
 async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartForecast:
-    """Forecast when an unsubmitted job would start if it came now. Raises InputError if this is not possible.
+    """Forecast when an unsubmitted job would start if it arrived now. Raises InputError if this is not possible.
 
     Nothing is learned from it.
     """

@@ -252,7 +252,7 @@ def _queues(state: ClusterState) -> Iterator[Metric]:
 
 
 def _startable(state: ClusterState) -> Metric:
-    """Return the GPUs of the largest gang of whole-node pods that has a place now, on any nodes."""
+    """Return the GPUs of the largest gang of whole-node pods that can be placed now, on any nodes."""
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
     gpus = np.bincount(table[idle, c.POOL], table[idle, c.GPUS], len(state.pools))

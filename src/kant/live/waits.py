@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 
 NAMES = (*(cause.value for cause in CAUSES), UNKNOWN)
 SHARE = 20
-"""The ledger uses at most one part in SHARE of the loop's time: where it is slow, causes are found less often."""
+"""The ledger uses at most one part in SHARE of the loop's time: if it is slow, causes are found less often."""
 
 Split = Mapping[str, int]
 """Microseconds by cause, with possible causes beyond NAMES: another version of Kant may have written it."""

@@ -39,7 +39,7 @@ ITEMS = {
 """The items of limits.conf: the resource, and the unit of its values."""
 KINDS = ("soft", "hard")
 NONE = ("unlimited", "infinity", "-1")
-USER, GROUP, ANYBODY = range(3)  # the lower wins
+USER, GROUP, ANYBODY = range(3)  # the lowest wins
 
 
 class Account(Struct, frozen=True):
@@ -124,7 +124,7 @@ def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> A
 
 
 def _nearness(domain: str, account: Account, groups: frozenset[str]) -> int | None:
-    """Return the precedence of a domain of limits.conf for a user; None if it does not match."""
+    """Return how specific a domain of limits.conf is for a user (lower is more specific); None if it does not match."""
     if domain == account.name or _in_range(domain, (account.uid,), account.uid):
         return USER
     if account.uid == 0:

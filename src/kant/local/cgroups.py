@@ -1,8 +1,8 @@
 """Finds where runs can have cgroups of their own: a cgroup v2 branch that Kant may write, or none.
 
 Kant may use the root of a container's branch, and what systemd has delegated (`systemd-run --scope -p Delegate=yes`).
-Other branches have another writer, and Kant does not change them. A branch that limits the memory of its children may
-contain no processes, so Kant moves itself and its ancestors into a leaf.
+Other branches belong to another writer, so Kant does not change them. A branch that limits the memory of its children
+may contain no processes, so Kant moves itself and its ancestors into a leaf.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def divided(folder: Path) -> bool:
     try:
         _put(folder / "cgroup.subtree_control", "+memory")
         return True
-    except OSError:  # it contains processes of its own
+    except OSError:  # the branch contains processes of its own
         pass
     leaf, moved = folder / LEAF, list[int]()
     try:

@@ -1,4 +1,4 @@
-"""The clock of a machine's Kant: it never jumps, even if the machine's clock is set."""
+"""The clock of Kant on a machine: it never jumps, even if the clock of the machine is set."""
 
 from __future__ import annotations
 

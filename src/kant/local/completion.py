@@ -26,7 +26,7 @@ GPU_FULL = (
 )
 """Messages of PyTorch, the driver, the CUDA runtime and XLA if a GPU has no memory left."""
 SAID = 1 << 14
-"""The number of bytes at the end of a failed run's output that are searched for them."""
+"""The number of bytes at the end of a failed run's output that are searched for these messages."""
 
 
 class Completion:
@@ -68,7 +68,7 @@ class Completion:
             self.jobs.block(record)
 
     def _finished(self, record: JobRecord) -> None:
-        """Settle a successful run, even if it was asked to stop too late."""
+        """Settle a successful run, even if it was told to stop, but too late."""
         name = self.jobs.core_id.get(record.id)
         if name is not None:
             state = self.jobs.core.state
@@ -152,7 +152,7 @@ def over_limit(record: JobRecord, now: int = -1) -> str:
 
 def over_memory(record: JobRecord) -> str:
     """Return the sentence that a job exceeded its memory."""
-    return f"it went over its memory of {show_memory(most_memory(record.place))}"
+    return f"it exceeded its memory of {show_memory(most_memory(record.place))}"
 
 
 def show_memory(mib: int) -> str:

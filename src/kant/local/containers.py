@@ -27,13 +27,13 @@ from kant.model.errors import InputError
 RUNTIMES = ("apptainer", "podman", "enroot")
 OF_IMAGE = frozenset({"PATH", "HOME"})
 CONTAINER = "KANT_CONTAINER"
-"""The variable in which `srun` finds the container of its tasks."""
+"""The variable from which `srun` reads the container of its tasks."""
 INITS = ("/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit", "/usr/bin/catatonit")
 """Paths where Podman finds the program for its option --init. Without it a command is process 1 of its container, and
 signals that it does not handle have no effect.
 """
 NOT_BOUND = {"apptainer": ":,^", "podman": ":", "enroot": ": "}
-"""The characters at which a runtime splits the paths of a mount; none of the three reads them escaped on both sides."""
+"""The characters at which a runtime splits the paths of a mount; none of the three reads them escaped in both paths."""
 NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -49,7 +49,7 @@ def check_image(image: str, mounts: tuple[str, ...], folder: str, found: str, wh
     name, is_file = Path(found).name, image.startswith(("/", "./", "../"))
     if name == "podman" and (is_file or image.endswith((".sif", ".sqsh"))):
         raise InputError(
-            "image", f"the name of an image, as {where} has Podman, such as docker.io/library/debian", image
+            "image", f"the name of an image, since {where} uses Podman, such as docker.io/library/debian", image
         )
     if name == "enroot" and not is_file and not image.endswith(".sqsh") and re.search("[:/]", image):
         raise InputError("image", f"what `enroot import` or `enroot create` has made, as {where} has enroot", image)
@@ -76,7 +76,7 @@ class Container(Struct, frozen=True):
 
     @staticmethod
     def read(text: str) -> Container:
-        """The container that the environment of a job has."""
+        """The container described in the environment of a job."""
         return msgspec.json.decode(text, type=Container)
 
     def around(self, command: Sequence[str], env: Iterable[str]) -> list[str]:
@@ -111,7 +111,7 @@ def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus:
             words += ["--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
             # without it an image that does not set it has no CUDA
             words += ["--env", "NVIDIA_DRIVER_CAPABILITIES=all"] if gpus else []
-            inside = ("sh", "-c", 'cd "$0" && exec "$@"', folder)  # it has no option for the folder
+            inside = ("sh", "-c", 'cd "$0" && exec "$@"', folder)  # enroot has no option for the folder
             return Container((found, *words), (image, *inside), "--env")
 
 

@@ -10,12 +10,12 @@ Place = list[list[int]]
 
 
 def counted(place: Place) -> int:
-    """Return the thousandths of a core that a place takes; 0: cores are not limited."""
+    """Return the thousandths of a core that count for a place; 0: cores are not limited."""
     return sum(piece[CPU] for piece in place)
 
 
 def share(cores: tuple[int, ...], milli: int, others: Iterable[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
-    """Return cores for `milli` thousandths; each of the `others` holds its cores for the given total of thousandths.
+    """Return cores for `milli` thousandths; each of the `others` is cores with the total of thousandths held on them.
 
     While all jobs request whole cores and fit, no two share one. Empty if nothing is requested, or more than there are.
     """

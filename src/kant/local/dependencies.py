@@ -10,7 +10,7 @@ from kant.local.record import JobRecord
 
 Name = tuple[str, str]
 Node = str | tuple[Name, int]
-"""A job, or the jobs of one user and name up to a position, for which a singleton waits."""
+"""A job, or all jobs of one user and name up to a position, for which a singleton waits."""
 
 
 def circle(records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> tuple[str, str]:

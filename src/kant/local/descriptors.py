@@ -1,7 +1,7 @@
-"""Open files: how many this process may have, and whether few are left, by the number of a new descriptor.
+"""Open files: how many this process may have, and whether few are left, judged by the number of a new descriptor.
 
-The kernel gives each new descriptor the lowest free number (POSIX.1-2024, open()). So the number of a new one shows how
-many are open without counting.
+The kernel gives each new descriptor the lowest free number (POSIX.1-2024, open()). So the number of a new descriptor
+shows how many are open, without counting.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 
 KEPT_FROM_RUNS = 4
-"""n, where the last 1/n of descriptors is not used to watch runs; those runs are polled instead."""
+"""n: the last 1/n of the descriptors is not used to watch runs; further runs are polled instead."""
 UNLIMITED = 1 << 20
 
 

@@ -100,11 +100,11 @@ class LocalDriver:
         self._resizes = False  # an elastic run must be sent its size, or must follow it
         self._anew = False  # the state has to be rebuilt
         self.finished: Callable[[], list[JobRecord]] = list  # the latest finished jobs
-        self.learned: SavedCalibration | None = None  # start-forecast calibration of the last Kant
+        self.learned: SavedCalibration | None = None  # start-forecast calibration of the previous process
         self.rounds: LiveRounds | None = None  # asks a solver, if the profile uses one
-        self.paused: frozenset[str] = frozenset()  # queues in which nothing starts; ALL of them
+        self.paused: frozenset[str] = frozenset()  # queues in which nothing starts; with ALL, all queues
         self.keep_paused: Callable[[frozenset[str]], None] = lambda queues: None
-        self.waited: Mapping[str, Split] = {}  # waits by cause, from the last Kant
+        self.waited: Mapping[str, Split] = {}  # waits by cause, from the previous process
         self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, for a job that has ended
         self.core: Core
 
@@ -121,7 +121,7 @@ class LocalDriver:
                 found = self.launcher.find(record)
                 if isinstance(found, Exit):
                     self._ended.append((record, found))
-                elif found is None:  # it never began and never will: undo the start
+                elif found is None:  # the run never began and never will: undo the start
                     record.phase, record.started, record.place = JobPhase.WAITING, -1, []
                     self.jobs.touch(record)
             if is_slot(record):
@@ -197,8 +197,8 @@ class LocalDriver:
     def pause(self, queues: frozenset[str]) -> None:
         """Pause these queues (all, if ALL is among them), and resume all others.
 
-        Running jobs continue. The pause lasts until it is withdrawn, even over a restart. Raises OSError: nothing
-        changes.
+        Running jobs continue. The pause lasts until it is withdrawn, even across a restart. Raises OSError, with
+        nothing changed.
         """
         self.keep_paused(queues)
         self.paused = queues
@@ -263,7 +263,7 @@ class LocalDriver:
         self._awake.set()
 
     def _end(self, record: JobRecord) -> bool:
-        """Start the tail of an elastic run, in which it is not preempted. Return False if it has none ahead."""
+        """Start the tail of an elastic run, in which it is not preempted. Return False if it has no tail to come."""
         if record.submission.contract is None or record.id not in self.jobs.core_id:
             return False
         try:
@@ -276,8 +276,8 @@ class LocalDriver:
         return ends
 
     def _follow_contracts(self) -> float:
-        """Start due tails; stop runs that keep GPUs after the time to give them back. Return the seconds until the next
-        check.
+        """Start tails that are due; stop runs that keep GPUs beyond the time to give them back. Return the seconds
+        until the next check.
         """
         wait = IDLE
         for record, seconds in self.elastic.due():
@@ -349,7 +349,7 @@ class LocalDriver:
             self.cancel(record, self.gpu_use.reason)
 
     def wake(self) -> None:
-        """Run a turn soon: reservations have changed, or a solver has answered."""
+        """Run a turn soon, since reservations have changed or a solver has answered."""
         self._awake.set()
 
     @property
@@ -484,7 +484,7 @@ class LocalDriver:
             if not self.trouble:
                 log_event(log, "the store cannot be written", logging.ERROR, error=str(error))
             self.trouble = str(error)
-            for record in came:  # they have not been confirmed
+            for record in came:  # these jobs have not been confirmed
                 self.launcher.cancel_start(record)
                 self.jobs.withdraw(record)
                 self.jobs.records.pop(record.id, None)

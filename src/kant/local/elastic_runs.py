@@ -1,8 +1,8 @@
 """Elastic runs on this machine: sends each run its size and its tail, and reads its progress.
 
 The record store says what a run holds. A line is added to the run's event file, and synced to disk, only after the
-store is written. So after a crash at any point, the next Kant finds what has not been sent yet. GPUs that a run gives
-back stay reserved until the run confirms, or is stopped because it did not confirm within its grace period.
+store is written. So after a crash at any point, the next Kant process finds what has not been sent yet. GPUs that a run
+gives back stay reserved until the run confirms, or is stopped because it did not confirm within its grace period.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOON = 0.05  # seconds between two checks of runs with an event to follow
 
 
 class ElasticRuns:
-    """The runs of jobs with a contract. `now` returns microseconds since the Unix epoch."""
+    """The runs of elastic jobs, which have a contract. `now` returns microseconds since the Unix epoch."""
 
     def __init__(self, launcher: Launcher, now: Callable[[], int]) -> None:
         self.launcher = launcher
@@ -58,7 +58,7 @@ class ElasticRuns:
     # --- its size ------------------------------------------------------------------------------------------------
 
     def shed(self) -> list[Place]:
-        """Return the devices that runs must give back but may still use."""
+        """Return the devices that runs have to give back but may still be using."""
         return [gone for record, _, events, report in self.runs() if (gone := _shed(record, events, report))]
 
     def overdue(self) -> list[JobRecord]:
@@ -125,7 +125,7 @@ class ElasticRuns:
         return record.phase is JobPhase.RUNNING and bool(events) and events[-1].tail is not None
 
     def due(self) -> list[tuple[JobRecord, float]]:
-        """Return the seconds until the tail of each run must begin, by its budget or its limit."""
+        """Return the runs with the seconds until the tail of each must begin, by its budget or its limit."""
         return [
             (record, self._due_in(record, contract, events, report))
             for record, contract, events, report in self.runs()
@@ -142,8 +142,8 @@ class ElasticRuns:
         return max(min(limit - ran - SPARE * needed, OFTEN), 0.0)
 
     def end(self, record: JobRecord) -> bool:
-        """Start the tail of a run. Return False if it has no tail, or is already in it. Raises OSError, and nothing
-        changes.
+        """Start the tail of a run. Return False if it has no tail, or is already in it. Raises OSError, with nothing
+        changed.
         """
         for run, contract, events, report in self.runs():
             if run is record and contract.tail and events[-1].tail is None:
@@ -188,7 +188,7 @@ def _last_report(file: Path, events: list[Resize]) -> RunReport:
 
 
 def _shed(record: JobRecord, events: list[Resize], report: RunReport) -> Place:
-    """Return the devices of a run's last confirmed event and of later ones that it does not hold now."""
+    """Return the devices of a run's last confirmed event and of later events that it does not hold now."""
     kept = devices(record.place)
     used: dict[int, int] = {}
     for event in events[max(report.number, 1) - 1 :]:

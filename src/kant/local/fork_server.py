@@ -3,7 +3,7 @@ interpreter.
 
 It is started as `python -I -S -E fork_server.py` with a socket as its standard input. A request is the folder of a run;
 the response is `PID START` (ticks since boot) with a pidfd of the new supervisor, or `-ERRNO` on failure. It exits when
-the other end is closed. Its supervisors do not need it.
+the other end of the socket is closed. Its supervisors do not depend on it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ Answer = ForkedProcess | OSError | None
 
 
 class ForkServer:
-    """The fork server of one Kant. It is started on demand, and restarted if it has exited."""
+    """The fork server of one Kant. It is started on demand, and restarted after it has exited."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None

@@ -53,8 +53,8 @@ class LocalJobs:
         self.waits_for: dict[str, dict[str, None]] = {}
         self.ready = False
         self.later: dict[str, int] = {}  # jobs that may not start before a time, with that time
-        self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs that the core has
-        self.throttled: dict[int, dict[str, None]] = {}  # and the jobs that wait for one of these to end
+        self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs in the core
+        self.throttled: dict[int, dict[str, None]] = {}  # by array: the jobs that wait for one of those to end
         self._alike: tuple[tuple[str, str, int], str | None] | None = None  # the last result of `_like`
         self.refusals: dict[str, int] = {}  # how often each job's run could not begin
 
@@ -105,7 +105,7 @@ class LocalJobs:
             states = [self._state_of(new, other, when) for other, when in ahead]
             never = [state for state in states if state not in ("met", "pending")]
             if never and (len(never) == len(states) or not one):
-                raise InputError("dependencies", f"jobs that can still end so ({never[0]})")
+                raise InputError("dependencies", f"jobs that can still end in this way ({never[0]})")
 
     def limit(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
         """Change the time limit of a running job."""
@@ -115,8 +115,8 @@ class LocalJobs:
         self.core.happen(JobLimited(self.core.now, self.core_id[record.id], limit))
 
     def fill(self, record: JobRecord, closes: bool = False) -> bool:
-        """Record the job that a slot got; with `closes` the slot gets none from now on. Return False if it has none.
-        Raises OSError.
+        """Record the job that a slot got; with `closes`, prevent the slot from getting one. Return False if it has no
+        job. Raises OSError.
         """
         folder = self.launcher.folder(record)
         if closes:
@@ -178,7 +178,7 @@ class LocalJobs:
         self.wake()
 
     def wake_after(self, record: JobRecord) -> None:
-        """Check again the jobs that depend on one that has started or ended."""
+        """Check the jobs again that depend on a job which has started or ended."""
         for other in self.waits_for.pop(record.id, {}):
             if other in self.records:
                 self.block(self.records[other])
@@ -242,7 +242,7 @@ class LocalJobs:
     def _like(self, record: JobRecord) -> str | None:
         """Return the first earlier job of its user and name that has not ended, outside its own array; or None."""
         own = (record.user, record.submission.name, record.array if record.array >= 0 else record.seq)
-        if self._alike is not None and self._alike[0] == own:  # the jobs of an array ask one after the other
+        if self._alike is not None and self._alike[0] == own:  # the jobs of an array check one after the other
             found = self._alike[1]
             if found is None or self._is_like(self.records.get(found), own):
                 return found
@@ -263,11 +263,11 @@ class LocalJobs:
             return f"it may not start before {datetime.fromtimestamp(submission.begin).isoformat(' ', 'seconds')}"
         if submission.array_most and len(self.inside.get(record.array, ())) >= submission.array_most:
             self.throttled.setdefault(record.array, {})[record.id] = None
-            return f"of its array {submission.array_most} wait or run, and not more at once"
+            return f"{submission.array_most} of its array wait or run, the most that may at once"
         return None
 
     def _make_room(self, record: JobRecord) -> None:
-        """Admit jobs that their array's limit held back, in order, after another job of the array has gone."""
+        """Admit jobs that the limit of their array held back, in order, after another job of the array has gone."""
         inside = self.inside.get(record.array)
         if inside is None or record.id not in inside:
             return

@@ -1,4 +1,4 @@
-"""Starts and stops runs. A place is assigned at once; the process starts when the place is empty."""
+"""Starts and stops runs. A place is assigned at once; the process starts once the place is empty."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Launcher:
         return True
 
     def ready(self) -> list[JobRecord]:
-        """Return planned runs whose place is empty; from now on they hold it."""
+        """Return the planned runs whose place is empty; from now on they hold their places."""
         found = []
         leaving = [held for other, held in self.holds.values() if other.stopping]
         leaving += self.shed() if self.planned else []
@@ -202,7 +202,7 @@ class Launcher:
             spec = msgspec.structs.replace(spec, memory_mib=most_memory(place))
         if self.settings.trace_key:
             spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)
-        if machine is not None:  # which has its own
+        if machine is not None:  # a joined machine has its own
             return spec
         wanted = record.submission
         return contained(spec, wanted.image, wanted.mounts, wanted.gpus > 0, wanted.slurm)
@@ -268,7 +268,7 @@ class Launcher:
             if spec is not None and spec.cores:
                 self.cores[record.id] = spec.cores
             self._watch(record, found)
-            found.limit(record.submission.time_s)  # the last Kant may not have written a new limit
+            found.limit(record.submission.time_s)  # the previous process may not have written a new limit
         return found
 
     def sweep(self) -> None:
@@ -297,9 +297,9 @@ class Launcher:
 
 
 def clash(new: Place, held: Place) -> bool:
-    """Whether two places share a whole device, or both take cores or memory of a node.
+    """Whether two places share a whole device, or both use cores or memory of a node.
 
-    Only a run that is being stopped can hold what another was given, since the core assigns nothing twice.
+    Only a run that is being stopped can hold what another run was given, since the core assigns nothing twice.
     """
     for a in new:
         for b in held:

@@ -23,8 +23,8 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU as a job sees it: a whole GPU, or a MIG device of it. `gpu` is the index of the GPU, `memory` is in MiB
-    (0: unknown).
+    """One GPU as seen by a job: a whole GPU, or a MIG device. `gpu` is the index of the GPU, `memory` is in MiB (0:
+    unknown).
     """
 
     model: str
@@ -41,7 +41,7 @@ def this_machine(devices: Sequence[Device]) -> ClusterSpec:
 
 
 def found_here(cluster: ClusterSpec, devices: Sequence[Device] = ()) -> str:
-    """Return in one sentence what this machine, as a cluster of these devices, can give to jobs."""
+    """Return in one sentence which resources this machine, as a cluster of these devices, has for jobs."""
     node = cluster.nodes[0]
     rest = f"{node.cpu // 1000:,} cores and {node.memory / 1024:,.0f} GiB of memory"
     if node.gpus:

@@ -1,9 +1,9 @@
 """Memory limits of runs: the kernel enforces them in a cgroup, or the supervisor checks.
 
-The supervisor loads this file by itself: the standard library alone.
+The supervisor loads this file by itself, so it needs only the standard library.
 
-Only memory that lasts until the process ends counts: anonymous and shared memory, including its swap. Pages of files
-can be read again and do not count. A page that several processes share is counted once: divided among them.
+Only memory that a process keeps until it ends counts: anonymous and shared memory, including the swapped part. Pages of
+files can be read again and do not count. A page shared by several processes counts once: it is divided among them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pause(cost: float) -> float:
 
 def taken(pids: Iterable[int], most: int) -> int:
     """Return the bytes that the processes hold together. Up to `most` the result may be too high, which does no harm:
-    shared pages are expensive to find, and are looked up only if the sum is above `most`.
+    shared pages are expensive to determine, and this is done only if the sum is above `most`.
     """
     full = {pid: _size(pid) for pid in pids}
     total = sum(full.values())
@@ -102,7 +102,7 @@ class Cgroup:
             return
         self.path = path
         for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
-            with contextlib.suppress(OSError):  # the kernel may lack swap
+            with contextlib.suppress(OSError):  # the kernel may have no swap accounting
                 _put(f"{path}/{name}", value)
 
     def enter(self) -> None:

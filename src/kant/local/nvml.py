@@ -19,7 +19,7 @@ SUCCESS, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 0, 3, 6, 15, 16
 UNCORRECTED, VOLATILE = 1, 0  # ECC errors since the driver was loaded
 SLOWDOWN = 1  # the temperature at which the hardware slows a GPU down
 HOT = "it is too hot"
-COOLER = 5  # degrees below that at which a hot GPU gets work again
+COOLER = 5  # degrees below that temperature at which a hot GPU gets work again
 USED, MOST_SAMPLES = 1, 1000  # the kind of samples for utilization; NVML keeps a few hundred
 WIDTH = 96  # bytes of a name or a UUID in NVML's v2 functions
 
@@ -134,7 +134,7 @@ def _ailment(library: Any, index: int, before: str) -> str:
     if code in (GPU_IS_LOST, RESET_REQUIRED):
         return f"it does not answer ({_why(library, code)})"
     if code == SUCCESS and errors.value:
-        return f"ECC errors that were not corrected: {errors.value}"
+        return f"uncorrected ECC errors: {errors.value}"
     rows = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
     if _call(library, "nvmlDeviceGetRemappedRows", device, *map(ctypes.byref, rows)) == SUCCESS and rows[3].value:
         return "a row of its memory could not be replaced"

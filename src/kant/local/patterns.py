@@ -20,7 +20,7 @@ def check_pattern(text: str, where: str, array: bool) -> None:
         if (letter not in NAMES and letter != "%") or (letter == "%" and width):
             raise InputError(where, MEANT, f"%{width}{letter}")
         if letter == "a" and not array:
-            raise InputError(where, "%a of an array alone", f"%{width}a")
+            raise InputError(where, "%a only for an array", f"%{width}a")
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:

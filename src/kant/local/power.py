@@ -2,7 +2,7 @@
 
 An amount counts thousandths of GPUs that may be in use at the same time, each with the maximum power of its model. So
 machines with different GPUs have their own caps, while a job takes as many thousandths as it has of GPUs on each
-machine. The cap of all machines together counts the same watts for each GPU, so no machine whose GPUs draw more may
+machine. The cap of all machines together counts the same watts for each GPU, so a machine whose GPUs draw more may not
 join.
 """
 
@@ -21,7 +21,7 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 POWER = "power"
-"""The name of the amount of a node; "too little power" explains why a job waits for it."""
+"""The name of the amount of a node; the reason of a job that waits for it is "too little power"."""
 
 SHARED_POWER = "power of all machines"
 """The name of the amount of the cluster."""
@@ -41,7 +41,7 @@ NO_CAPS = PowerCaps()
 
 
 def read_caps(machine: str | None, pool: str | None, gpu: str | None, virtual: bool, alone: bool = False) -> PowerCaps:
-    """Return the caps that the options of the command line set. With `alone` the draw of a GPU may be given without a
+    """Return the caps that the options of the command line set. With `alone`, the power of a GPU may be given without a
     cap; for a `virtual` machine it is required. Raises InputError with all faults.
     """
     given = {"--power-cap": machine, "--pool-power-cap": pool, "--gpu-watts": gpu}
@@ -79,7 +79,7 @@ def parse_watts(text: str, where: str) -> int:
 def powered_by(cap: int, gpu_watts: int, option: str) -> int:
     """Return how many thousandths of GPUs a cap allows to be in use, each at `gpu_watts` (0: unknown, and so is that).
 
-    Raises InputError, which names the option of the cap, if that is not one whole GPU.
+    Raises InputError, with the name of the option, if the cap does not allow one whole GPU.
     """
     if cap < gpu_watts:
         raise InputError(option, f"{gpu_watts}W or more, which one GPU draws: with less none can be used", f"{cap}W")
@@ -96,8 +96,8 @@ def capped(node: Node, cap: int, gpu_watts: int) -> Node:
 
 
 def beside(node: Node, others: Iterable[Node]) -> Node:
-    """Return a node in the form in which it counts among others: without a cap of its own all its GPUs may be used,
-    even if another node has a cap.
+    """Return a node in the form needed next to others: without a cap of its own all its GPUs may be used, even if
+    another node has a cap.
     """
     if node.amounts or all(powered(other) < 0 for other in others):
         return node
@@ -110,7 +110,7 @@ def usable(nodes: Iterable[Node]) -> Sequence[Node]:
 
 
 def power_rules(groups: Sequence[PodGroup], nodes: Iterable[Node], shared: int = -1) -> tuple[PodRules, ...]:
-    """Return the power that each group's pods take: of their node, if some node has a cap, and of the `shared`
+    """Return the power that each group's pods use: of their node, if some node has a cap, and of the `shared`
     thousandths of GPUs that may be in use on all machines together (-1: no cap).
     """
     takes, has_caps = [group.demand.gpu_milli for group in groups], any(powered(node) >= 0 for node in nodes)

@@ -60,7 +60,7 @@ class Batch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dependencies(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The jobs that a job depends on, and the condition on each, as in a `Submission`."""
+    """The jobs that a job depends on, with the condition for each, as in a `Submission`."""
 
     after: Jobs = ()
     after_ok: Jobs = ()
@@ -102,10 +102,10 @@ class QueueNames(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MachineLeaves(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Drain a machine that has joined; it leaves once nothing runs on it.
+    """Drain a joined machine; it leaves once nothing runs on it.
 
     After `within_s` seconds the jobs on it are stopped and wait again (None: they run to their end). `stays`: cancel
-    this.
+    this request.
     """
 
     within_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
@@ -118,7 +118,7 @@ Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`gpus` close to each other for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
 
-    They lie in one domain of the level `within`; with "", in one node if that is large enough, otherwise anywhere in
+    They are in one domain of the level `within`; with "", in one node if that is large enough, otherwise anywhere in
     whole nodes, except for the last. `model` "": of any single GPU model. Jobs of these `queues`, and of those below
     them, may use it; jobs of any queue if empty.
     """
@@ -144,11 +144,11 @@ class JobRecord:
     seq: int
     id: str
     submission: Submission
-    digest: bytes  # of the submission, under which the store keeps it
+    digest: bytes  # of the submission: the key under which the store keeps it
     user: str
     submitted: int
     phase: JobPhase
-    array: int = -1  # the first `seq` of its array
+    array: int = -1  # the first job's `seq` in its array
     index: int = -1
     after: tuple[str, ...] = ()
     after_ok: tuple[str, ...] = ()

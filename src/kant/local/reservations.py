@@ -32,7 +32,7 @@ NAMED = 8
 class StoredReservation(Struct):
     """A reservation as stored. Times are microseconds since the Unix epoch; `held`: its GPUs as bits, by node."""
 
-    request: ReservationRequest = field(name="wish")  # the name in files of earlier versions
+    request: ReservationRequest = field(name="wish")  # the name of this field in files of earlier versions
     user: str
     start: int
     end: int
@@ -61,7 +61,7 @@ class LocalReservations:
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
                     raise InputError(
-                        "--cluster", f"the cluster on which reservation {one.request.name} lies, until it has ended"
+                        "--cluster", f"the cluster of reservation {one.request.name}, until that has ended"
                     )
             self.known[one.request.name] = one
 
@@ -94,7 +94,7 @@ class LocalReservations:
         if len(self.known) >= MOST:
             raise InputError("the reservations", f"at most {MOST:,} at once", len(self.known))
         if not start < end < FOREVER - core.zero:
-            raise InputError(f"{where}, start", "a time, so that it ends after now", asked.start)
+            raise InputError(f"{where}, start", "a time such that it ends after now", asked.start)
         request = self._request(asked, start - core.zero, end - core.zero)
         found = choose(self.cluster, request, self.taken(core), core.now)
         if not found.held:
@@ -125,7 +125,7 @@ class LocalReservations:
         found = self.known.get(name)
         if found is None:
             there = ", ".join(list(self.known)[:NAMED]) or "none"
-            raise InputError("reservation", f"one that is made and not over (there is {there})", name)
+            raise InputError("reservation", f"an existing reservation that is not over (there is {there})", name)
         return found
 
     def jobs_in(self, core: Core, name: str) -> list[str]:
@@ -140,7 +140,7 @@ class LocalReservations:
     # --- obstacles -----------------------------------------------------------------------------------------------
 
     def taken(self, core: Core) -> list[Taken]:
-        """Return everything that holds GPUs from now on and cannot be preempted, on the clock of the core."""
+        """Return everything that holds GPUs from now on and cannot be preempted, with times on the core's clock."""
         found = occupied(core.state, core.now, core.profile.preemption is not None)
         for name, one in self.known.items():
             start, end = one.start - core.zero, one.end - core.zero

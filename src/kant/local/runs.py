@@ -2,7 +2,7 @@
 
 A run begins exactly once. First its intent is stored; then its folder is created, and the fork server (local/forks.py)
 creates its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the folder itself.
-If that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin it.
+If that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin the run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Exit(Struct, frozen=True):
 
     `swept` counts the processes that it left behind; `began` and `ended` are microseconds since boot. `cpu_us` is the
     core time of all its processes, `rss_kib` the peak memory of one of them, `dropped` the bytes of output lost to a
-    full disk. If its end is unknown, `lost` says in one sentence what happened; `unborn`: it never began.
+    full disk. If its end is unknown, `lost` says in one sentence what happened; `unborn`: the run never began.
     """
 
     code: int | None = None

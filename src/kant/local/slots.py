@@ -1,7 +1,7 @@
-"""Slots: runs that hold a place and wait for a short job, which a front end assigns without asking Kant.
+"""Slots: runs that hold a place and wait for a short job, which a front end assigns without a request to Kant.
 
 For the core a slot is a running job, so its place is taken. Its supervisor waits for the file `given` in the folder of
-the run, which contains the job, or says that no job comes. The first process to create this file decides: a slot gets
+the run, which contains the job, or states that no job comes. The first process to create this file decides: a slot gets
 one job or is taken back, never both, and after a crash the file says which.
 """
 

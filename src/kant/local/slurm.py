@@ -1,4 +1,4 @@
-"""The environment variables that Slurm sets for a batch script, as far as they are true here, for jobs of scripts with
+"""The environment variables that Slurm sets for a batch script, as far as they apply here, for jobs of scripts with
 `#SBATCH` lines.
 
 Source of the names and of their meaning: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
@@ -76,7 +76,7 @@ def slurm_env(
         "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
         "KANT_SLOTS": ";".join(gpus for _, gpus in slots),
     }  # fmt: skip
-    if len(parts) > 1:  # tasks are started there, and the first node is their meeting point
+    if len(parts) > 1:  # tasks are started there, and the first node is their rendezvous
         found |= {"KANT_HOSTS": ",".join(hosts)}
     found |= {
         "SLURM_JOBID": found["SLURM_JOB_ID"],

@@ -83,16 +83,16 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
         raise InputError("tasks", f"one for each of {submission.nodes:,} nodes at least", submission.tasks)
     for job in submission.after_started:
         if not re.fullmatch(r"[^+]+(\+[0-9]{1,9})?", job):
-            raise InputError("after_started", "a job, and seconds after its start where they are said: 12+600", job)
+            raise InputError("after_started", "a job, and seconds after its start if given: 12+600", job)
     if queues and submission.queue not in queues:
         named = f"one of {', '.join(queues)}"
         if submission.queue == "default":  # the queue that nobody has to name
-            raise InputError("queue", f"{named} to be named (--queue), since there is no queue default here")
+            raise InputError("queue", f"{named} to be named (--queue), since this Kant has no queue named default")
         raise InputError("queue", named, submission.queue)
     for where, text in (("output", submission.output), ("error", submission.error)):
         check_pattern(text, where, bool(submission.array))
     if submission.error and submission.terminal is not None:
-        raise InputError("error", "no file of its own with a terminal, which has one stream for both", submission.error)
+        raise InputError("error", "no file for errors with a terminal, which has one stream for both", submission.error)
     for notice in submission.notices:
         check_notice(notice)
     if submission.terminal is not None and submission.array:
@@ -109,12 +109,12 @@ def check_room(submission: Submission, settings: LocalSettings) -> None:
     nodes, count = usable(cluster.nodes), submission.nodes
     gpus, widest = sum(node.gpus for node in nodes), max(node.gpus for node in nodes)
     if submission.gpus > gpus:
-        why = "as many as there are" if gpus == cluster.gpus else "which the power cap lets be in use"
+        why = "as many as there are" if gpus == cluster.gpus else "which the power cap allows in use"
         raise InputError("gpus", f"at most {gpus:,}, {why}", submission.gpus)
     if count > 1 and submission.gpus > count * widest:
         raise InputError("gpus", f"at most {widest:,} on each of {count:,} nodes", submission.gpus)
     if 0 <= shared < submission.gpus * GPU:
-        most = f"at most {shared // GPU:,}, which the power cap of all machines lets be in use"
+        most = f"at most {shared // GPU:,}, which the power cap of all machines allows in use"
         raise InputError("gpus", most, submission.gpus)
     cpu, memory = (max(getattr(node, name) for node in cluster.nodes) for name in ("cpu", "memory"))
     if (submission.cpus or 0) * 1000 > cpu:
@@ -159,8 +159,8 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
 
 
 def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node], shared_power: int = -1) -> Job:
-    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`, of whose GPUs at most
-    `shared_power` thousandths may be in use (-1: all).
+    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`; at most
+    `shared_power` thousandths of its GPUs may be in use (-1: all).
     """
     submission = record.submission
     limit = round(submission.time_s * SECOND) if submission.time_s is not None else -1

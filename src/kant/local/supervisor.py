@@ -1,18 +1,18 @@
 """The supervisor of one run of a job: a small process of its own, so that the job outlives Kant.
 
-The fork server (fork_server.py) creates it for the folder of a run. It needs only the standard library, and memory.py
-and terminals.py next to it. The folder holds `spec.json`; the supervisor adds
+The fork server (fork_server.py) creates it for the folder of a run. It needs only the standard library, with memory.py
+and terminals.py in the same folder. The folder holds `spec.json`; the supervisor adds
 
 - `claim`: who supervises (pid, start time, boot). The first process to create this file owns the run. To cancel a
-  start, Kant creates it with pid 0, so that a late supervisor does nothing.
-- `log.<offset>`: the job's output, in files of half of the allowed size; the oldest is deleted.
-- `given`: for a slot, the job that it gets, or null (slots.py). The first process to create this file decides.
+  start, Kant creates it with pid 0, so that a late supervisor does nothing. - `log.<offset>`: the job's output, in
+  files of half of the allowed size; the oldest is deleted. - `given`: for a slot, the job that it gets, or null
+  (slots.py). The first process to create this file decides.
 - `terminal`: the socket for attached clients, while the job runs (terminals.py).
 - `exit`: blank while the job runs, then how it ended. Its disk space is allocated before the job starts.
 
-SIGHUP says that `spec.json` has a new limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after the
-grace period. On a joined machine, `spec.json` names the file of a lease: when it expires, everything is killed at once.
-The supervisor reaps every process that the job leaves behind, in any session, and exits only when all have ended.
+SIGHUP means that `spec.json` has a new limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
+the grace period. On a joined machine, `spec.json` names the file of a lease: when it expires, everything is killed at
+once. The supervisor reaps every process that the job leaves behind, in any session, and exits only when all have ended.
 
 Long: it is loaded by itself, file by file, in every run.
 """
@@ -85,8 +85,8 @@ def claim(folder: str, content: str, name: str = "claim") -> bool:
 
 class Log:
     """The output of a job, in files of `cap` / 2 bytes. A full disk loses output but nothing else. `dropped` counts all
-    lost bytes, `lost` the bytes that the log does not mention yet. `show` is called with new output and its offset, -1
-    for lost bytes.
+    lost bytes, `lost` those that the log does not mention yet. `show` is called with new output and its offset, -1 for
+    lost bytes.
     """
 
     def __init__(self, folder: str, cap: int, show: Callable[[int, bytes], None] = lambda offset, data: None) -> None:
@@ -253,7 +253,7 @@ class Supervisor:
     def _start(self) -> None:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         command, env, refused = self.spec["command"], self.spec["env"], ""
-        if now() >= self.lease_at:  # it comes too late
+        if now() >= self.lease_at:  # the lease has been extended too late
             self.why, refused = "lease", "kant: its machine could not reach Kant\n"
         both: list[Copy | None] = [None, None]
         for at, name in enumerate(("output", "error")):

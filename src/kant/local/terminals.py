@@ -1,13 +1,13 @@
 """Terminals of a run: a pty or pipes for its processes, and the socket for attached clients.
 
-The supervisor loads this file by itself: the standard library alone.
+The supervisor loads this file by itself, so it needs only the standard library.
 
 The socket `terminal` is in the folder of the run, which only Kant's owner can enter; the daemon connects to it after it
 has authorized the client. Frames go over it: a letter, the payload's length in four bytes, and the payload. To the
 supervisor: `O`, the request, as JSON: the run's own streams (`attach`) or a shell next to it (`shell`); `I`, input;
 `E`, the end of input; `W`, rows and columns of the window, as JSON. From it: `D`, output, after its offset in the log
 in eight bytes; `L`, output that is not in the log; `X`, how the shell ended, as JSON; `N`, why there is none, in a
-sentence. A slow client does not block a run: it can read in the log what it could not receive in time.
+sentence. A slow client does not block a run: it can read in the log the output that it missed.
 """
 
 from __future__ import annotations

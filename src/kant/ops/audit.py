@@ -1,8 +1,8 @@
 """The audit: an append-only file of what was planned, ordered, done and refused, by whom and why.
 
-Each line holds the digest of the line before it, so a changed or missing line is detected. The file announces each
-order before it is carried out and records its effect afterwards; so after a kill it shows how far a transaction got.
-The state of a simulated world can be reproduced from its scenario and this file alone.
+Each line has the digest of the line before it, so that a changed or missing line is detected. The file announces each
+order before it is carried out and records its effect afterwards: after a kill it shows how far a transaction got. The
+state of a simulated world can be reproduced from its scenario and this file.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OpsEntry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Audit:
-    """The entries of a folder, or, without one, of this process alone. `entries` holds the entries read so far, `plans`
+    """The entries of a folder or, without one, of this process only. `entries` holds the entries read so far, `plans`
     the plan entries by plan id, `txns` the entries of each transaction by its id.
     """
 
@@ -127,7 +127,7 @@ class Audit:
         except msgspec.MsgspecError as error:
             raise InputError(where, f"a line of an audit ({error})") from None
         if entry.chain != self._last:
-            raise InputError(where, "the line that was written after the one before it: the file was changed")
+            raise InputError(where, "the line that was written after the one before: the file was changed")
         self._last = digest(line)
         self._keep(entry)
         return entry

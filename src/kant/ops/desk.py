@@ -1,7 +1,7 @@
 """The desk: plan, apply, undo and submit, with all the rules for them. Assistants and people use it in the same way.
 
-Nothing destructive is done without a plan. A plan is bound to the version of the state on which it was made; any change
-of that state makes it void. All rules are checked again when it is applied.
+Nothing destructive is done without a plan. A plan is bound to the version of the state for which it was made; any
+change of that state makes the plan void. All rules are checked again when it is applied.
 """
 
 from __future__ import annotations
@@ -18,18 +18,7 @@ from kant.model.units import DAY, HOUR, MINUTE
 from kant.ops import orders as o
 from kant.ops.audit import Audit, AuditBusyError, OpsEntry
 from kant.ops.orders import Order, kind_of, parse_orders, sentence, to_json
-from kant.ops.rules import (
-    Blast,
-    RoleLimit,
-    RoleLimits,
-    Violation,
-    blast_of,
-    foreseen,
-    job_of,
-    may_undo,
-    violations,
-)
-from kant.ops.rules import to_json as violations_json
+from kant.ops.rules import FINAL, Blast, RoleLimit, RoleLimits, Violation, blast_of, foreseen, job_of, violations
 from kant.ops.simulated import SimulatedWorld
 from kant.ops.text import bounded, cleaned, encoded_ids, meant, one_line, safe_id
 from kant.ops.view import WorldView, changed, some
@@ -41,7 +30,7 @@ MOST_STEP = 366 * DAY
 OPEN = ("apply", "done")
 """The kinds of the last entry of a transaction that is in progress."""
 NAMED = 10
-"""How many jobs the effects name one by one."""
+"""How many jobs are named one by one in the effects."""
 
 
 class RefusalError(SentenceError):
@@ -53,7 +42,7 @@ class RefusalError(SentenceError):
 
 
 def refused(error: Exception) -> dict[str, Any]:
-    """Return a refusal as an answer: one word for the rule, or `input` for what is no valid request, and a sentence."""
+    """Return a refusal as an answer: one word for the rule (`input` for an invalid request), and a sentence."""
     code = error.code if isinstance(error, RefusalError) else "input"
     return {"refused": code, "sentence": one_line(str(error))}
 
@@ -104,7 +93,7 @@ class Desk:
 
     @contextmanager
     def _refusals_noted(self, **fields: Any) -> Iterator[None]:
-        """Record refusals in the audit, too."""
+        """Record refusals in the audit as well."""
         try:
             yield
         except InputError as error:
@@ -115,7 +104,7 @@ class Desk:
     # --- plan -----------------------------------------------------------------------------------------------------
 
     def plan(self, orders: Any) -> dict[str, Any]:
-        """Return the effects of these orders; nothing is done. Raises InputError for what is no order."""
+        """Return the effects of these orders; nothing is done. Raises InputError for invalid orders."""
         found = tuple(_with_meant_ids(order) for order in parse_orders(orders))
         with self.alone():
             view = self.world.view()
@@ -128,12 +117,12 @@ class Desk:
             answer = {
                 "orders": [sentence(order) for order in found],
                 "can_be_applied": not broken,
-                "violations": violations_json(broken),
+                "violations": msgspec.to_builtins(broken),
                 "effects": _effects(futures),
                 "blast_radius": msgspec.to_builtins(blast),
                 "gpu_hours_lost": blast.gpu_hours_lost,
                 "asks_a_person": blast.beyond(self.limit),
-                "cannot_be_undone": sorted({f"{kind_of(each)}: {may_undo(each)}" for each in found if may_undo(each)}),
+                "cannot_be_undone": sorted({f"{kind}: {FINAL[kind]}" for kind in map(kind_of, found) if kind in FINAL}),
             }
             shown = bounded(cleaned(answer, encoded_ids(view.jobs)))
             lost = blast.gpu_hours_lost * 3600
@@ -169,9 +158,9 @@ class Desk:
         return f"{self.who.user} wants to apply {plan_id}: {orders}. It touches {', '.join(beyond)}."
 
     def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]:
-        """Carry out a plan, whole or not at all. `approved` names the person who approved it. Raises RefusalError.
+        """Carry out a plan, all of it or nothing. `approved` names the person who approved it. Raises RefusalError.
 
-        A plan that was applied already is not applied again: the answer is the same.
+        A plan that was already applied is not applied again: the answer is the same.
         """
         with self.alone(), self._refusals_noted(plan=plan_id, reason=one_line(reason)):
             plan = self._plan_of(plan_id)
@@ -200,13 +189,13 @@ class Desk:
                 raise RefusalError("unknown", f"there is no transaction {safe_id(txn)}")
             first, last = entries[0], entries[-1]
             if first.who != self.who.user and self.who.role is not Role.OPERATOR:
-                raise RefusalError("own", f"transaction {txn} is one of {first.who}")
+                raise RefusalError("own", f"transaction {txn} belongs to {first.who}")
             if any(each.undoes == txn and self._is_done(each.txn) for each in self.audit.entries if each.txn):
-                raise RefusalError("undone", f"transaction {txn} is undone already")
+                raise RefusalError("undone", f"transaction {txn} has already been undone")
             if last.what not in ("applied", "interrupted"):
-                raise RefusalError("undone", f"transaction {txn} has failed, and what it had done was taken back")
+                raise RefusalError("undone", f"transaction {txn} has failed, and its changes were undone")
             if self.world.now() - last.time_us > UNDO_WITHIN:
-                raise RefusalError("late", "a transaction can be undone for 15 minutes; a new plan may do what is left")
+                raise RefusalError("late", "a transaction can be undone for 15 minutes; a new plan may do the rest")
             done = [each.done for each in entries if each.done is not None]
             orders = tuple(order for one in reversed(done) for order in one.undo)
             if not orders:
@@ -265,7 +254,7 @@ class Desk:
         if plan is None:
             raise RefusalError("unknown", f"there is no plan {safe_id(plan_id)}; make one first")
         if plan.who != self.who.user and self.who.role is not Role.OPERATOR:
-            raise RefusalError("own", f"plan {plan_id} is one of {plan.who}")
+            raise RefusalError("own", f"plan {plan_id} belongs to {plan.who}")
         return plan
 
     def _check_version(self, plan: OpsEntry, view: WorldView) -> None:
@@ -289,7 +278,7 @@ class Desk:
             )
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
-        """Carry orders out in turn; if one fails, undo those before it. Raises RefusalError."""
+        """Carry out orders in turn; if one fails, undo the earlier ones. Raises RefusalError."""
         try:
             for entries in self.audit.txns.values():
                 if entries[-1].what in OPEN:
@@ -311,7 +300,7 @@ class Desk:
         self._write("applied", txn=txn, version=self.world.view().version, undoes=fields.get("undoes", ""))
 
     def _taken_back(self, txn: str, done: list[Done]) -> str:
-        """Undo what was done; return a text about what could not be undone."""
+        """Undo what was done; return a text on what could not be undone."""
         left = [one.cannot for one in done if one.cannot]
         for order in (order for one in reversed(done) for order in one.undo):
             try:
@@ -340,7 +329,7 @@ class Desk:
 
 
 def replay(world: SimulatedWorld, entries: list[OpsEntry]) -> None:
-    """Repeat on a simulated world what its audit records. Raises InputError if the resulting state differs."""
+    """Repeat the actions of an audit on a simulated world. Raises InputError if the resulting state differs."""
     for entry in entries:
         if entry.what not in ("done", "step", "applied", "failed", "interrupted"):
             continue
@@ -370,14 +359,14 @@ def safe_id_of(fact: str) -> str:
 def _reason(text: str) -> str:
     found = one_line(text).strip()
     if len(found) < 3:
-        raise RefusalError("reason", "a reason is needed: who reads the audit wants to know why")
+        raise RefusalError("reason", "a reason is needed: readers of the audit want to know why")
     return found
 
 
 def _how_far(entries: list[OpsEntry]) -> str:
     done = sum(entry.done is not None for entry in entries)
     of = len(entries[0].orders)
-    return f"{done} of {of} orders are known to be carried out; look at what order {min(done + 1, of)} is about"
+    return f"{done} of {of} orders are known to be carried out; check the effect of order {min(done + 1, of)}"
 
 
 def _check_untouched(view: WorldView, done: Done) -> None:
@@ -397,7 +386,7 @@ def _check_untouched(view: WorldView, done: Done) -> None:
 
 
 def _effects(futures: OrderFutures) -> dict[str, Any]:
-    """How the waiting times change, for which jobs."""
+    """Return how the waiting times change, and for which jobs."""
     answer = futures.answer
     if not answer:
         return {"not_foretold": futures.unknown} if futures.unknown else {}

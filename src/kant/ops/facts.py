@@ -1,4 +1,4 @@
-"""Facts: what matters about a thing in a view, in text that is equal if the same actions are possible."""
+"""Facts: the relevant properties of a thing in a view, as text that is equal if the same actions are possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def kind_in(view: WorldView, name: str) -> str:
 
 
 def fact_of(view: WorldView, name: str) -> str:
-    """Return what matters about a thing, in text that is equal if the same actions are possible."""
+    """Return the relevant properties of a thing, as text that is equal if the same actions are possible."""
     kind = kind_in(view, name)
     if kind == "job":
         job = view.jobs[name]
@@ -44,12 +44,12 @@ def fact_of(view: WorldView, name: str) -> str:
 
 
 def facts_of(view: WorldView, names: Iterable[str]) -> dict[str, str]:
-    """Return the facts of those names that are things of this view, or were (`names` may have any text)."""
+    """Return the facts about those names that are things of this view, or were (`names` may have any text)."""
     return {name: fact_of(view, name) for name in dict.fromkeys(names) if kind_in(view, name)}
 
 
 def about(view: WorldView, names: list[str]) -> dict[str, str]:
-    """The facts that a plan about these things would rest on, with their dependents: jobs on a node or in a queue."""
+    """The facts about these things and their dependents (jobs on a node or in a queue), on which a plan would rest."""
     named = set(names)
     keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
     for job in view.jobs.values():

@@ -1,4 +1,4 @@
-"""Foresight: the effect of orders, by two futures of one past, with them and without."""
+"""Foresight: the effect of orders, from two futures of one past, with the orders and without."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A fact is one sentence about one user, with the numbers behind it. Facts are found by their words, as in a search engine
 (BM25: S. Robertson and H. Zaragoza, Foundations and Trends in Information Retrieval 3(4), 2009). Rare words count most;
-words that occur in most facts only rank the facts with rarer ones. MOBIMEM (arXiv 2512.15784) keeps a graph of facts;
-for so few facts a dictionary of words suffices.
+words that occur in most facts only rank the facts found by rarer words. MOBIMEM (arXiv 2512.15784) keeps a graph of
+facts; for so few facts a dictionary of words suffices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 WORD = re.compile(r"[a-z0-9][a-z0-9_.@-]*")
 COMMON = 200
-"""A word in this many facts or more is looked up only if no rarer one was found, and only in this many of them."""
+"""A word in at least this many facts is looked up only if no rarer word was found, and only in this many facts."""
 MOST = 20
 
 

@@ -1,6 +1,6 @@
 """The process that answers operations from a leader's journal: futures of orders, usage, explanations of places.
 
-The leader of a Kubernetes cluster starts it (`service/whatif.py`), for a `kant ops --kube` elsewhere.
+The leader of a Kubernetes cluster starts it (`service/whatif.py`) on behalf of `kant ops --kube`.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class KubeAudit(Audit):
         spec = msgspec.json.decode(found.spec)
         line = str(spec.get("entry", "")).encode() + b"\n"
         if not self.entries:
-            self._last = msgspec.json.decode(line, type=OpsEntry).chain  # an authorized user has deleted older ones
+            self._last = msgspec.json.decode(line, type=OpsEntry).chain  # an authorized user has deleted older entries
         entry = self._read(line)
         if (entry.who, name_of(entry.seq)) != (spec.get("who"), found.metadata.name):
             raise InputError(f"{self.name}, {found.metadata.name}", "an entry of the account that wrote it")

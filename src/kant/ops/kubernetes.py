@@ -1,4 +1,4 @@
-"""The Kant of a Kubernetes cluster, as a world: its leader answers, and orders use the caller's own rights.
+"""Kant on a Kubernetes cluster, as a world: its leader answers, and orders use the caller's own rights.
 
 State and forecasts come from the leader and its journal, through the API server. Orders change the objects themselves,
 with the caller's credentials; so the API server decides as for kubectl.
@@ -48,10 +48,10 @@ T = TypeVar("T")
 FUTURES = 70.0
 """Timeout in seconds of an answer for which the leader simulates."""
 SEEN = 10.0
-"""Seconds within which the leader has seen an order."""
+"""The most seconds until the leader has seen an order."""
 OWN = "scheduling.kant.dev"
 QUEUES = {"group": OWN, "resource": "queues", "verb": "patch"}
-"""The right that distinguishes operators: changing queues is for those who run the cluster."""
+"""The right that distinguishes operators: only those who run the cluster may change queues."""
 PODS, NODES, DRAINS = ("", "pods", "patch"), ("", "nodes", "patch"), (OWN, "reservations", "create")
 NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
     o.Submit: (("batch", "jobs", "create"),),
@@ -73,7 +73,7 @@ GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
 
 
 class KubeWorld(RunningWorld):
-    """The cluster of `config`, whose Kant is in the namespace `system`. Jobs are submitted to `namespace`."""
+    """The cluster of `config`, on which Kant is in the namespace `system`. Jobs are submitted to `namespace`."""
 
     kind = "kubernetes"
     carries = frozenset(KINDS)
@@ -111,12 +111,12 @@ class KubeWorld(RunningWorld):
 
         found = asyncio.run(inside())
         if found is None:
-            expected = "one that leads and serves its page (`--no-page` leaves it out), and the role kant-planner"
+            expected = "a leader that serves its page (not with `--no-page`), and the role kant-planner"
             raise InputError(f"the Kant in namespace {self.system}", expected)
         return found
 
     def _asked_leader(self, request: Request) -> Any:
-        path = request.path.replace("%2F", "%252F")  # API servers decode a slash that is encoded once
+        path = request.path.replace("%2F", "%252F")  # API servers decode an encoded slash once
         text = self.leader(path, {name: str(value) for name, value in request.query.items()})
         return msgspec.json.decode(text, type=request.gives)
 
@@ -237,7 +237,7 @@ class KubeWorld(RunningWorld):
         return Done(order, job_of(order), cannot=cannot)
 
     def settle(self) -> None:
-        """Wait until the leader has seen the orders, so that the next plan rests on them."""
+        """Wait until the leader has seen the orders, so that the next plan includes them."""
         before, made, until = self._before, self._made, time.monotonic() + SEEN
         self._before, self._made = "", set()
         while before and time.monotonic() < until:
@@ -256,7 +256,7 @@ def _named(job: str) -> tuple[str, str]:
     """The namespace and the name of a job."""
     space, slash, name = job.partition("/")
     if not slash:
-        raise InputError("job", "NAMESPACE/NAME, as `jobs` has it", job)
+        raise InputError("job", "NAMESPACE/NAME, as listed by `jobs`", job)
     return space, name.partition("~")[0]  # drop the suffix of a name that existed before
 
 
@@ -279,7 +279,7 @@ def _submission(order: o.Submit) -> tuple[Submission, PodOptions]:
     if not image or not order.command:
         raise InputError("submit", "a command, and the image in which it runs in KANT_IMAGE")
     if order.priority:
-        raise InputError("submit, priority", "none: an order `priority` gives one to a job that waits", order.priority)
+        raise InputError("submit, priority", "none: an order `priority` changes that of a waiting job", order.priority)
     job = Submission(
         command=order.command, workdir="", name=order.name, queue=order.queue, gpus=order.gpus,
         time_s=parse_duration(order.time, "time") / SECOND, preemptible=order.preemptible,

@@ -1,4 +1,4 @@
-"""Looks: the questions of an operator or an assistant, answered in pages, with the text of tenants marked."""
+"""Looks: questions of an operator or an assistant, answered in pages, with texts of tenants marked as such."""
 
 from __future__ import annotations
 

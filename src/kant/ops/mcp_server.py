@@ -44,16 +44,16 @@ Answer = dict[str, Any]
 ARGUMENTS: dict[str, Any] = {
     "about": Annotated[str, Field(max_length=200)],
     "by": Literal["user", "queue"],
-    "cursor": Annotated[str, Field(description="The `next` of the page before; nothing for the first.")],
+    "cursor": Annotated[str, Field(description="The `next` of the previous page; nothing for the first.")],
     "job": Annotated[str, Field(description="The id of a job.", max_length=200)],
     "phase": Literal["", "waiting", "blocked", "running", "stopping", "held"],
     "since_us": Annotated[int, Field(ge=0)],
 }
-"""What the arguments of looks may be, by their names; others are as the look says."""
+"""The limits of the arguments of looks, by name; other arguments are as the look declares them."""
 
 
 class Agreement(BaseModel):
-    """The answer that a person is asked for."""
+    """The answer that a person is asked for: whether they agree."""
 
     agree: bool = Field(description="Apply this plan?")
 
@@ -63,14 +63,14 @@ Orders = Annotated[
     Field(
         min_length=1,
         max_length=50,
-        description="The orders, carried out in turn, whole or not at all.",
+        description="The orders, carried out in turn, all or none.",
         json_schema_extra={"items": order_schema()},
     ),
 ]
 
 
 class _Server(MCPServer[Any]):
-    """Reports each call to the watcher, if the client's arguments and its answer are valid."""
+    """Reports each call to the watcher, if the client's arguments and the answer are valid."""
 
     watched: Callable[[str, Answer], Callable[[Answer], None]] | None = None
 
@@ -134,7 +134,7 @@ class _Verifier:
 
 
 class _Asks:
-    """Calls a function of the caller's desk, in a thread, and answers with an object also if it refuses."""
+    """Calls a function of the caller's desk, in a thread, and answers with an object even if the desk refuses."""
 
     def __init__(self, desks: Desks) -> None:
         self.desks = desks
@@ -249,7 +249,7 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
     async def job(job: str) -> str:
         return await text(lambda desk: look.job(desk, job))
 
-    @server.resource("sched://audit", mime_type="application/json", description="The latest of the audit.")
+    @server.resource("sched://audit", mime_type="application/json", description="The latest entries of the audit.")
     async def audit() -> str:
         return await text(look.audit)
 
@@ -271,7 +271,7 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
             "and one with evict, compare what they cost, and ask me which to apply."
         )
 
-    @server.prompt("explain-fairness", description="Explain to a tenant who gets what, and why.")
+    @server.prompt("explain-fairness", description="Explain to a tenant how capacity is shared, and why.")
     def explain_fairness(queue: str) -> str:
         return (
             f"Explain to the users of queue {one_line(queue, 200)} what it is entitled to, what it uses, borrows and "

@@ -1,4 +1,4 @@
-"""Orders on a simulated run: a simulated world carries them out, and every plan tries them on a fork."""
+"""Orders on a simulated run: a simulated world carries them out, and each plan tries them on a fork."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class RunOrders:
         if row not in self.state.running:
             raise InputError("job", "a job that runs", order.job)
         self.run.execution.preempt(row, now)
-        return Done(order, public_id(order.job), cannot="a run that was stopped cannot go on; the job waits again")
+        return Done(order, public_id(order.job), cannot="a run that was stopped cannot continue; the job waits again")
 
     def _again(self, job: Job, left: int, now: int) -> None:
         """Resubmit a job under a new id; it keeps its age."""
@@ -198,7 +198,7 @@ class RunOrders:
     def _drain(self, order: o.Drain, now: int, user: str) -> Done:
         node = self._node(order.node)
         if int(self.state.table[node, c.STATUS]) != NodeStatus.IN_SERVICE:
-            raise InputError("node", "a node that takes jobs", order.node)
+            raise InputError("node", "a node that accepts jobs", order.node)
         lost = self.state.health.lost.get(node, 0)
         health = NodeHealth(now, node, NodeStatus.DRAINING, lost, now if order.evict else -1)
         self.run.execution.change_node(health, now)
@@ -238,7 +238,7 @@ class RunOrders:
     def _unreserve(self, order: o.Unreserve, now: int, user: str) -> Done:
         found = self.state.bookings.get(order.name)
         if found is None:
-            raise InputError("name", "a reservation that is made and not over", order.name)
+            raise InputError("name", "an existing reservation that is not over", order.name)
         gpus = sum(bits.bit_count() for bits in found.devices().values())
         start, length = max(found.start - now, 0), found.end - max(found.start, now)
         again = o.Reserve(order.name, gpus, f"{length // SECOND}s", f"{start // SECOND}s")
@@ -255,7 +255,7 @@ class RunOrders:
         found = defragment_round(self.run.scheduler, now, DefragmentOrder(settings))
         places = tuple(ProposedPlace(move.job, {move.target: move.pods}) for step in found.steps for move in step)
         if not places:
-            raise InputError("defragment", "running jobs whose move to other nodes pays: none does now")
+            raise InputError("defragment", "running jobs whose move to other nodes pays off: there are none now")
         self.run.execution.happen(PlanProposed(now, "defragment", places))
         plan = carry_out_proposal(self.run.scheduler, now)
         if not plan.decisions:

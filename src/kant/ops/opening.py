@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from kant.model.errors import InputError
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
-from kant.ops.rules import RoleLimits, read_limits
+from kant.ops.rules import RoleLimits
 from kant.ops.world import World
 from kant.service.client import home_of
 from kant.service.roles import RANK, Caller, Role
+from kant.toml_file import read_toml
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
@@ -32,8 +33,8 @@ class KubeCluster(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The choice of a world: a running Kant (of `home`, or at KANT_URL, or of a `cluster`), a `journal`, or the
-    simulated cluster of a `scenario`.
+    """The choice of a world: a running Kant (in `home`, at KANT_URL, or on a `cluster`), a `journal`, or the simulated
+    cluster of a `scenario`.
 
     `role` is the highest role of a caller; `folder` is where the audit is kept (None: the default).
     """
@@ -60,7 +61,7 @@ class Opening:
         self._check()
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
-            raise InputError("--token-file", "a file of tokens with --http, where no running Kant has them")
+            raise InputError("--token-file", "a file of tokens with --http, if no running Kant has them")
         audit, limits = self._audit(shared) if self.cluster is None else None, self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
@@ -75,7 +76,7 @@ class Opening:
             own = known.get(token)
             world = own.world if own is not None else self._world(token)
             found = world.caller()
-            assert found is not None, "a Kant that runs knows who asks"
+            assert found is not None, "a running Kant identifies callers itself"
             if own is None:
                 own = known[token] = Desk(world, self._at_most(found), audit or self._audit(world), limits, via)
             own.who = self._at_most(found)
@@ -121,7 +122,7 @@ class Opening:
             return os.environ["KANT_URL"]
         found = str(address_of(self.home))
         if not found:
-            raise InputError("--http", "a Kant with an address, whose tokens count (`kant up --listen`)")
+            raise InputError("--http", "a Kant with an address, whose tokens are used (`kant up --listen`)")
         return found if "://" in found else f"http://{found}"
 
     def _audit(self, world: World | None) -> Audit:
@@ -132,13 +133,13 @@ class Opening:
             assert isinstance(world, KubeWorld), "the world of a cluster"
             return KubeAudit(world)
         if self.journal is not None and self.folder is None:
-            return Audit()  # nothing is ever done on a journal
+            return Audit()  # a journal is only read, so it has no audit
         if self.scenario is not None:
             return Audit(self.folder or self.scenario.with_suffix(".ops"))
         return Audit(self.folder or home_of(self.home) / "ops")
 
     def _limits(self) -> RoleLimits:
-        return read_limits(self.limits) if self.limits is not None else RoleLimits()
+        return read_toml(self.limits, RoleLimits) if self.limits is not None else RoleLimits()
 
     def _at_most(self, who: Caller) -> Caller:
         least = min(who.role, self.role, key=RANK.__getitem__)
@@ -154,12 +155,12 @@ class Opening:
             if hmac.compare_digest(key.sha256, shown):
                 found = key
         if found is None:
-            raise InputError("the token", "one that is in the file of tokens")
+            raise InputError("the token", "a token in the file of tokens")
         return Caller(found.user, found.role, found.queues, "its token")
 
 
 def address_of(home: Path | None) -> str:
-    """The address of the Kant of a home, "" if it listens nowhere."""
+    """The address of Kant in a home; "" if it listens nowhere."""
     from kant.client.kant import Kant
 
     return Kant(home).api.whoami().address

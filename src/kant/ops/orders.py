@@ -1,4 +1,4 @@
-"""Orders: the changes that can be planned, several at once. The fields of each say what is to be different."""
+"""Orders: the changes that can be planned, several together. The fields of each order say what is to change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Submit(_Order, frozen=True, tag="submit"):
 
 
 class Cancel(_Order, frozen=True, tag="cancel"):
-    """Withdraw a job, waiting or running."""
+    """Cancel a waiting or running job."""
 
     job: Word
 
@@ -172,13 +172,13 @@ def sentence(order: Order) -> str:
         case Quota():
             return f"queue {order.queue} gets a quota of {order.gpus:g} GPUs" + f" of {order.model}" * bool(order.model)
         case Drain():
-            return f"node {order.node} accepts no new jobs" + ", and what runs there is stopped" * order.evict
+            return f"node {order.node} accepts no new jobs" + ", and its jobs are stopped" * order.evict
         case Resume():
-            return f"node {order.node} takes jobs again"
+            return f"node {order.node} accepts jobs again"
         case Reserve():
             return f"{order.gpus} GPUs are booked as {order.name} for {order.time}, in {order.start}"
         case Unreserve():
-            return f"reservation {order.name} is taken back"
+            return f"reservation {order.name} is cancelled"
         case Defragment():
             return f"at most {order.moves} running jobs move together"
         case _:

@@ -22,6 +22,6 @@ class PastQuestion(Struct, frozen=True, forbid_unknown_fields=True):
     explain: str = ""
 
     def check(self) -> None:
-        """Raise InputError unless exactly one thing is asked."""
+        """Raise InputError unless there is exactly one question."""
         if bool(self.orders) + bool(self.usage) + bool(self.explain) != 1 or len(self.orders) > MOST:
             raise InputError("the question", f"up to {MOST} orders, or usage, or explain")

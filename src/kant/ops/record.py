@@ -1,4 +1,4 @@
-"""Records what an assistant does by `kant mcp`, so that runbooks can be compiled from it.
+"""Records what an assistant does with `kant mcp`, so that runbooks can be compiled from it.
 
 Each transaction ends a trace: its reason is the task in words, and the calls since the previous transaction are its
 steps. A transaction that is undone counts as a failure, and its trace is removed.

@@ -1,14 +1,12 @@
-"""Rules: what no order may do, whoever gives it, and the limits of one plan for each role.
+"""Rules: what no order may do, whoever gives it, and for each role the limits of one plan.
 
 They are checked when a plan is made and again when it is applied, on the state of that moment.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct, field
 
 from kant.ops import orders as o
@@ -16,20 +14,19 @@ from kant.ops.orders import Order, kind_of
 from kant.ops.view import JobView, WorldView
 from kant.ops.world import OrderFutures, World
 from kant.service.roles import Caller, Role, owns
-from kant.toml_file import read_toml
 
 OF_TENANTS = (o.Submit, o.Cancel, o.Hold, o.Release, o.Priority, o.Preempt)
 """The orders that a tenant may give, for its own jobs; the others are for operators."""
 FINAL = {
     "cancel": "the owner of a withdrawn job may submit it again",
-    "preempt": "a run that was stopped cannot go on; the job waits again",
+    "preempt": "a run that was stopped cannot continue; the job waits again",
     "defragment": "moved jobs stay where they are",
 }
 """The kinds of orders that cannot be undone, and why."""
 
 
 class RoleLimit(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of a role. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn` of one plan, a person
+    """The limits of a role. If one plan exceeds `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn`, a person
     is asked.
 
     `applies_per_hour` and `gpu_hours_per_hour` (lost) are hard limits.
@@ -56,11 +53,6 @@ class RoleLimits(Struct, frozen=True, forbid_unknown_fields=True):
         return found
 
 
-def read_limits(path: Path) -> RoleLimits:
-    """Read the limits from a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
-    return read_toml(path, RoleLimits)
-
-
 class Violation(Struct, frozen=True, omit_defaults=True):
     """A rule that a plan would break, and the number of the order that breaks it, from 1 (0: all orders together)."""
 
@@ -84,7 +76,7 @@ class Blast(Struct, frozen=True):
     runs_withdrawn: int = 0
 
     def beyond(self, limit: RoleLimit) -> list[str]:
-        """The limits that this exceeds, as texts."""
+        """The limits that this blast radius exceeds, as texts."""
         pairs = (
             ("jobs", len(self.jobs), limit.jobs),
             ("GPUs", self.gpus, limit.gpus),
@@ -136,11 +128,11 @@ def violations(view: WorldView, orders: tuple[Order, ...], who: Caller, world: W
     for number, order in enumerate(orders, start=1):
         name = job_of(order)
         if kind_of(order) not in world.carries:
-            found.append(Violation("world", f"this world carries out no {kind_of(order)}", number))
+            found.append(Violation("world", f"this world cannot carry out {kind_of(order)}", number))
         found += [Violation(*each, number) for each in _of_role(view, order, who, world)]
         found += [Violation("impossible", each, number) for each in _out_of_phase(view, order)]
         if name and name in seen:
-            found.append(Violation("once", f"job {name} is named by an order before", number))
+            found.append(Violation("once", f"job {name} is already named by an earlier order", number))
         seen.add(name)
         found += [Violation("protected", each, number) for each in _protected(view, order)]
         if isinstance(order, o.Quota):
@@ -163,7 +155,7 @@ def foreseen(view: WorldView, futures: OrderFutures) -> list[Violation]:
 
 def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[tuple[str, str]]:
     if who.role is Role.VIEWER:
-        return [("role", f"{who.user} may look and plan, and order nothing")]
+        return [("role", f"{who.user} may look and plan, but not give orders")]
     if (why := world.rights(order)) is not None:
         return [("own", why)] if why else []
     if who.role is Role.OPERATOR:
@@ -179,7 +171,7 @@ def _of_role(view: WorldView, order: Order, who: Caller, world: World) -> list[t
         queue, user = job.queue, job.user
     if owns(who, view.lineage(queue), user):
         return []
-    return [("own", f"{who.user} may order {kind_of(order)} in queues of their own alone, and not in {queue}")]
+    return [("own", f"{who.user} may order {kind_of(order)} only in their own queues, and not in {queue}")]
 
 
 PHASES: dict[type, tuple[str, ...]] = {
@@ -223,14 +215,3 @@ def _quota(view: WorldView, order: o.Quota, orders: tuple[Order, ...]) -> list[s
     if order.gpus < kept:
         found.append(f"jobs of {order.queue} that may not be stopped hold {kept:g} GPUs")
     return found
-
-
-def to_json(found: list[Violation]) -> list[dict[str, Any]]:
-    """Violations as JSON-like objects."""
-    shown: list[dict[str, Any]] = msgspec.to_builtins(found)
-    return shown
-
-
-def may_undo(order: Order) -> str:
-    """Why an order cannot be undone, "" if it can."""
-    return FINAL.get(kind_of(order), "")

@@ -1,4 +1,4 @@
-"""A running Kant, as a world: questions and orders go to its API, with the rights of the token's owner."""
+"""A running Kant as a world: questions and orders go to its API, with the rights of the token's owner."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ TAIL = 64 << 10
 INSIDE = ("waiting", "running")
 """The phases of jobs that the core knows."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "USER")
-"""The environment variables that a submitted job inherits; an assistant's keys and tokens stay on the host."""
+"""The environment variables that a submitted job inherits; an assistant's keys and tokens are not passed on."""
 
 
 class RunningWorld:
-    """The Kant of a home, or the one at `url` with a `token`."""
+    """Kant in a home, or at `url` with a `token`."""
 
     kind = "running"
     carries = frozenset({"submit", "cancel", "hold", "release", "priority", "preempt", "reserve", "unreserve"})
@@ -207,7 +207,7 @@ class RunningWorld:
                     quota.append(f"{order.queue}:gpu" + f":{order.model}" * bool(order.model) + f"={order.gpus:g}")
                 case _:
                     left.append(kind_of(order))
-        unknown = f"what {', '.join(sorted(set(left)))} changes is not foretold from here" if left else ""
+        unknown = f"the effects of {', '.join(sorted(set(left)))} cannot be simulated from here" if left else ""
         if not (submit or cancel or drain or quota):
             return OrderFutures(unknown=unknown)
         evict = any(isinstance(order, o.Drain) and order.evict for order in orders)
@@ -250,17 +250,17 @@ class RunningWorld:
             case o.Unreserve():
                 return self._unreserved(order)
             case _:
-                raise InputError(kind_of(order), f"one of {', '.join(sorted(self.carries))} on a Kant that runs")
+                raise InputError(kind_of(order), f"one of {', '.join(sorted(self.carries))} on a running Kant")
         return Done(order, job_of(order), cannot=cannot)
 
     def settle(self) -> None:
-        """Do nothing: a running Kant decides on its own, also between two orders."""
+        """Do nothing: a running Kant decides by itself, even between two orders."""
 
     def _unreserved(self, order: o.Unreserve) -> Done:
         (before,) = self.api.unreserve(order.name).reservations
         now = self.now()
         if before.queues or before.model:
-            return Done(order, cannot=f"reservation {before.name} was for some queues or GPUs alone: create it again")
+            return Done(order, cannot=f"reservation {before.name} was only for some queues or GPUs: create it again")
         start = max(before.start - now, 0) // SECOND
         length = max((before.end - max(before.start, now)) // SECOND, 1)
         within: Any = before.within

@@ -1,4 +1,4 @@
-"""A scenario: a small description of a cluster and its jobs, from which a simulated world is made."""
+"""A scenario: a small description of a cluster and its jobs, from which a simulated world is created."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster (`NxG`, with `nodes_per_leaf` nodes per leaf, or the text of a cluster file), its queues, its jobs.
 
-    The world starts at `now`; `drained` nodes take no new jobs.
+    The world starts at `now`; `drained` nodes accept no new jobs.
     """
 
     cluster: str

@@ -62,7 +62,7 @@ ENDS = (JobFinished, JobPreempted, JobEvicted, JobFailed, JobCancelled)
 class SimulatedWorld:
     """A cluster in simulated time. Only `step` advances it.
 
-    `logs` holds what jobs have written. A world that was made from a journal (`of_journal`) carries out no orders.
+    `logs` holds what jobs have written. A world created from a journal (`of_journal`) carries out no orders.
     """
 
     kind = "simulated"
@@ -123,7 +123,7 @@ class SimulatedWorld:
     def step(self, until: int) -> None:
         """Advance time to `until`, microseconds on the world's clock."""
         if until < self._now:
-            raise InputError("the time", "one that has not passed", until)
+            raise InputError("the time", "a time that has not passed", until)
         due = [event for event in self._coming if event.time <= until]
         self._coming = self._coming[len(due) :]
         self._now = until
@@ -226,7 +226,7 @@ class SimulatedWorld:
 
     def carry_out(self, order: Order, who: Caller) -> Done:
         if not self.carries:
-            raise InputError("the world", "one that runs: a journal is only read")
+            raise InputError("the world", "a running world: a journal is only read")
         return RunOrders(self.run, self.held).carry_out(order, self._now, who.user)
 
     def settle(self) -> None:

@@ -26,7 +26,7 @@ MOST_JOBS = 1 << 40
 
 
 def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int = 0) -> WorldView:
-    """Return the state at `now`, microseconds on its clock; times of the view are `ahead` of that clock.
+    """Return the state at `now`, microseconds on its clock; times of the view are later by `ahead`.
 
     `runs` says how often each job has started so far.
     """

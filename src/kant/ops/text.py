@@ -28,12 +28,12 @@ def safe_id(text: str) -> str:
 
 
 def meant(text: str) -> str:
-    """Decode an encoded id."""
+    """Decode an id encoded by `safe_id`."""
     return unquote(text)
 
 
 def one_line(text: str, most: int = LONGEST) -> str:
-    """A text without line ends, control characters and marks that change how others are shown."""
+    """A text without line ends, control characters, and marks that change how other characters are shown."""
     shown = "".join(" " if ch in "\n\r\t" else ch for ch in text)
     shown = "".join(ch for ch in shown if unicodedata.category(ch)[0] != "C")
     return shown if len(shown) <= most else shown[: most - 1] + "…"
@@ -82,9 +82,9 @@ def length(value: Any) -> int:
 
 
 def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOST) -> dict[str, Any]:
-    """Return as many rows from `cursor` on as fit. `next` is the cursor of the next page; None if this is the last."""
+    """Return as many rows as fit, from `cursor` on. `next` is the cursor of the next page; None if this is the last."""
     if cursor and not (cursor.isdecimal() and len(cursor) < 10):
-        raise InputError("cursor", "the `next` of the page before, or nothing", cursor)
+        raise InputError("cursor", "the `next` of the previous page, or nothing", cursor)
     first = int(cursor or 0)
     taken: list[dict[str, Any]] = []
     size = 200

@@ -1,4 +1,4 @@
-"""A view: everything that rules look at, at one moment, and the version of it to which a plan is bound."""
+"""A view: everything that rules examine, at one moment, with the version to which a plan is bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     """A job that has not ended. Times are microseconds on the clock of its world, -1 for none.
 
     `nodes` has the GPUs that it holds on each node; `lost_gpu_s` is the work lost if it is stopped now. `run` is a
-    different number for each of its runs. Without `preemptible` nobody may stop it.
+    different number for each run of the job. Without `preemptible` it may not be stopped for others.
     """
 
     id: str
@@ -85,7 +85,7 @@ class WorldView(Struct, frozen=True, kw_only=True):
     booked: list[BookedView]
 
     def lineage(self, queue: str) -> tuple[str, ...]:
-        """A queue and its ancestors: a caller who owns one of them owns the queue, too."""
+        """A queue and its ancestors: a caller who owns one of them also owns the queue."""
         above = {each.queue: each.parent for each in self.queues}
         path = [queue]
         while above.get(path[-1]) and above[path[-1]] not in path:
@@ -93,7 +93,7 @@ class WorldView(Struct, frozen=True, kw_only=True):
         return tuple(path)
 
     def facts(self) -> dict[str, str]:
-        """The facts that a plan rests on, one text for each job, quota, node and reservation.
+        """The facts on which a plan rests, one text for each job, quota, node and reservation.
 
         The passing of time alone changes none of them.
         """

@@ -1,6 +1,4 @@
-"""A world: the cluster that operations look at and act on. A running Kant, a journal and a simulated cluster are
-worlds.
-"""
+"""A world: a cluster that operations look at and change: a running Kant, a journal or a simulated cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class Done(Struct, frozen=True, omit_defaults=True):
 
 
 class OrderFutures(Struct, frozen=True, kw_only=True):
-    """The effect of a change on all jobs, from two futures, with it and without.
+    """The effect of a change on all jobs, from two futures, with the change and without.
 
     `answer` is what `kant whatif --json` prints. `stopped` holds the jobs that stop more often with the change,
     `starts` the jobs that start at once because of it, `rejected` the jobs that are rejected because of it. `moves`
@@ -77,7 +75,7 @@ class World(Protocol):
         ...
 
     def explain(self, job: str) -> dict[str, Any]:
-        """Why a job has the place that it has."""
+        """Why a job has its present place."""
         ...
 
     def usage(self, by: str) -> list[dict[str, Any]]:
@@ -105,7 +103,7 @@ class World(Protocol):
         ...
 
     def carry_out(self, order: Order, who: Caller) -> Done:
-        """Carry out an order now. A simulated world decides what follows only in `settle`."""
+        """Carry out an order now. A simulated world decides the consequences only in `settle`."""
         ...
 
     def settle(self) -> None:

@@ -12,8 +12,8 @@ Round = Literal["fallback", "defragment", "route"]
 
 
 class LearnedShares(Struct, frozen=True):
-    """What rounds have learned: for each pool, the share of time in which waiting jobs wanted more idle nodes, and the
-    share in which gangs wanted more idle nodes in one leaf.
+    """What rounds have learned: for each pool, the share of time in which waiting jobs needed more idle nodes, and the
+    share in which gangs needed more idle nodes in one leaf.
     """
 
     wanted: tuple[float, ...] = ()
@@ -21,7 +21,7 @@ class LearnedShares(Struct, frozen=True):
 
 
 class DefragmentOrder(Struct, frozen=True):
-    """A round on request, under `settings`; idle nodes are assumed to be wanted all the time.
+    """A round requested by a person, under `settings`; idle nodes are assumed to be needed all the time.
 
     `nodes` restricts the round to these nodes (None: all).
     """
@@ -73,7 +73,7 @@ class Startable(Struct, frozen=True):
 
 
 class Gang(Struct, frozen=True):
-    """The GPUs on idle nodes of a pool, the largest gang of whole nodes: now, and `after_moves` of other jobs."""
+    """The GPUs on idle nodes of a pool, as the largest gang of whole nodes: now, and `after_moves` of other jobs."""
 
     pool: str
     gpus: int
@@ -82,7 +82,7 @@ class Gang(Struct, frozen=True):
 
 
 class Stranded(Struct, frozen=True):
-    """Milli-GPUs that are free on partly used nodes, attributed to the jobs there in proportion to what they hold."""
+    """Milli-GPUs that are free on partly used nodes, attributed to the jobs there in proportion to their size."""
 
     queue: str
     gpu_milli: int
@@ -90,7 +90,7 @@ class Stranded(Struct, frozen=True):
 
 
 class Optimality(Struct, frozen=True):
-    """The state of the cluster at `time`. `held_back` waiting jobs may not start, however much is free."""
+    """The state of the cluster at `time`. `held_back` waiting jobs may not start, whatever is free."""
 
     time: int
     waiting: int

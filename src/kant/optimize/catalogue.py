@@ -1,4 +1,4 @@
-"""The available optimisers, for `kant policies`: what each plans, by which command, and where the idea is from."""
+"""The available optimisers, for `kant policies`: what each plans, with which command, and the source of the idea."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ OPTIMISERS = (
     ),
     Optimiser(
         "pack-paper",
-        "The published model of the same: a Boolean for each pod and node, tier by tier.",
+        "The published model of the same problem: a Boolean for each pod and node, tier by tier.",
         "Priority Matters, arXiv 2511.08373",
         "kant pack --model paper",
         tagged(
@@ -78,7 +78,7 @@ OPTIMISERS = (
     ),
     Optimiser(
         "residency",
-        "At each use of a buffer: keep it in fast memory, copy it there ahead of time, or read it from where it lives.",
+        "At each use of a buffer: keep it in fast memory, copy it there ahead of time, or read it from its own tier.",
         "the game of mallocMuZero, arXiv 2305.07440; the beam and the model for CP-SAT are ours",
         "kant plan residency",
         tagged(
@@ -107,7 +107,7 @@ OPTIMISERS = (
     ),
     Optimiser(
         "workflow-optimal",
-        "The shortest plan of a small graph of stages on unlike processors, with its proof, by CP-SAT.",
+        "The shortest plan of a small graph of stages on different processors, with its proof, by CP-SAT.",
         "the problem of HEFT, IEEE TPDS 13(3), 2002; the model is ours",
         "kant plan workflow --policy optimal",
         tagged(PLANS, unit="dag", objective="makespan", resources="heterogeneous", method="solver"),

@@ -1,6 +1,6 @@
-"""One round of defragmentation: the jobs to move so that partly used nodes become idle, and whether the moves pay.
+"""One round of defragmentation: the jobs to move so that partly used nodes become idle, and whether the moves pay off.
 
-A profile asks for rounds periodically (`rounds.py`); a person asks for a single one (`DefragmentOrder`), with a preview
+A profile may have rounds periodically (`rounds.py`); a person requests a single one (`DefragmentOrder`), with a preview
 of its changes.
 """
 
@@ -36,8 +36,8 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
 
 
 class MoveRound:
-    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` gets the share of time in which a
-    pool's nodes are wanted idle.
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` is called with the share of time in
+    which idle nodes of a pool are needed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class MoveRound:
         return lost_work(self.cycle, row) + int(self.state.jobs[row, J_MILLI]) * self.settings.restart_s
 
     def worth_of(self, own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
-        """The GPU time of an emptied node for as long as it stays idle longer than otherwise, over `gain`."""
+        """The GPU time of an emptied node while it stays idle longer than otherwise, divided by `gain`."""
         horizon = int(self.settings.horizon_h * HOUR)
 
         def of(place: int, who: Sequence[Lodger]) -> int:

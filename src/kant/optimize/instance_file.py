@@ -40,7 +40,7 @@ def check_names(names: Iterable[str], where: str) -> None:
     seen = set[str]()
     for name in names:
         if name in seen:
-            raise InputError(where, f"names that differ ({shown(name)} occurs twice)")
+            raise InputError(where, f"different names ({shown(name)} occurs twice)")
         seen.add(name)
 
 

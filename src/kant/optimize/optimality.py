@@ -1,9 +1,9 @@
-"""How far the present state is from the optimum: which waiting jobs a solver could start now and the policy has not,
-how large a gang could start, and which jobs strand how much capacity.
+"""How far the present state is from the optimum: which waiting jobs a solver could start now that the policy has not
+started, how large a gang could start, and which jobs strand how much capacity.
 
 Two packings answer the first question: one without moves, and one in which running jobs may move but none stops. Only
-jobs count that their queue, quotas and back-off allow to start. Both are the result of a solver with a limit, so the
-shares are lower bounds; a proven packing is exact in pods, the highest priority first.
+jobs count that may start by their queue, quotas and back-off. Both come from a solver with a limit, so the shares are
+lower bounds; a proven packing is exact in pods, the highest priority first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimali
 
 
 def _may_start(scheduler: Scheduler, now: int) -> list[int]:
-    """The waiting jobs that only lack a place, in queue order, as far as quotas suffice for all of them."""
+    """The waiting jobs that lack only a place, in queue order, as far as quotas suffice for all of them together."""
     if not scheduler.state.pending:
         return []
     diagnosis = Diagnosis(scheduler, now)
@@ -106,7 +106,7 @@ def _packed(
 
 
 def without_preemption(instance: PackingInstance) -> PackingInstance:
-    """Give running pods a higher priority than all waiting ones: each keeps a place, there or elsewhere."""
+    """Give running pods a higher priority than all waiting ones, so that each keeps a place, on its node or another."""
     highest = max((pod.priority for pod in instance.pods), default=0) + 1
     pods = tuple(replace(pod, priority=highest) if pod.node is not None else pod for pod in instance.pods)
     return replace(instance, pods=pods)

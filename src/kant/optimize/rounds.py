@@ -1,7 +1,7 @@
-"""Rounds: when a profile asks a solver or a look-ahead, and what the solver learns about the queue.
+"""Rounds: when a profile calls a solver or a look-ahead, and what the solver learns about the queue.
 
 A driver asks `Rounds` when a round is due, gives the state to a solver (`proposals.py`), and passes the proposal to the
-core as an event. The solver also gets the facts about the queue that were learned on the way.
+core as an event. The solver also gets the facts about the queue that were learned in the meantime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rounds:
             self._next["fallback"] = now + profile.fallback.every_s * SECOND
         if profile.defragment is not None:
             self._next["defragment"] = now + profile.defragment.every_s * SECOND
-        self._looks_from = now  # when a look-ahead may be asked
+        self._looks_from = now  # when a look-ahead may be requested
 
     @property
     def due(self) -> int:
@@ -39,7 +39,7 @@ class Rounds:
         return self.due <= now or (self.profile.router is not None and self._looks_from <= now)
 
     def begin(self, state: ClusterState, now: int) -> list[Round]:
-        """The rounds that begin at `now` and are not pointless."""
+        """The rounds that begin at `now` and could have an effect."""
         found: list[Round] = []
         fallback, defragment, router = self.profile.fallback, self.profile.defragment, self.profile.router
         if router is not None and self._looks_from <= now and router.proposal(state, now) is not None:

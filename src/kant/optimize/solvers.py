@@ -9,7 +9,7 @@ from typing import Any
 from kant.model.errors import missing_extra
 
 HEARD_S = 0.05
-"""How long a search may take to notice that it is to stop, before it is told again."""
+"""How long a search may take to notice a request to stop, before the request is repeated."""
 
 
 def cp_sat() -> Any:
@@ -27,7 +27,7 @@ def deterministic(limit: float, seed: int = 0) -> Any:
     Deterministic seconds count the solver's own steps, about a core-second each. So the same model gives the same
     answer on a busy machine and on an idle one. No solver of Kant has a limit by the clock.
 
-    Ctrl-C while it solves ends the search and raises KeyboardInterrupt, or whatever handler the process has set.
+    Ctrl-C during a search ends it and raises KeyboardInterrupt, or calls whatever handler the process has set.
     """
     solver = _interruptible()()
     solver.parameters.num_workers = 1
@@ -39,9 +39,9 @@ def deterministic(limit: float, seed: int = 0) -> Any:
 
 @cache
 def _interruptible() -> type[Any]:
-    """CP-SAT's solver in a thread beside the caller, so that the caller's handlers of signals run while it searches.
+    """CP-SAT's solver in a thread next to the caller, so that the caller's signal handlers run while it searches.
 
-    CP-SAT's own handler of SIGINT would end the search and return its present solution, as if it were the answer. It
+    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. It
     also restores the default handler, by which the next SIGINT kills the process.
     """
     base: type[Any] = cp_sat().CpSolver
@@ -54,7 +54,7 @@ def _interruptible() -> type[Any]:
                     return found.result()
                 except BaseException:
                     while not found.done():
-                        self.stop_search()  # before the search begins, it ignores this call
+                        self.stop_search()  # a search that has not begun ignores this call
                         wait([found], HEARD_S)
                     raise
 

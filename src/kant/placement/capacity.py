@@ -1,4 +1,4 @@
-"""Per-demand caches that live from cycle to cycle. They follow the log of changed nodes; losing one costs only time.
+"""Caches per demand that persist from cycle to cycle. They follow the log of changed nodes; losing one costs only time.
 
 `NodeScores` caches, for one policy, the score of each node and how many pods fit there. The cache for topology domains
 is `topology/domain_capacity.py`.
@@ -80,9 +80,9 @@ class NodeScores(Slots):
 
 @compiled
 def room_beside(table: Table, pieces: Table, count: int, demands: Table, d: int) -> int:
-    """Return how many more pods of demand `d` fit once the first `count` pieces are returned.
+    """Return how many more pods of demand `d` fit once the first `count` pieces have been given back.
 
-    Rules across several nodes are ignored. The table is restored afterwards.
+    Affinity rules across several nodes are ignored. The table is restored afterwards.
     """
     before, more = np.full(table.shape[0], -1, dtype=np.int64), 0
     for i in range(count):

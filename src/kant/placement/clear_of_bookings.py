@@ -1,8 +1,8 @@
-"""Avoids bookings among equal places: a job goes where no booking falls within its run.
+"""Avoids bookings among equal places: a job gets a place without a booking during its run.
 
 Policies score a node by its row and take devices by their free thousandths. So two nodes with equal rows are equal for
-every policy. Two devices of one node are equal too if their free amounts are equal and neither is in a narrower block.
-Only equal places are exchanged, so the policy's preference is unaffected.
+every policy. Two devices of one node are also equal if their free amounts are equal and neither is in a narrower block.
+Only equal places are exchanged, so the order of preference of the policy is unchanged.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def clear_of_bookings(
 ) -> Allocation:
     """Return the allocation, with other devices or nodes instead of those that are `booked` (bits by node).
 
-    `table` is the node table before the allocation was taken. A node is exchanged for one in the same domains, or with
-    `anywhere` for any other, but never for one in `without`. A place without a clear equal stays as it is.
+    `table` is the node table before the allocation was taken. A node is exchanged for one in the same domains (with
+    `anywhere` for any other), but never for one in `without`. A place without an equal, unbooked place stays as it is.
     """
     moved = allocation.copy()
     taken = {*moved[:, NODE].tolist(), *without}

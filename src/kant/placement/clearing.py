@@ -1,6 +1,6 @@
-"""Clearing nodes: which jobs must leave a node so that it takes more pods, for many nodes in one compiled call.
+"""Clearing nodes: which jobs must leave a node so that more pods fit on it, for many nodes in one compiled call.
 
-`clear` says for each node what it would cost; `on_one_node` finds the best of all sets for a gang of one pod. Both ask
+`clear` returns the cost for each node; `on_one_node` finds the best of all sets for a gang of one pod. Both use
 `lightest_set`.
 """
 
@@ -20,31 +20,31 @@ from kant.model.placement import MASK, PODS, WIDTH
 from kant.placement.fits import capacity
 
 FEW = 12
-"""On a node with at most this many holders a cheaper set than the greedy one is searched."""
+"""On a node with at most this many holders, a set cheaper than the greedy one is searched."""
 
 EVERY = 2 << FEW
-"""Enough visits to see every set of `FEW`: for the last pod, and so for the only one, the best node is found."""
+"""Enough visits for every set of `FEW`: for the last pod, and so for an only pod, the best node is found."""
 
 NO_NODE = -1
-"""The result if no node takes the pod, whichever jobs leave."""
+"""The result if the pod fits on no node, whichever jobs leave."""
 
 TOO_MANY = -2
-"""The result where a node has more sets, whole or partial, than `EVERY`: the best of them is not known."""
+"""The result if a node has more sets, whole or partial, than `EVERY`: the best of them is unknown."""
 
 VISITS = 500
-"""Maximum number of visits on one node for one pod count, while more than one pod has no place."""
+"""Maximum number of visits on one node for one number of pods, as long as more than one pod has no place."""
 
 LEVELS = 24
-"""Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that it takes."""
+"""Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that fit."""
 
 
-# Columns of the search stack: a row for each holder in order, with the decisions about those before it.
+# Columns of the search stack: a row for each holder in order, with the decisions on those before it.
 STAGE = 0  # how much of its subtree has been tried
 ROOM = 1  # milli-GPUs that may still leave
 UPPER = 2  # total weight of the holders that leave
 LOWER = 3
-OUT = 4  # 1: it leaves
-TAKEN = 5  # 1: it is taken on the node, since it stays
+OUT = 4  # 1: the holder leaves
+TAKEN = 5  # 1: its piece is taken on the node, since it stays
 
 
 @inlined
@@ -58,9 +58,9 @@ def move_entry(table: Table, holders: Holders, demands: Table, entry: int, takin
 
 @inlined
 def find_twins(holders: Holders, weights: Weights, order: Table, count: int, twin: Table) -> None:
-    """For each holder in the order find the last one before it with equal weight, size and piece, or -1.
+    """For each holder in order, find the last one before it with equal weight, size and piece; -1 if there is none.
 
-    Only holders of a single piece without devices: devices are not interchangeable.
+    Only holders of a single piece without devices have twins: devices are not interchangeable.
     """
     for at in range(count):
         twin[at] = -1
@@ -101,20 +101,20 @@ def _fit_on_node(view: OnNode) -> bool:
 
 
 def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> Callable[..., int]:
-    """Return the search for the lightest set of items without which something holds.
+    """Return the search for the lightest set of items without which a condition holds.
 
-    `move(view, item, taking)` puts an item back or takes it away; `holds(view)` says whether it holds now. Fewer items
-    never make it false.
+    `move(view, item, taking)` puts an item back or removes it; `holds(view)` returns whether the condition holds now.
+    Removing more items never makes it false.
     """
 
     def lightest_set(
         view: NamedTuple, weights: Weights, order: Table, who: Table, twin: Table, count: int, cap: int,
         leaves_first: bool, visits: int, bound: Table, stack: Table, best: Table,
     ) -> int:  # fmt: skip
-        """Branch and bound over which items leave. On entry and return all have left, and the condition holds.
+        """Branch and bound over which items leave. On entry and return all items have left, and the condition holds.
 
-        Item `order[i]` belongs to holder `who[i]`. Returns 1 if a set weighs no more than `bound` (its upper and its
-        lower part); the set is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
+        Item `order[i]` belongs to holder `who[i]`. Returns 1 if a set weighs at most `bound` (in two parts, upper and
+        lower); the set is then in `best`, its weight in `bound`. It is the lightest set; of equally light ones the
         first, in the order that first tries sets in which the first item stays. With `leaves_first` it is the first set
         that is light enough, in the order that first tries sets in which the first item leaves. After `visits` visits
         the best set so far is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
@@ -152,7 +152,7 @@ def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> C
             leaves = int((stack[at, STAGE] == 0) == leaves_first)
             stack[at, STAGE] += 1
             if stack[at, STAGE] == 1 and twin[at] >= 0 and stack[twin[at], OUT] != leaves:
-                continue  # of equal items, the first ones get the decision that is tried first
+                continue  # of equal items, the first get the decision that is tried first
             if leaves == 1:
                 total = lower + weights.lower[who[at]]
                 room, upper = room - weights.milli[who[at]], upper + weights.upper[who[at]] + (total >> LIMB)
@@ -195,8 +195,8 @@ def clear(
 
     `pods[k, level]` is a number of pods (0: there are no more levels). `leaving[k, level, e - first]` marks the jobs
     that must leave for this number; none if the node has room for them. A set holds at most `cap` milli-GPUs. With one
-    pod left, only a node that is cheaper than all before it gets an answer. `heavy` has the entries of each node, the
-    heaviest first. The table is left unchanged.
+    pod left, only a node cheaper than all before it gets an answer. `heavy` has the entries of each node, the heaviest
+    first. The table is left unchanged.
     """
     width = leaving.shape[2]
     there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
@@ -238,7 +238,7 @@ def clear(
                 for i in range(count):
                     if found:
                         leaving[k, level, there[i] - first] = out[i] == 1
-            else:  # the heaviest first: each stays if the pods still fit with it
+            else:  # the heaviest first: each stays if the pods still fit
                 total_upper, total_lower, milli = 0, 0, 0
                 for i in range(count):
                     move_entry(table, holders, demands, there[i], True)
@@ -262,7 +262,7 @@ def clear(
                 if left == 1:
                     least_upper, least_lower = bound[0], bound[1]
             wanted = most if wanted < most < 2 * wanted else 2 * wanted
-        for i in range(count):  # all have left by now, and what they count as elsewhere too
+        for i in range(count):  # all have left now, including what they count as on other nodes
             move_entry(table, holders, demands, there[i], True)
 
 
@@ -290,7 +290,7 @@ def cheapest_node(
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, False)
         count, answer = 0, int(capacity(table, node, demands, d) > 0)
-        for turn in range(2):  # the least weight; then, of the sets of equal weight, that of the first rows
+        for turn in range(2):  # first the least weight; then, among sets of equal weight, the one with the first rows
             if answer != 1:
                 break
             count = 0
@@ -307,7 +307,7 @@ def cheapest_node(
             answer = lightest_on_node(
                 view, weights, order, whose, twin, count, cap, turn == 1, EVERY, bound, stack, found
             )
-        for entry in range(first, end):  # all have left by now, and what they count as elsewhere too
+        for entry in range(first, end):  # all have left now, including what they count as on other nodes
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, True)
         if answer == TOO_MANY:
@@ -334,15 +334,15 @@ def cheapest_node(
 
 @compiled
 def on_one_node(table: Table, demands: Table, d: int, candidates: Candidates, cap: int, best: Table) -> int:
-    """Write to `best` the best set of candidates without which a node takes a pod of demand `d`, or an empty one.
+    """Write to `best` the best set of candidates without which a pod of demand `d` fits on a node, or an empty set.
 
-    Only candidates of the lowest ranks that suffice leave. Returns how many leave, NO_NODE or TOO_MANY.
+    Only candidates of the lowest sufficient ranks leave. Returns how many leave, NO_NODE or TOO_MANY.
     """
     count, victims, asked = best.shape[0], NO_NODE, -1
     top = candidates.rank[count - 1] if count > 0 else -1
     low, high, may_leave = 0, top + 1, candidates.capped <= cap
     while low < high or asked != high:
-        rank = top if high > top else (low + high) // 2  # first whether all suffice
+        rank = top if high > top else (low + high) // 2  # first: whether all of them suffice
         leaves = may_leave & (candidates.rank <= rank)
         weights = Weights(candidates.upper[0], candidates.lower[0], candidates.capped, leaves)
         victims, asked = cheapest_node(table, demands, d, candidates, weights, cap, best), rank

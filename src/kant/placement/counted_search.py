@@ -1,4 +1,4 @@
-"""The search for victims when a count of free places tells whether a gang fits: one compiled call.
+"""The search for victims if a count of free places tells whether a gang fits: one compiled call.
 
 Python calls it for one waiting job, and the compiled instants of a simulation do (`sim/evict.py`).
 """
@@ -49,7 +49,7 @@ def fits_without(
     table: Table, rows: Table, jobs: Table, held: Table, demands: Table, groups: Table, own: NDArray[np.bool_],
     domain: Table,
 ) -> bool:  # fmt: skip
-    """Return whether a gang of one group fits once these running jobs have left. Their pieces are in `held`.
+    """Return whether a gang of one group fits after these running jobs have left. Their pieces are in `held`.
 
     `groups` has its pods and their demand, `own` the nodes that it may use, and `domain` the domain of each node.
     """
@@ -90,7 +90,7 @@ def search_counted(
     table: Table, demands: Table, groups: Table, asked: int, own: NDArray[np.bool_], domain: Table, pool: PoolColumns,
     condition: QuotaCondition, cap: int, exact: int, trials: int, random: Table,
 ) -> tuple[Table, bool, bool]:  # fmt: skip
-    """Return the candidates that must stop, in order, whether there are any, and whether the search was exact.
+    """Return the candidates that must leave, in order, whether there are any, and whether the search was exact.
 
     `groups` has the pods and the demand of the gang's one group, which asks for `asked` milli-GPUs on its `own` nodes;
     `domain` has the domain of each node.
@@ -122,7 +122,7 @@ def search_counted(
             order[kept] = i
             kept += 1
     few = kept <= exact
-    if few:  # one over the cap is in no set, and one group needs no other
+    if few:  # a candidate over the cap is in no set, and one in the only group needs no other
         within = 0
         for k in range(kept):
             if capped[order[k]] <= cap:

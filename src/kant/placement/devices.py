@@ -1,9 +1,9 @@
 """Choice of GPUs within a node: GPUs that are close to each other, so that whole blocks stay free.
 
 The devices of a node are grouped in blocks of three nested sizes (`columns.BLOCKS`): GPUs under one PCIe switch with
-its NICs, of one NUMA node, or of one NVLink island, from the smallest to the largest. A pod goes into the narrowest
-block that holds it. Of several, it takes one that it fills exactly, or the one with the fewest devices left. So whole
-blocks stay whole for the next pod that needs one. This is best fit, level by level, as gangs choose domains
+its NICs, of one NUMA node, or of one NVLink island, from the smallest to the largest. A pod uses the narrowest block in
+which it fits. Of several such blocks it uses one that it fills exactly, or else the one with the fewest devices left.
+So whole blocks stay whole for the next pod that needs one. This is best fit, level by level, as gangs choose domains
 (`domain_capacity.best_domain`).
 
 Sets of devices are bits of one integer.
@@ -15,7 +15,7 @@ from kant.cluster.columns import BLOCKS, DEVICES, ISLAND, Table, bits_in, end_of
 from kant.compiled import inlined, shared
 
 LEVELS = 3
-"""Number of block sizes in a node row."""
+"""Number of block sizes in the row of a node."""
 
 
 @inlined
@@ -57,7 +57,7 @@ def left_around(table: Table, node: int, idle: int, device: int, level: int) -> 
 
 @shared
 def closest(table: Table, node: int, idle: int, wanted: int) -> int:
-    """Return `wanted` of the `idle` devices, as close together as possible. At least that many must be idle.
+    """Return `wanted` of the `idle` devices, as close together as possible. At least `wanted` must be idle.
 
     They come from the narrowest block that holds them. Of several blocks it is the one with the fewest idle devices, on
     ties the one whose wider blocks have fewer, then the first. In it they come from the fewest blocks of the next size:
@@ -89,7 +89,7 @@ def closest(table: Table, node: int, idle: int, wanted: int) -> int:
 
 @inlined
 def fullest_part(table: Table, node: int, room: int, level: int) -> int:
-    """Return the devices of `room` in the block of a level with the most of them, the first on ties."""
+    """Return the devices of `room` in that block of a level which has the most of them, the first on ties."""
     part = 0
     for first in range(0, end_of_devices(table, node), table[node, BLOCKS + level]):
         here = room & span(first, table[node, BLOCKS + level])

@@ -58,7 +58,7 @@ class Draft:
     def on_one_node(self, groups: Table, candidates: Candidates, cap: int) -> Table | None:
         """Return the best set of candidates without which a gang of one pod fits; the empty set if there is none.
 
-        None if there are too many sets to tell (`placement/clearing.py`).
+        None if there are too many sets to determine it (`placement/clearing.py`).
         """
         from kant.placement.clearing import TOO_MANY, on_one_node
 

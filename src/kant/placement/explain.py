@@ -1,7 +1,7 @@
-"""What a gang could choose from, and how the places rank. It reads a table and places nothing.
+"""The places among which a gang could choose, and how they rank. It reads a table and places nothing.
 
 It uses the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by the policy, and
-the pods that fit by `fits.capacity`. So an explanation always names the rules that decided.
+the pods that fit by `fits.capacity`. So an explanation always states the rules that decided.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from kant.placement.topology.gang import GangPlacement
 from kant.placement.topology.index import CLUSTER, HBD_LEVEL, LEAF_LEVEL, Topology
 
 MOST = 5
-"""Number of domains of a level, and of nodes, that are named: the best, and those that were taken."""
+"""Number of domains of a level, and of nodes, that are named: the best, and those that were chosen."""
 
 LOOKED_AT = 100
-"""Domains ranked in search of the one that was taken (a gang of several groups may have passed over some)."""
+"""Domains ranked to find the chosen one (a gang of several groups may have skipped some)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +62,8 @@ class RankedDomain:
     """A domain that holds the gang, `rank` from 1, with the criteria by which domains rank (docs/policies.md).
 
     For a node, `broken` says whether its leaf is broken. `free` and `fullest` are milli-GPUs; `fullest` is the free
-    amount on the fullest node of a leaf that takes a pod. `around` has the number of whole nodes left in its superspine
-    and in its spine. `pods` of the gang are placed there.
+    amount on the fullest node of a leaf on which a pod fits. `around` has the number of whole nodes left in its
+    superspine and in its spine. `pods` of the gang are placed there.
     """
 
     name: str
@@ -81,9 +81,9 @@ class RankedDomain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSearch:
-    """One level of the fabric: how many of its `domains` hold the gang, and how much of it the roomiest one takes.
+    """One level of the fabric: how many of its `domains` hold the gang, and how many pods fit in the roomiest one.
 
-    `ranked` has the best of those that hold it, and the one that was taken.
+    `ranked` has the best of those that hold the gang, and the chosen one.
     """
 
     level: str
@@ -113,7 +113,7 @@ class NodeSearch:
     """The nodes that the policy chose from for the first pod (of the first group): the best, and some of those taken.
 
     `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang in several leaves, `leaf` is the only one
-    that is not filled whole, so that there was a choice. With `by_node` a chosen node is filled before the next.
+    that it does not fill, so that there was a choice. With `by_node`, a chosen node is filled before the next.
     """
 
     policy: str
@@ -172,7 +172,7 @@ def _pool_filters(state: ClusterState, table: Table, shape: Shape) -> list[PoolF
 
 
 class TriedDomains:
-    """The levels that were tried for a gang, and the domain in which it was placed."""
+    """The levels tried for a gang, and the domain in which it was placed."""
 
     def __init__(self, snapshot: Snapshot, policy: NodePolicy, seed: int, shape: Shape, place: Allocation) -> None:
         self.state = snapshot.state
@@ -189,15 +189,15 @@ class TriedDomains:
         self.last = one[0] if one else CLUSTER
 
     def levels(self) -> list[LevelSearch]:
-        """Return each level from the narrowest one to that at which one domain holds the gang."""
+        """Return the levels from the narrowest to the one at which one domain holds the gang."""
         tried = range(self.first, min(self.last + 1, CLUSTER))
         return [self._level(level) for level in tried if not (level == HBD_LEVEL > self.first and self.topology.flat)]
 
     def nodes_scored(self) -> tuple[Table, str]:
-        """Return the nodes that the policy chose from, in tie order, and their leaf.
+        """Return the nodes among which the policy chose, in tie order, and their leaf.
 
-        If there are HBDs, it is one of these. Of several domains it is the one with the smallest part of the gang,
-        since the others have no more room.
+        If there are HBDs, an HBD is returned instead of the leaf. Of several domains it is the one with the smallest
+        part of the gang, since the others are full.
         """
         if self.last == 0:
             return self.place[:1, NODE], ""
@@ -251,7 +251,7 @@ class TriedDomains:
 
 
 def why_domain(ranked: list[RankedDomain], level: str, pods: int) -> str:
-    """Return why the domain that was taken ranks before the next, by the order in docs/policies.md."""
+    """Return why the chosen domain ranks before the next one, by the order in docs/policies.md."""
     at = next((i for i, each in enumerate(ranked) if each.pods), -1)
     if at < 0:
         return ""
@@ -332,13 +332,13 @@ def _nodes(
 
 
 def why_node(ranked: list[RankedNode], pods: int, by_node: bool) -> str:
-    """Return why the best node that was taken ranks before the next one that was not."""
+    """Return why the best chosen node ranks before the next one that was not chosen."""
     own = next((node for node in ranked if node.pods), None)
     if own is None:
         return ""
     if own.rank > 1:
         if by_node:
-            return f"{own.name} is the tightest node that takes what is left of the gang"
+            return f"{own.name} is the tightest node on which the rest of the gang fits"
         return f"{own.name} was the best once the other groups of the gang had their places"
     other = next((node for node in ranked if not node.pods), None)
     if other is None:

@@ -36,7 +36,7 @@ def explain_beside_preferences(
     place: Allocation,
     weights: PreferenceWeights,
 ) -> PlacementExplanation:
-    """As `explain_placement`; where the first pod chose among all nodes by its preferences, with that ranking."""
+    """As `explain_placement`, with the ranking by preferences if the first pod chose among all nodes by them."""
     found = explain_placement(state, table, policy, seed, shape, job_row, place)
     snapshot = Snapshot(state)
     snapshot.table = table.copy()

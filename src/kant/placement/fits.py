@@ -11,7 +11,7 @@ from kant.placement.slices import slices_capacity
 
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """Return how many pods of demand `d` the node takes now: 0 if it is closed to them."""
+    """Return how many pods of demand `d` fit on the node now: 0 if it is closed to them."""
     pods = amounts_capacity(table, node, demands, d, node)
     if demands[d, c.D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, c.ALL))
@@ -68,7 +68,7 @@ def in_one_island(table: Table, node: int, demands: Table, d: int) -> bool:
 def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, milli: int) -> int:
     """Return how many pods fit that each take `milli` of `gpus` different devices of [first, last).
 
-    It is the largest k for which k pods can be served with no device serving more than k of them.
+    It is the largest k for which k pods fit with no device used by more than k of them.
     """
     shares = 0
     for device in range(first, last):
@@ -90,7 +90,7 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
 
     Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, on ties to
     the one in the most broken block, then to the first. Shares of several devices at once go to the devices with the
-    most free: only then do as many pods fit as there is room for.
+    most free, so that as many pods fit as counted.
     """
     gpus, milli = demands[d, c.D_GPUS], demands[d, c.D_MILLI]
     if gpus == 0:
@@ -120,7 +120,7 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
-    """Return the first device of the island that has room for the fewest such pods, but for at least one."""
+    """Return the first device of the island that fits the fewest such pods, but at least one."""
     best, fewest = 0, c.NO_LIMIT
     for first in range(0, end_of_devices(table, node), table[node, c.ISLAND]):
         pods = shared_capacity(table, node, first, first + table[node, c.ISLAND], gpus, milli)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 PLACED = -1
-"""What an attempt returns when every group has its place."""
+"""What an attempt returns if every group has its place."""
 
 
 def place_groups(groups: int, attempt: Callable[[list[int]], int]) -> bool:
     """Return whether `attempt` places all groups in one of the orders tried, at most two per group.
 
     `attempt` gets the groups in the order in which to place them. It returns PLACED, or the group that failed; then it
-    has changed nothing. A group that fails although it goes first fails alone too, so nothing else is tried.
+    has changed nothing. A group that fails although it goes first would fail alone too, so no other order is tried.
     """
     order = list(range(groups))
     for _ in range(2 * groups):

@@ -1,10 +1,10 @@
-"""The placement kernels: they take the best node, pod by pod or node by node, until a group is placed.
+"""The placement kernels: they choose the best node, pod by pod or node by node, until a group is placed.
 
 There are two per policy, built from its score and its choice of devices. `index_kernel` chooses among all nodes. It
-keeps every node's score for a demand, the pods that fit there, and a tournament tree over the nodes in tie order whose
-root is the best node (`capacity.NodeScores`). A call updates these from the log of changed nodes, so its cost depends
-on what changed and not on the size of the cluster. `slice_kernel` chooses among given nodes, such as those of a leaf.
-It scores them on each call and keeps nothing.
+keeps every node's score for a demand, the number of pods that fit there, and a tournament tree over the nodes in tie
+order whose root is the best node (`capacity.NodeScores`). A call updates them from the log of changed nodes, so its
+cost depends on the changes and not on the size of the cluster. `slice_kernel` chooses among given nodes, such as those
+of a leaf. It scores them on each call and keeps nothing.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ TOTAL = 1  # pods that fit on all nodes together
 MARKS_WIDTH = 2
 
 # --- rows of `order` ----------------------------------------------------------------------------------------------
-NODE_AT = 0  # the node at a place in tie order
-PLACE_OF = 1  # the place of a node
+NODE_AT = 0  # the node at each position of tie order
+PLACE_OF = 1  # the position of each node in tie order
 
 COUNT_ALL = 1 << 60
-"""More pods than fit anywhere: a kernel called with this count takes nothing and returns how many fit."""
+"""More pods than fit anywhere: a kernel called with this count takes no capacity and returns how many fit."""
 
 Kernel = Callable[..., int]
 F = TypeVar("F", bound=Callable[..., object])
@@ -71,7 +71,7 @@ def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> i
 
 @inlined
 def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Table, slot: int) -> int:
-    """Return the best-scoring leaf that rules among pods allow; -1: none.
+    """Return the best-scoring leaf that affinity rules allow; -1: none.
 
     One pass over the scores: a pod on one node can close others without changing their scores.
     """
@@ -84,7 +84,7 @@ def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Tabl
 
 
 def named(kernel: F, *around: Callable[..., object]) -> F:
-    """Rename the kernel after the functions it was built from.
+    """Rename the kernel after the functions from which it was built.
 
     Machine code cached on disk refers to the kernels that it calls, and the linker identifies these by name.
     """

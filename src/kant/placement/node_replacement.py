@@ -1,8 +1,8 @@
-"""Node replacement: a gang that has lost nodes gets others instead, and keeps the rest.
+"""Node replacement: a gang that has lost nodes gets others instead, and keeps its other nodes.
 
 Pods on healthy devices stay where they are. The pods of a lost node move together, into the narrowest domain of the
 fabric around it that has room for them: its leaf, else its spine, and so on, up to the level that the gang requires. So
-a level constraint stays satisfied, and a gang that was in one leaf leaves it only if its leaf is full.
+a level constraint stays satisfied, and a gang in one leaf leaves it only if the leaf is full.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def replace_nodes(
     trial: Trial,
     bound: bool = False,
 ) -> ReplacedGang | None:
-    """Complete `held`, a part of which is lost, and take it on the trial; None, and nothing taken, if that is
+    """Complete `held`, part of which is lost, and take it on the trial; None, with nothing taken, if that is
     impossible.
 
-    It is impossible if nothing is left of it, if it is elastic, or if it asks for more than a level (segments and the
-    like are placed anew). With `bound` the pods run, so they are kept even on nodes that accept no new pods, and in
-    pools that the gang does not request. The new pods avoid the nodes `bad` if possible.
+    It is impossible if nothing of `held` is left, if the gang is elastic, or if it requests more than a level (such as
+    segments). With `bound` the pods are running, so they are kept even on nodes that accept no new pods, and in pools
+    that the gang does not request. The new pods avoid the nodes `bad` if possible.
     """
     ask = shape.ask
     kept = Ask(
@@ -103,14 +103,14 @@ def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingP
 
 
 class MissingPods:
-    """What a gang has kept, by the positions of its pieces, and the pods lost with each node."""
+    """The pods that a gang has kept, by the positions of their pieces, and the pods lost with each node."""
 
     def __init__(self, places: int) -> None:
         self.kept: list[list[list[int]]] = [[] for _ in range(places)]
         self.pieces = self.kept
         self.pods_kept = 0
         self.lost: dict[int, dict[int, int]] = {}  # node -> group -> pods
-        self._first: dict[int, int] = {}  # the position of a node's first lost piece
+        self._first: dict[int, int] = {}  # the position of the first lost piece on a node
 
     def keeps(self, at: int, piece: list[int]) -> None:
         self.kept[at].append(piece)
@@ -127,7 +127,7 @@ class MissingPods:
         self._first.setdefault(node, at)
 
     def close(self, domains: DomainPolicy, shape: Shape, job_row: int, trial: Trial) -> bool:
-        """Place the pods of each lost node near it. The caller rolls back what was taken if this fails."""
+        """Place the pods of each lost node near it. The caller rolls back what was taken if this returns False."""
         self.pieces = [list(at) for at in self.kept]
         beside = [piece[NODE] for at in self.kept for piece in at]
         widest = shape.level if shape.required else CLUSTER
@@ -145,10 +145,10 @@ class MissingPods:
 def _near(
     domains: DomainPolicy, shape: Shape, node: int, widest: int, beside: list[int], job_row: int
 ) -> Allocation | None:
-    """Place and take the whole gang in the narrowest domain around `node` that takes it; None if none does.
+    """Place and take the whole gang in the narrowest domain around `node` in which it fits; None if there is none.
 
-    `widest` is the level of the last domain tried. Among the domains inside it, those with one of the nodes `beside`
-    come first.
+    `widest` is the level of the last domain tried. Among the domains inside that one, those with one of the nodes
+    `beside` come first.
     """
     topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.gpus)
     pieces.reserve(shape)
@@ -163,7 +163,7 @@ def _near(
 
 
 def _left_of(piece: list[int], table: Table, demands: Table, demand: int) -> list[int] | None:
-    """Return the part of a piece whose devices still exist and are free; None if that is no whole pod."""
+    """Return the part of a piece whose devices still exist and are free; None if that is not even one pod."""
     row = table[piece[NODE]]
     if row[STATUS] != NodeStatus.IN_SERVICE or not admits(demands, demand, int(row[POOL]), piece[NODE]):
         return None

@@ -1,4 +1,4 @@
-"""The Placer: takes a shape, returns a placement, on the trial of the current cycle.
+"""The Placer: takes a shape, and returns a placement on the trial of the current cycle.
 
 How jobs of a shape are placed is decided once, when the shape first appears: by its policy's scores of all nodes
 (`scored.py`), combined with its pods' preferences (`preferred.py`), in a domain of the topology (`topology/`), or
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 Scored = TypeVar("Scored", ScoredPlacement, "RuledPlacement")
 Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None]
-"""Versions of fleet, node sets and counters; why a shape never fits then; and the nodes that it fits, with their rows
-on the empty cluster, which change with the node sets too (`REVISION`).
+"""Versions of fleet, node sets and counters; why a shape never fits at them; and the nodes on which it fits, with their
+rows in the empty cluster, which also change with the node sets (`REVISION`).
 """
 
 
@@ -61,12 +61,12 @@ class Route(Protocol):
         ...
 
     def missing(self) -> int | None:
-        """Return how many pods do not fit, if counting tells without placing; otherwise None."""
+        """Return how many pods do not fit, if this can be counted without placing; otherwise None."""
         ...
 
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
-    """Return whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer than a node has."""
+    """Return whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer GPUs than a node."""
     return policy.ignores_topology and shape.pods == 1 and shape.groups[0].demand.gpus < max(devices_of(table), 1)
 
 
@@ -99,7 +99,7 @@ class Placer:
         self._typical_pods = NO_TYPICAL_PODS
         self._cycle = -1  # the trial cycle in which the typical pods were read
         self._routes: dict[int, Route] = {}
-        self._ruled: dict[int, RuledPlacement] = {}  # those of the routes that rules among pods need
+        self._ruled: dict[int, RuledPlacement] = {}  # for the routes that affinity rules need
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
         self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
@@ -109,7 +109,7 @@ class Placer:
         self._weights = preferences or PreferenceWeights()
         self._empty: Placer | None = None
         self._never: dict[int, Never] = {}
-        self._known = 0, 0, 0  # the versions that the empty cluster has
+        self._known = 0, 0, 0  # the versions reflected in the empty cluster
         self._fleet, self._moves = snapshot.state.fleet_version, snapshot.state.moves
 
     @cached_property
@@ -139,7 +139,7 @@ class Placer:
     # --- queries and placement ---------------------------------------------------------------------------------
 
     def place(self, shape: Shape, job_row: int = 0) -> Allocation | NoFit:
-        """Place and take the whole gang, or return the first group that does not fit and how much of it would.
+        """Place and take the whole gang, or return the first group that does not fit and how many of its pods would.
 
         `job_row` is the row of the job.
         """
@@ -157,7 +157,7 @@ class Placer:
     def kernel_groups(self, shape: Shape, scores: Sequence[NodeScores]) -> list[tuple[int, ...]] | None:
         """Return how each group of `shape` is placed by one of two policies, as a row of `group_kernel.py`.
 
-        None if anything else decides, such as several domains or a random score.
+        None if other rules decide, such as several domains or a random score.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
@@ -176,7 +176,7 @@ class Placer:
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
     ) -> Allocation:
-        """Return an equal place for a gang that is not `booked`, as far as one exists (`clear_of_bookings.py`).
+        """Return an equal place for a gang that is not `booked`, if there is one (`clear_of_bookings.py`).
 
         The trial is in the state before the gang was placed.
         """
@@ -207,7 +207,7 @@ class Placer:
         demand, state = shape.groups[0].demand, self.snapshot.state
         alone = len(shape.parts) == 1 and not (shape.wide or shape.cuts or shape.affinity or shape.ask.preferences)
         own = state.shapes.demands[shape.parts[0][1]]
-        # A policy may choose slices, or shares of several GPUs, so that fewer pods fit than are counted.
+        # A policy may choose slices or shares of several GPUs, so that fewer pods fit than are counted.
         if not alone or own[D_ENTRIES] or own[D_SLICES] or (demand.gpus > 1 and demand.milli < GPU):
             return None
         if not shape.required:
@@ -217,14 +217,14 @@ class Placer:
         return domains
 
     def nodes_of(self, shape: Shape) -> NDArray[np.bool_]:
-        """Return a mask of the nodes in service to which a pod of a shape may go."""
+        """Return a mask of the nodes in service that a pod of a shape may use."""
         table = self.trial.table
         own = self.snapshot.state.shapes.admitting(shape, table[:, POOL])
         own &= table[:, STATUS] == NodeStatus.IN_SERVICE
         return own
 
     def fits_without(self, shape: Shape, rows: Table) -> bool | None:
-        """Return whether a gang fits once these running jobs have left; None if only placing it tells.
+        """Return whether a gang fits once these running jobs have left; None if it must be placed to find out.
 
         Takes nothing.
         """
@@ -243,15 +243,15 @@ class Placer:
     def may_fit(self, shape: Shape) -> bool:
         """Return False if `place` certainly finds no place for the shape now; True proves nothing.
 
-        It checks what each group needs alone: as many free places as it has pods, in one domain if the shape requires
-        one. Its cost is linear in the changed nodes. Takes nothing.
+        It checks each group alone: whether there are as many free places as it has pods, in one domain if the shape
+        requires one. Its cost is linear in the changed nodes. Takes nothing.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).may_fit()
 
     def extend(self, shape: Shape, held: Allocation, job_row: int = 0) -> Allocation | NoFit:
-        """Place the additional pods of a gang that keeps `held`: near them, as required by its level.
+        """Place the additional pods of a gang that keeps `held`: near these, as its level requires.
 
         `shape` is that of the additional pods.
         """
@@ -304,7 +304,7 @@ class Placer:
         never, place = None, None
         if isinstance(found, NoFit):
             never = NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
-        elif not (shape.order_dependent or shape.cuts):  # for these a place may exist and not be found
+        elif not (shape.order_dependent or shape.cuts):  # for these, an existing place may not be found
             place = found[:, NODE], state.with_left[found[:, NODE]]
         self._never[shape.index] = versions, never, place
         return never
@@ -322,7 +322,7 @@ class Placer:
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
-        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # it may lie anywhere
+        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # it may be placed anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
         )
@@ -347,7 +347,7 @@ class Placer:
         return route(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
 
     def _preferred(self, shape: Shape, otherwise: Route) -> Route:
-        """Return the route for a shape with preferences; `otherwise` where there is an inference zone."""
+        """Return the route for a shape with preferences; `otherwise` if there is an inference zone."""
         from kant.placement.preferred import PreferredPlacement
 
         groups = self._preferring.groups(shape, self.policy_of(shape))
@@ -356,7 +356,7 @@ class Placer:
         return PreferredPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces, otherwise)
 
     def scores_of(self, policy: NodePolicy) -> NodeScores:
-        """Return the table of node scores under a policy: a demand is scored when its scores are first asked for."""
+        """Return the node scores under a policy; a demand is scored when its scores are first needed."""
         if policy not in self._scores:
             order = self._order(policy)[0]
             self._scores[policy] = NodeScores(policy, order, self._typical_pods, self.snapshot.state.empty)
@@ -387,7 +387,7 @@ class Placer:
             self._forget_scores()
 
     def _read_fleet(self) -> None:
-        """Update what depends on all nodes together, after nodes have joined, left or changed."""
+        """Update everything that depends on all nodes, after nodes have joined, left or changed."""
         state = self.snapshot.state
         self._fleet = state.fleet_version
         self._pieces.has_gpus(state.gpus)
@@ -416,7 +416,7 @@ class Placer:
     # --- what shapes share --------------------------------------------------------------------------------------
 
     def _order(self, policy: NodePolicy) -> tuple[Table, Topology]:
-        """Return the nodes in the policy's tie order, and the topology in that order."""
+        """Return the nodes in the policy's tie order, and the topology in the same order."""
         moves, order, topology = self._orders.get(policy.ties, (-1, None, None))
         if order is None or topology is None or moves != self._moves:
             order = tie_order(policy, len(self.snapshot.table), self.seed) if order is None else order

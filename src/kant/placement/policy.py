@@ -18,7 +18,7 @@ Unit = Annotated[int, Meta(gt=0, le=1 << 40)]
 """A unit in which other amounts are measured."""
 
 Score = Callable[[Table, int, Table, int, Table, Any, int], int]
-"""score(table, node, demands, d, typical, params, draw): how good the node is for a pod of demand d, never negative.
+"""score(table, node, demands, d, typical, params, draw): how good the node is for a pod of demand d; never negative.
 
 Called only for nodes on which the pod fits. The highest score wins, and ties go to the first node in tie order.
 `typical` is the typical pods (rows: cpu, gpus, milli, pool mask, weight), `params` the policy's numbers. A score
@@ -31,7 +31,7 @@ Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
 
 
 Terms = dict[str, float]
-"""The terms of a score, for people: a name and a number each, in GPUs, cores or counts."""
+"""The terms of a score, for people: names with numbers in GPUs, cores or counts."""
 
 
 @inlined
@@ -42,8 +42,8 @@ def pick_tightest(table: Table, node: int, demands: Table, d: int, typical: Tabl
 class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
     """Base of the policies that choose a node for one pod at a time.
 
-    `ties` says which node is first among equals: the one with the lowest index, or the first in one random order that
-    is drawn from the seed and kept for the run.
+    `ties` says which of equal nodes is first: the one with the lowest index, or the first in a random order that is
+    drawn once from the seed.
     """
 
     ties: Literal["index", "random"] = "index"
@@ -55,7 +55,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
     fresh: ClassVar[bool] = False
     preferred_level: ClassVar[Level] = ""
-    """The level at which one domain should hold a gang that names none; empty: the fabric is ignored."""
+    """The level at which one domain should hold a gang that requests no level; "": the fabric is ignored."""
     spreads: ClassVar[bool] = False
     """Whether pods of one service are kept apart (`spreading`). Gangs that name a level still go by the score."""
 
@@ -88,5 +88,5 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return np.array(self.params or (0,), dtype=np.int64)
 
     def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
-        """Return the policy that places group number `group` of `groups`, and whether it goes node by node."""
+        """Return the policy that places group number `group` of `groups`, and whether it fills node by node."""
         return self, False

@@ -1,4 +1,4 @@
-"""Preference scores: how much nodes are worth to a pod by its preferences, in addition to the policy's score.
+"""Preference scores: how good nodes are for a pod by its preferences, combined with the policy's score.
 
 Each of five scores is scaled to 0 to 100 over the nodes on which the pod fits, and their weighted sum decides. On ties
 nodes near the previously placed pod come first, then the one with the higher policy score, then the first in tie order.
@@ -54,14 +54,14 @@ def log_milli(number: int) -> int:
 
 @inlined
 def holder(table: Table, node: int, terms: Table, t: int) -> int:
-    """Return the node whose row has the counts of a node's domain; -1 if it is in none."""
+    """Return the node whose row has the counts of a node's domain; -1 if the node is in no domain."""
     column = terms[t, T_DOMAIN]
     return int(table[node, column]) if column >= 0 else node
 
 
 @inlined
 def _domains(table: Table, nodes: Table, scores: Table, terms: Table, t: int, seen: Table) -> int:
-    """Return how many domains of a term have a node that takes the pod."""
+    """Return how many domains of a term have a node on which the pod fits."""
     for node in range(table.shape[0]):
         seen[node] = 0
     found = 0
@@ -94,7 +94,7 @@ def _count(table: Table, nodes: Table, scores: Table, terms: Table, seen: Table)
 
 @inlined
 def _scale(scores: Table, kind: int) -> None:
-    """Scale one kind to 0 to 100 over the nodes that take the pod, as its plugin does."""
+    """Scale one kind of score to 0 to 100 over the nodes on which the pod fits, as the corresponding plugin does."""
     least, most = 1 << 62, -(1 << 62)
     for i in range(scores.shape[1]):
         if scores[TOTAL, i] >= 0 and not (kind == SPREAD and scores[kind, i] < 0):
@@ -122,7 +122,7 @@ def best_node(
     table: Table, demands: Table, d: int, index: Table, slot: int, order: Table, nodes: Table, likes: Table,
     terms: Table, weights: Table, last: int, scores: Table,
 ) -> int:  # fmt: skip
-    """Return the index in `nodes` of the best one; -1 if none takes the pod.
+    """Return the index in `nodes` of the best node; -1 if the pod fits on none.
 
     `index`, `slot` and `order` are the demand's cached index, brought up to date (`kernels.py`). `likes` has for each
     node of the cluster the weight of the preferred sets that it is in, and how many avoided ones. `last` is the node of

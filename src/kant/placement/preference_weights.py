@@ -1,4 +1,4 @@
-"""Preference weights: how much a profile makes of what pods prefer (`preference_scores.py` applies them)."""
+"""Preference weights: how much a profile values what pods prefer (`preference_scores.py` applies them)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Weight = Annotated[int, Meta(ge=0, le=100)]
 
 
 class PreferenceWeights(Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of pods' preferences relative to the placement policy's score: all are scaled to 0 to 100 first.
+    """Weights of pods' preferences relative to the placement policy's score; all scores are first scaled to 0 to 100.
 
     `node_affinity` is for preferred nodes, `taints` for avoided ones, `pod_affinity` for preferred or avoided pods
-    nearby, `spread` for evenness. The defaults are those of kube-scheduler, where `policy` is that of its packing. With
-    the four at 0 preferences are ignored.
+    nearby, `spread` for evenness. The defaults are those of kube-scheduler, with `policy` as the weight of its packing.
+    With the other four at 0, preferences are ignored.
     """
 
     policy: Weight = 1

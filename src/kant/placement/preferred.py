@@ -1,7 +1,7 @@
-"""Placement by preferences: each pod goes where its preferences and its policy's score are best together.
+"""Placement by preferences: each pod uses the node with the best sum of its preferences and its policy's score.
 
 Whether a gang fits does not depend on its preferences. A gang without requests for topology is placed anywhere, pod by
-pod. For one with such requests the domains are chosen first, and its pods choose inside them.
+pod. For a gang with such requests the domains are chosen first, and its pods choose inside them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Route(Protocol):
 
 
 class PreferringGroup:
-    """The preferences of one group's pods, and the worth of each node to them."""
+    """The preferences of the pods of one group, and the worth of each node to these pods."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class PreferringGroup:
     def put(self, nodes: Table, count: int, pieces: PieceBuffer, used: int, job_row: int) -> int:
         """Place `count` pods, which must fit, on these nodes, given in tie order.
 
-        Returns the number of rows of `pieces` in use. If rules among the pods leave nodes for only f of them, returns
-        -1 - f and takes nothing.
+        Returns the number of rows of `pieces` in use. If rules among the pods allow only f of them, returns -1 - f and
+        takes nothing.
         """
         snapshot, scores, last, begin = self.snapshot, self.nodes, -1, used
         demands = snapshot.state.shapes.demands
@@ -126,7 +126,7 @@ def terms_of(snapshot: Snapshot, preferences: Preferences) -> Table:
 
 
 class Preferring:
-    """Makes groups that place each pod by the policy for single pods; `scores` returns the node scores under it."""
+    """Creates groups that place each pod by the policy for single pods; `scores` returns the node scores under it."""
 
     def __init__(
         self, snapshot: Snapshot, weights: PreferenceWeights, seed: int, scores: Callable[[NodePolicy], NodeScores]
@@ -147,8 +147,8 @@ class Preferring:
 class PreferredPlacement(ScoredPlacement):
     """Places gangs whose pods may be placed anywhere and prefer some nodes.
 
-    Groups of one gang may take each other's last nodes, and so may pods with rules about each other. A gang that finds
-    no place for this reason is placed by `otherwise`, without its preferences.
+    Groups of one gang may use up each other's nodes, and so may pods with rules about each other. A gang that finds no
+    place for this reason is placed by `otherwise`, without its preferences.
     """
 
     def __init__(

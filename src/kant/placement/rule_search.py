@@ -1,10 +1,10 @@
-"""The search for a gang whose own pods limit each other: pod by pod, trying every choice of nodes.
+"""The search for a gang whose own pods limit each other: pod by pod, with all choices of nodes.
 
-A pod goes where the rules allow it given the pods before it, so a gang fits if its pods can be placed in some order.
-Affinity to pods of another group is an exception: it is checked once all are placed. Greedy placement, group by group,
-may fail although a placement exists: affinity draws all pods to the domain of the first one, and anti-affinity takes
-nodes from other groups. Nodes with equal rows and equal domains that have no pod of the gang yet are interchangeable,
-and so are pods of a group; a failed state is not tried again.
+A pod may use a node if the rules allow it after the pods placed before, so a gang fits if its pods can be placed in
+some order. Affinity to pods of another group is an exception: it is checked once all pods are placed. Greedy placement,
+group by group, may fail although a placement exists: affinity draws all pods to the domain of the first pod, and
+anti-affinity takes nodes from other groups. Nodes with equal rows and equal domains are interchangeable while they have
+no pod of the gang, and so are pods of a group; a failed state is not tried again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kant.placement.fits import amounts_capacity, tightest
 from kant.placement.pieces import put
 
 LOOKS = 1 << 18
-"""Maximum number of nodes that one search examines. Beyond that the gang counts as one that does not fit."""
+"""Maximum number of nodes that one search examines. Beyond that the gang counts as not fitting."""
 
 
 @compiled
 def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
-    """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` the same without affinity."""
+    """Write to `fits` how many pods of a demand fit on each of these nodes, and to `near` the same without affinity."""
     for i in range(nodes.shape[0]):
         near[i] = amounts_capacity(table, nodes[i], demands, d, nodes[i])
         if near[i] > 0:
@@ -45,7 +45,7 @@ def put_alone(table: Table, log: Table, demands: Table, d: int, node: int, piece
 
 @compiled
 def admitting_bits(table: Table, demands: Table, asked: Table, bits: Table) -> None:
-    """Write for each node the demands that may go there, as bits."""
+    """Write for each node, as bits, which demands may use it."""
     for node in range(table.shape[0]):
         for group in range(asked.shape[0]):
             if admits(demands, asked[group], table[node, 1], node):
@@ -73,7 +73,7 @@ class _Search:
         self.kind_of = kinds
 
     def _kinds(self) -> Table:
-        """Return a number for each node, equal for nodes that do not differ in anything relevant to the gang."""
+        """Return a number for each node; nodes with equal numbers do not differ in anything relevant to the gang."""
         table = self.table.copy()
         table[:, [c.REVISION, *range(c.HBD, c.SUPERSPINE + 1)]] = 0
         extra, rows = extra_at(table), np.arange(len(table))
@@ -156,7 +156,7 @@ class _Search:
         return -self.table.item(row, extra + column) if row >= 0 else 0
 
     def _may_wait(self, group: int, node: int) -> bool:
-        """Return whether each affinity of a pod there is satisfied, or may be satisfied by a group that comes later."""
+        """Return whether each affinity of a pod on this node is satisfied, or may be by a group that comes later."""
         return all(
             self._there(node, topology, column) > 0 or any(self.left[other] for other in others)
             for (topology, column, _), others in zip(self.wanted[group], self.coming[group], strict=True)
@@ -167,14 +167,14 @@ class _Search:
         return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
 
     def _placed_counts(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the number of pods by group and node, on which alone depends which pods can still be placed."""
+        """Return the number of pods by group and node, which determines which pods can still be placed."""
         counts: dict[tuple[int, int], int] = {}
         for group, node, _ in self.placed:
             counts[group, node] = counts.get((group, node), 0) + 1
         return tuple(sorted((*where, pods) for where, pods in counts.items()))
 
     def _choices(self) -> Iterator[tuple[int, int, bool]]:
-        """Yield the group whose pod may come next, and its node; groups in the order of the job."""
+        """Yield the group whose pod may be next, with a node for it; groups in the order of the job."""
         taken = {node for _, node, _ in self.placed}
         fresh = (self._first_free(own, taken) for own in self.members)
         nodes: Table = np.array([*sorted(taken), *(node for node in fresh if node >= 0)], dtype=np.int64)

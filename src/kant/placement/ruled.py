@@ -1,7 +1,7 @@
-"""Placement under pod rules that look beyond one node, or that concern other pods of the same gang.
+"""Placement under affinity rules that look beyond one node, or that concern other pods of the same gang.
 
 If every rule concerns one node and one group, capacity covers it, and any placement satisfies it. Otherwise the best
-nodes are taken as by score (`scored.py`), with a kernel that skips nodes closed by pods elsewhere. That is exact for
+nodes are chosen as by score (`scored.py`), with a kernel that skips nodes closed by pods elsewhere. This is exact for
 one group with one such rule; other gangs that find no place in this way are searched pod by pod (`rule_search.py`).
 """
 
@@ -26,13 +26,13 @@ from kant.placement.topology.index import COLUMNS
 
 
 def needs_search(rules: tuple[PodRules, ...]) -> bool:
-    """Return whether taking the best nodes one after the other may miss an existing place."""
+    """Return whether choosing the best nodes one after the other may miss an existing place."""
     wide = [len(one.affinity) + len(one.spread) + len(one.anti_affinity) for one in rules if is_wide(one)]
     return any(one.affinity for one in rules) or len(wide) > 1 or max(wide, default=0) > 1 or is_entangled(rules)
 
 
 class Greedy(Protocol):
-    """Takes the best nodes, one after the other."""
+    """Chooses the best nodes, one after the other."""
 
     def place(self, job_row: int) -> Allocation | NoFit: ...
 
@@ -42,7 +42,7 @@ class Greedy(Protocol):
 
 
 class RuledPlacement:
-    """Places jobs of one shape subject to rules among pods."""
+    """Places jobs of one shape subject to affinity rules."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class RuledPlacement:
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
         """Place and take the whole gang, or return the first group that does not fit and how much of it would.
 
-        `held` is what an elastic gang already holds. Then the shape is that of its additional pods.
+        `held` is what an elastic gang already holds. With it, the shape is that of the additional pods.
         """
         shape, best = self.shape, None
         for nodes in self._domains(held) if shape.level >= 0 else ():
@@ -107,5 +107,5 @@ class RuledPlacement:
         return self.greedy.may_fit()
 
     def missing(self) -> None:
-        """Return None: only placing tells."""
+        """Return None: the gang must be placed to find out."""
         return None

@@ -83,7 +83,7 @@ class ScoredPlacement:
         return PLACED
 
     def _place_group(self, group: int, job_row: int, used: int, asked: int = 0) -> int:
-        """Return the rows of pieces used once the group is placed, or -1 - f where only f pods fit.
+        """Return the rows of pieces used once the group is placed, or -1 - f if only f pods fit.
 
         `asked` overrides the number of pods.
         """

@@ -1,9 +1,9 @@
 """Chooses the slices and the GPU for a pod on a node in MIG mode.
 
-The choice leaves the most places for instances of all profiles. Every free place of every profile counts one, and the
-pod goes to the device and the start that lose the fewest. So a small instance goes to the end of a GPU that is already
-cut, where no large one could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to lose the least of
-what others could use, to the places of the MIG User Guide; the count is Kant's own.
+The choice leaves the most places for instances of all profiles. Every free place of every profile counts as one, and
+the pod uses the device and the start that lose the fewest places. So a small instance goes to the end of a GPU that is
+already cut, where no large one could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to lose the
+least of what others could use, to the places in the MIG User Guide; the count is Kant's own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLACES_OF_FOUR: Table = np.array(QUARTERS, dtype=np.int64)
 def starts_left(occupied: int, size: int, starts: int) -> int:
     """Return how many instances of `size` slices can begin at one of `starts`, each alone, given the `occupied` slices.
 
-    Places of one profile do not overlap, so this is also how many of them fit together.
+    Places of one profile do not overlap, so all of these fit together.
     """
     free = 0
     for start in range(8):

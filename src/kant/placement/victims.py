@@ -1,8 +1,8 @@
 """The search for victims in compiled calls: the best set found of running jobs without which a gang fits.
 
-`cheapest_of_few` and `cheapest_of_many` are built around one question: does a set suffice? For most gangs this is a
-count of free places (`Counted`), and the whole search is one call. If only placing the gang tells, or a quota that is
-no column, the same functions run as plain Python around that question.
+`cheapest_of_few` and `cheapest_of_many` are built around one question: does a set suffice? For most gangs this can be
+decided by a count of free places (`Counted`), and the whole search is one call. If the gang must be placed to find out,
+or a quota is not a column, the same functions run as plain Python with that question.
 
 A set is a column with 1 for each candidate in it. Candidates are in order: rank, cost, milli-GPUs, row.
 """
@@ -24,20 +24,20 @@ from kant.placement.fits import capacity
 from kant.placement.guesses import OPTION_WIDTH, Newcomer, find_options, guess
 
 GUESS = 32
-"""A guess by node counts as one trial placement for every 32 candidates."""
+"""A guess by node counts as one trial placement per 32 candidates."""
 
 TRIALS_SO_FAR, KNOWN_SO_FAR = range(2)  # of `counts`
 KNOWN = 1 << 12
-"""Sets of which it is remembered whether they suffice."""
+"""Number of sets for which it is remembered whether they suffice."""
 
 
 class Counted(NamedTuple):
-    """The nodes once a set of candidates has left, for a gang of one group. It fits if `pods` places are free in one
-    domain (`domain` of each node; all are in one if the gang may lie anywhere).
+    """The nodes after a set of candidates has left, for a gang of one group. It fits if `pods` places are free in one
+    domain (`domain` of each node; all nodes are in one domain if the gang may be anywhere).
 
     `free` are the places on each node, `totals` those in each domain. `out` and `which` are sets of candidates: those
-    that have left by now, and those that a search asks about. `keys` and `answers` remember which sets suffice: a set
-    is known by the sum of random numbers of its members, modulo 2.
+    that have left by now, and those about which a search asks. `keys` and `answers` remember which sets suffice: the
+    key of a set is the sum of random numbers of its members, modulo 2.
     """
 
     table: Table
@@ -59,7 +59,7 @@ class Counted(NamedTuple):
 
 @compiled
 def count_without(view: Counted, which: Table) -> bool:
-    """Return whether the gang fits once a set has left, from memory if it was asked before."""
+    """Return whether the gang fits once a set has left, from memory if it has been asked before."""
     key = 1
     for i in range(which.shape[0]):
         if which[i] == 1:
@@ -85,7 +85,7 @@ def count_without(view: Counted, which: Table) -> bool:
 
 @inlined
 def _let_leave(view: Counted, which: Table) -> None:
-    """Bring the nodes to where exactly this set has left."""
+    """Change the nodes to the state in which exactly this set has left."""
     entries, holders = view.candidates.entries_of, view.candidates.holders
     for i in range(which.shape[0]):
         if view.out[i] != which[i]:
@@ -176,7 +176,7 @@ class Search(NamedTuple):
 
 
 def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: Inline) -> Search:
-    """Build the search. `suffices(view, which)` says whether the gang fits and is within quota without a set,
+    """Build the search. `suffices(view, which)` returns whether the gang fits and is within quota without a set,
     `admitted(view, which)` only the latter. `view.which` is a set for the search, `view.counts` counts placements.
     """
 
@@ -283,7 +283,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
         view: Any, newcomer: Newcomer, candidates: Candidates, weighting: int, end: int, cap: int, limit: int,
         heavy: Table, options: Table, leaves: NDArray[np.bool_], best: Table,
     ) -> None:  # fmt: skip
-        """Replace `best` by a better set found by keeping one of its members in place, the heaviest first."""
+        """Replace `best` by a better set found by letting one of its members stay, the heaviest first."""
         found, nobody, before = no_one(best.shape[0]), no_one(best.shape[0]), best.copy()
         upper, lower = candidates.upper[weighting], candidates.lower[weighting]
         for kept in heavy:
@@ -320,8 +320,8 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
             found, step, done = False, 0, False
             while not done:
                 # Guesses: by weight, and by weight divided among the nodes of a gang; each starts from the empty set,
-                # and from the candidates that the quota needs to leave. Then all candidates; all without the heaviest;
-                # and all without those of the most weight per GPU.
+                # and from the set of candidates that must leave for the quota. Then all candidates; all without the
+                # heaviest; and all without those with the most weight per GPU.
                 if step < 4:
                     own = weighting + step // 2
                     if step == 1:
@@ -369,7 +369,7 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     def lowest_ranks(
         view: Any, newcomer: Newcomer, candidates: Candidates, cap: int, limit: int, monotone: bool, best: Table
     ) -> bool:
-        """Write to `best` the best set found in the lowest rank class in which one is found."""
+        """Write to `best` the best set found in the lowest rank class in which there is one."""
         count = best.shape[0]
         which, found = no_one(count), no_one(count)
         best[:] = 0
@@ -414,10 +414,10 @@ def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: 
     def cheapest_of_many(
         view: Any, newcomer: Newcomer, candidates: Candidates, cap: int, limit: int, monotone: bool, best: Table
     ) -> bool:
-        """Write the best set found within the cap to `best`; no single member of it can be left out.
+        """Write the best set found within the cap to `best`; none of its members can be left out.
 
-        Returns False if there is none, or it finds none. With `monotone` more room never makes the gang fit less. After
-        `limit` trial placements the best set so far is taken.
+        Returns False if there is none, or it finds none. With `monotone`, more free capacity never prevents the gang
+        from fitting. After `limit` trial placements the best set so far is taken.
         """
         if not lowest_ranks(view, newcomer, candidates, cap, limit, monotone, best):
             return False
@@ -435,11 +435,11 @@ def _as_it_is(function: Any) -> Any:
 
 
 COUNTING = make_search(_suffices, _admitted, compiled, inlined)
-"""The search for gangs whose fit `Counted` can tell."""
+"""The search for gangs for which `Counted` can decide whether they fit."""
 
 
 class Asked(Protocol):
-    """A search in Python: whether, without a set, the gang fits and its quota admits it. It counts placements."""
+    """A search in Python: whether the gang fits and its quota admits it without a set. It counts placements."""
 
     which: Table
     counts: Table

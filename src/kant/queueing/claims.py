@@ -5,6 +5,9 @@ Python and kernels call these. The rules of priority are in `queueing/priority.p
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +21,9 @@ from kant.model.units import FOREVER
 IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
 NOTHING, CAPACITY, QUOTA, QUOTA_OF_USER = range(4)
-"""What a blocked job lacks, or competes for. NOTHING: its queue starts no jobs."""
+"""What a blocked job lacks. NOTHING: its queue starts no jobs."""
+
+HolderOf = Callable[..., tuple[int, int, int, bool]]
 
 
 @inlined
@@ -60,18 +65,53 @@ def may_evict_later(
     return bool(started < FOREVER and may_evict(priority, lowest, reclaims, limits, used, first, amounts, True))
 
 
-@inlined
-def competes(lacks: int, near: bool, same_queue: bool, same_user: bool, has_more_right: bool) -> int:
-    """Return what a job takes that a blocked one lacks: CAPACITY, QUOTA, or NOTHING.
+def make_holder_of(
+    lacks: Callable[[Any, int, int], int] | None, is_near: Callable[[Any, int, int, int, int], bool],
+    has_more_right: Callable[[Any, int, int, int, int], bool] | None, kernel: Callable[[Any], Any],
+) -> HolderOf:  # fmt: skip
+    """Build the function that says which blocked jobs hold a job of lower priority, around questions about `view`.
 
-    `near`: both may use the same nodes. `has_more_right`: it is in quota, and the blocked job of another queue would
-    borrow. If the blocked job ran, this one could reclaim its place. A blocked job that lacks quota competes with the
-    other jobs of its queue, or of its user there.
+    `lacks` says what a blocked job lacks, by its row and shape (None: always capacity). The others are about both jobs.
+    `is_near`: they may use the same nodes. `has_more_right`: the job is in quota, and the blocked job of another queue
+    would borrow (None: never). If the blocked job ran, this one could reclaim its place.
     """
-    if lacks == CAPACITY:
-        return CAPACITY if near and not has_more_right else NOTHING
-    same = same_queue and (lacks == QUOTA or (lacks == QUOTA_OF_USER and same_user))
-    return QUOTA if same else NOTHING
+
+    def holder_of(
+        view: Any, blocked: Table, count: int, jobs: Table, row: int, shape: int, now: int, hold: int, fixed: int,
+        min_run: int,
+    ) -> tuple[int, int, int, bool]:  # fmt: skip
+        """Return the number of the first of the `count` blocked jobs that holds the job, until when it does, and until
+        when the first of all does, µs (-1, -1 and FOREVER if none does); and whether all of them lack capacity.
+
+        `blocked` has row, shape, and in its last column whether the job is a holder, which is written. It is one for
+        `hold` µs of its wait if the job may be preempted at once (its queue guarantees a run time of `min_run`), else
+        for `fixed` µs. If it lacks quota, it holds the other jobs of its queue, or of its user there.
+        """
+        holder, until, soonest, by_capacity, queue = -1, -1, FOREVER, True, jobs[row, c.J_QUEUE]
+        lasts = hold if jobs[row, c.J_PREEMPTIBLE] == 1 and min_run == 0 else fixed
+        for i in range(count):
+            one, its = blocked[i, 0], blocked[i, 1]
+            end, blocked[i, 3] = jobs[one, c.J_SINCE] + lasts, 0
+            if end <= now:
+                continue
+            same, lack = jobs[one, c.J_QUEUE] == queue, CAPACITY
+            if lacks is not None:
+                lack = lacks(view, one, its)
+            if lack == CAPACITY:
+                holds = is_near(view, one, its, row, shape)
+                if has_more_right is not None and holds and not same:
+                    holds = not has_more_right(view, one, its, row, shape)
+            else:
+                of_user = lack == QUOTA_OF_USER and jobs[one, c.J_USER] == jobs[row, c.J_USER]
+                holds = same and (lack == QUOTA or of_user)
+            if holds:
+                blocked[i, 3] = 1
+                if holder < 0:
+                    holder, until = i, end
+                soonest, by_capacity = min(soonest, end), by_capacity and lack == CAPACITY
+        return int(holder), int(until), int(soonest), bool(by_capacity)
+
+    return kernel(holder_of)  # type: ignore[no-any-return]
 
 
 @inlined

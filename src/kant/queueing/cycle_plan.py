@@ -486,7 +486,8 @@ class CyclePlan:
             changes = any(isinstance(each, (Start, Preempt, Expire, Grow, Shrink)) for each in self.plan.decisions)
             next_change = usage.budgets.next_change(usage.tree, usage.node_of, self.now)
             self.wake_at(self.now + 1 if changes else next_change)
-        self.wake_at(self.pending.back_offs.next_end())
+        if self.pending.back_offs.ends:
+            self.wake_at(self.pending.back_offs.next_end())
         if self.pending.released:
             self.wake_at(self.now + 1)
 

@@ -12,37 +12,37 @@ from typing import Any
 import numpy as np
 
 from kant.cluster.columns import J_QUEUE, J_SINCE, Table
-from kant.model.units import GPU, SECOND
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.waiting import B_MILLI, B_REACH
 
 STARTS, STAYS, MAY_NOT, UNDECIDED = range(4)
 """Of a late head: it starts; no job that passed it keeps it from starting; it may not stop enough of these, so the head
 of another queue is tried; or the view does not decide."""
 
-ServeHeads = Callable[[Any, Any, Table, Table, Any, int, int], bool]
+ServeHeads = Callable[[Any, Any, Table, Table, Any, int, int], int]
 OfHead = Callable[[Any, int, int], bool]
 
 
 def make_serve_heads(
     waits: OfHead | None, is_held: OfHead | None, take_places: Callable[[Any, int, int, int], int],
-    wake_at: Callable[[Any, int], None], kernel: Callable[[Any], Any],
+    kernel: Callable[[Any], Any],
 ) -> ServeHeads:  # fmt: skip
     """Build the function that serves late heads, around questions about `view`.
 
     `waits` says of a row and a shape whether the job waits for its queue, its quota or a node, so that another head is
     served (None: never). `is_held` says of a row and a bucket whether a blocked job of higher priority holds it (None:
-    never). `take_places` says of row, shape and bucket what becomes of a late head. `wake_at` asks to look again then.
+    never). `take_places` says of row, shape and bucket what becomes of a late head.
     """
 
-    def serve(view: Any, heads: Any, buckets: Table, jobs: Table, rules: Any, queues: int, now: int) -> bool:
+    def serve(view: Any, heads: Any, buckets: Table, jobs: Table, rules: Any, queues: int, now: int) -> int:
         """Serve the first of these heads (row, shape, bucket, 1 if it waits for quota) in each lane, best first.
 
         The heads of a lane compete for the same nodes, and are all large or all small; `rules` has the fields of
-        `Backfill`. With `queues` > 1 the heads of so many queues are told apart. Returns False if the view does not
-        decide.
+        `Backfill`. With `queues` > 1 the heads of so many queues are told apart. Returns when the next
+        head is late (FOREVER: none will be), µs; -1 if the view does not decide.
         """
         served, freed = np.zeros(2 * (buckets[0, B_REACH] + 1), dtype=np.bool_), False
-        without = np.zeros((queues, served.shape[0]), dtype=np.bool_)
+        without, next_late = np.zeros((queues, served.shape[0]), dtype=np.bool_), FOREVER
         for i in range(len(heads)):
             row, shape, bucket = heads[i][0], heads[i][1], heads[i][2]
             large, queue = buckets[bucket, B_MILLI] >= rules.large_gpus * GPU, 0
@@ -55,14 +55,13 @@ def make_serve_heads(
                 continue
             until = jobs[row, J_SINCE] + (rules.timeout_s if large else rules.small_timeout_s) * SECOND
             if until > now:
-                served[lane] = True
-                wake_at(view, int(until))
+                served[lane], next_late = True, min(next_late, until)
             elif is_held is None or not is_held(view, row, bucket):
                 found = take_places(view, row, shape, bucket)
                 if found == UNDECIDED:
-                    return False
+                    return -1
                 freed = freed or found == STARTS
                 served[lane], without[queue, lane] = found != MAY_NOT, found == MAY_NOT
-        return True
+        return int(next_late)
 
     return kernel(serve)  # type: ignore[no-any-return]

@@ -1,18 +1,11 @@
 """The pending queue: buckets of waiting jobs. A bucket sleeps while its first job is known to be unschedulable.
 
-Jobs that may not pass one another share a bucket, and only the first of a bucket is tried. Strict FIFO has one bucket
-for each queue. Best-effort FIFO has one for each queue and shape: if one job does not fit, another with equal requests
-does not fit either.
-
-Jobs that no rule distinguishes have the same scheduling key, whatever their bucket. When a job cannot start, its key is
-unschedulable, and every bucket whose first job has the key sleeps. A change that may make the job schedulable wakes
-them. Waking too many is always allowed: it costs time, but changes no decision. So a cycle looks only at awake buckets,
-and a cluster in which no job can start costs nothing.
+When a job cannot start, its scheduling key is unschedulable, and every bucket whose first job has the key sleeps. A
+change that may make the job schedulable wakes them. Waking too many is always allowed: it costs time, but changes no
+decision. So a cycle looks only at awake buckets, and a cluster in which no job can start costs nothing.
 
 Sources: unschedulable pods and queueing hints of kube-scheduler, unfeasible scheduling keys of Armada, autoclusters of
 HTCondor.
-
-Long: sleeping and waking are one invariant, which reads best in one place.
 """
 
 from __future__ import annotations
@@ -38,8 +31,8 @@ from kant.cluster.over_budget import ALL_USERS, OverBudget, first_of
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import NODE, Allocation
-from kant.model.units import FOREVER
 from kant.queueing import waiting as w
+from kant.queueing.buckets import BucketKey, Buckets, Head
 from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
@@ -49,21 +42,11 @@ from kant.queueing.watch import ANY_START, ANYTHING, JOBS, LIVE, NODES, QUOTA, R
 LOWERED = 1 << 40
 """How much jobs beyond a soft budget are lowered in priority: more than the difference of any two priorities."""
 
-BucketKey = tuple[int, ...]
-"""The queue; then the shape, if jobs of other shapes may pass; then the user, if users have limits."""
-
-SchedulingKey = int | tuple[int, ...]
-"""What determines whether a job can start: its shape; its shape, priority and base job; or its bucket."""
-
 MOST_UNUSED = 1024
 """The most buckets and keys without jobs before they are renumbered."""
 
-Head = tuple[int, int, int, int]
-"""The first job of a bucket: its row, the index of its shape, the number of the bucket, and 1 if it is known to wait
-for quota and not for capacity."""
 
-
-class PendingQueue:
+class PendingQueue(Buckets):
     """The waiting jobs of a `ClusterState`, kept in step with its changes.
 
     `bucket_of` maps queue and shape to the bucket of a job (None: no buckets). `preempts` says whether waiting jobs may
@@ -72,43 +55,16 @@ class PendingQueue:
     """
 
     def __init__(
-        self,
-        state: ClusterState,
-        order: Order,
-        requeue: Requeue,
-        bucket_of: Callable[[int, int], BucketKey] | None,
-        preempts: bool = False,
-        draws: bool = False,
-        fair: bool = False,
-        may_fit: Callable[[Shape], bool] = lambda shape: True,
-    ) -> None:
-        self.state = state
-        self.order = order
+        self, state: ClusterState, order: Order, requeue: Requeue, bucket_of: Callable[[int, int], BucketKey] | None,
+        preempts: bool, draws: bool, fair: bool, may_fit: Callable[[Shape], bool],
+    ) -> None:  # fmt: skip
+        super().__init__(state, order, bucket_of, preempts, draws, fair)
         self.requeue = requeue
-        self.bucket_of = bucket_of
-        self.preempts = self.always_preempts = preempts  # now, and whatever the priorities of the jobs are
-        self.draws = draws
-        self.fair = fair
         self.may_fit = may_fit
-        self.keeps_priority = False
-        """Whether jobs may not pass blocked ones of higher priority. If they may, priorities are not recorded."""
-        self.mixed = False
-        """Whether priority is kept and jobs of several priorities have been seen."""
         self.rounds = 0
         """How many rounds over the buckets have begun."""
         self._priorities: set[int] = set()  # seen so far, until there are two
         self.now = state.now
-        self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
-        self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_places()
-        self.ready, self.sorting, self.sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
-        self.fits = np.zeros(64, np.bool_)
-        self.keys: list[BucketKey] = [()]
-        """The keys of the buckets, by their numbers."""
-        self.numbered = 0
-        """Counts changes of what decides the buckets and keys of jobs."""
-        self._numbers: dict[BucketKey, int] = {}
-        self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
-        self._reaches: dict[object, int] = {}
         self.arrived: list[int] = []
         """Rows that no cycle has checked for rejection yet."""
         self.leaving: set[int] = set()
@@ -120,8 +76,6 @@ class PendingQueue:
         """The last time at which time alone may change a verdict, µs."""
         self.wakes_on = 0
         """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
-        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by the columns that decide them
-        self._heads: dict[tuple[bool, int], list[Head]] = {}
         self._kept = False  # whether some job waits for quota: the heads say which
         self.back_offs = BackOffs(state, requeue)
         self._base_runs: dict[int, bool] = {}  # whether a base job runs after the plan
@@ -130,15 +84,10 @@ class PendingQueue:
         self.opened = False  # whether the plan has freed capacity since this round began
         self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
-        self._by_user = state.quota_usage.limits_users
-        self._booking_version = 0
         self._asked_anew = state.asked_anew
         self._over: OverBudget | None = None
         self.lowers = False
         """Whether a queue or a user is over a soft budget; its jobs then rank behind all others."""
-        self.sees: int
-        """What may let a sleeping job start besides freed capacity, as bits of `watch`."""
-        self._rekey()
 
     # --- following the state ---------------------------------------------------------------------------------
 
@@ -220,6 +169,7 @@ class PendingQueue:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
         if mixes:  # from now on jobs may preempt those that passed them, so each bucket gets its own key
             self.mixed = self.preempts = True
+            self.watch = Watch(state, True)
             self.wake_all()
         otherwise = moved is None or mixes or self._by_user != state.quota_usage.limits_users
         if otherwise:
@@ -278,47 +228,12 @@ class PendingQueue:
 
     # --- buckets ---------------------------------------------------------------------------------------------
 
-    def knows(self) -> bool:
-        """Return whether any scheduling key has a verdict."""
-        return self.verdicts.item(0, w.V_ROW) > 0
-
     def of_one_priority(self, priorities: Table) -> int:
         """Return how many of the first of these arrivals have the priority of all earlier jobs, and record it."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))
         return int(others[0]) if len(others) else len(priorities)
-
-    def reserve(self, jobs: int, more: int) -> None:
-        """Grow the tables for `jobs` jobs in total, and `more` more waiting ones."""
-        if jobs > len(self.places):
-            self.places = longer(self.places, jobs)
-        if self.entries.item(0, w.E_ROW) + more >= len(self.entries):
-            self.entries = longer(self.entries, self.entries.item(0, w.E_ROW) + more + 1)
-
-    def _empty(self) -> None:
-        """Empty all buckets. The verdicts of keys stay."""
-        self.places[self.entries[1 : self.entries.item(0, w.E_ROW) + 1, w.E_ROW], w.P_ENTRY] = 0
-        self.entries[0] = self.ready[0] = self.buckets[1:, w.B_TOP] = 0
-        self._heads.clear()
-
-    def _renumber(self) -> None:
-        """Remove all buckets, keys and verdicts; numbering starts again."""
-        self._empty()
-        self.buckets[0] = 0
-        self.verdicts[:] = 0
-        self.keys = [()]
-        self._rekey()
-        for numbers in (self._numbers, self._known, self._reaches):
-            numbers.clear()
-
-    def _rekey(self) -> None:
-        """Compute the buckets and keys of all jobs again, since what decides them has changed."""
-        self._where.clear()
-        self.numbered += 1
-        self.sees = RIGHTS if self.preempts else 0
-        if self.state.quota_usage.tree is not None:
-            self.sees |= QUOTA | ((LIVE if self.fair else JOBS) if self.preempts else 0)
 
     def _push(self, rows: list[int]) -> None:
         """Put rows in their buckets; a bucket with a new first job may be tried."""
@@ -365,119 +280,12 @@ class PendingQueue:
         queue, user, priority = self.state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
         return (priority if by_priority else 0) - (LOWERED if self.is_lowered(queue, user) else 0)
 
-    def numbers(
-        self, queue: int, shape: int, user: int, priority: int, base: int, preemptible: int, limit: int
-    ) -> tuple[int, int]:
-        """Return the numbers of the bucket and of the scheduling key of a job with these columns."""
-        key = self._bucket_key(queue, shape, user, preemptible, limit)
-        bucket = self._numbers.get(key)
-        if bucket is None:
-            bucket = self._new_bucket(key, shape)
-        by = self._scheduling_key(key, shape, priority, base)
-        known = self._known.get(by)
-        if known is None:
-            known = self._known[by] = len(self._known) + 1
-            if known >= len(self.verdicts):
-                self.verdicts, self.sorting = longer(self.verdicts), longer(self.sorting)
-                self.fits = np.zeros(len(self.verdicts), np.bool_)
-            self.verdicts[known, w.V_ALONE] = isinstance(by, tuple) and by[0] < 0
-            self.verdicts[0, w.V_STATE] = known
-        self._where[queue, shape, user, priority, base, preemptible, limit] = bucket, known
-        return bucket, known
-
-    def _new_bucket(self, key: BucketKey, shape: int) -> int:
-        bucket = self._numbers[key] = len(self.keys)
-        self.keys.append(key)
-        if bucket >= len(self.buckets):
-            self.buckets = longer(self.buckets)
-            self.ready, self.sorting, self.sorted = longer(self.ready), longer(self.sorting), longer(self.sorted)
-        found = self.state.shapes.shapes[shape]
-        reach = self._reaches.setdefault(found.reach, len(self._reaches))
-        self.buckets[bucket] = 0, key[0] if key else -1, reach, found.gpu_milli, 0, 0
-        self.buckets[0, w.B_REACH] = bucket
-        return bucket
-
-    def _bucket_key(self, queue: int, shape: int, user: int, preemptible: int, limit: int) -> BucketKey:
-        """Return the key of a job's bucket.
-
-        The key has the user if users have limits. With bookings it has the limit and whether the job is preemptible,
-        since both decide whether a job may pass. If priority is kept, a job that is not preemptible is held for longer,
-        so its key differs.
-        """
-        assert self.bucket_of is not None
-        key = self.bucket_of(queue, shape)
-        if self.order.shares and key[:1] != (queue,):
-            key = (queue, *key)
-        if len(key) > 1:
-            key = (*key, user) if self._by_user else key
-            if self._booking_version:
-                key = (*key, limit, preemptible)
-            elif self.keeps_priority and not preemptible:
-                key = (*key, 0)
-        return key
-
-    def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
-        """Return the scheduling key of a job: what determines whether it can start.
-
-        With bookings, quotas or priorities to keep, this is its bucket; also for gangs of several groups if the
-        placement draws random numbers. If jobs may be evicted, the priority counts, and the base job, which its
-        replicas do not evict.
-        """
-        if (
-            self._booking_version
-            or self.mixed
-            or self.state.quota_usage.tree is not None
-            or (self.draws and len(self.state.shapes.shapes[shape].parts) > 1)
-        ):
-            return (-1, *bucket)
-        return (shape, priority, base) if self.preempts else shape
-
     def _drop(self, rows: list[int]) -> None:
         """Take rows out of their buckets; a bucket with a new first job may be tried."""
         for row in rows:
             if row < len(self.places) and w.drop(self.entries, self.places, self.buckets, row):
                 self._heads.clear()
                 self.may_try = True
-
-    def heads(self, by_reach: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
-        """Return the first job of every bucket with a priority `above` this one, best first. `by_reach`: of the jobs
-        that compete for the same pools, only the best one, and the best one with at least `large` milli-GPUs.
-        """
-        found = self._heads.get((by_reach, above))
-        if found is None:
-            count = w.best_first(
-                self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, by_reach, large, -above
-            )
-            found = self._heads[by_reach, above] = list(map(tuple, self.sorted[:count, 1:].tolist()))
-        return found
-
-    def _first_entries(self) -> Table:
-        """Return the entries of the first jobs of all buckets, best first."""
-        count = w.best_first(self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, False, 0, FOREVER)
-        return self.sorted[:count, 0]
-
-    def first_jobs(self) -> list[Head]:
-        """Return the first job of every bucket, best first; of buckets that differ only by bookings, the best one.
-
-        So the jobs that these hold do not depend on whether there are bookings.
-        """
-        if not self._booking_version:
-            return self.heads()
-        best: dict[BucketKey, Head] = {}
-        for head in self.heads():
-            key = self.keys[head[2]]
-            best.setdefault(key if len(key) < 2 else key[:-2] if key[-1] else (*key[:-2], 0), head)
-        return list(best.values())
-
-    def head_before(self, row: int) -> int | None:
-        """Return the row of the first job of a job's bucket, which keeps it from being tried; None if it is first."""
-        if self.bucket_of is None:
-            return None
-        queue, shape, user, preemptible = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PREEMPTIBLE]].tolist()
-        key = self._bucket_key(queue, shape, user, preemptible, self.state.live[row].limit)
-        top = self.buckets.item(self._numbers.get(key, 0), w.B_TOP)
-        first = self.entries.item(top, w.E_ROW)
-        return first if top and first != row else None
 
     def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, retry_until: int, by_quota: bool) -> None:
         """Record that compiled code has followed the state up to `now` and walked the buckets (`sim/advance.py`).
@@ -499,15 +307,12 @@ class PendingQueue:
         """
         until, definitive, no_candidates = failed
         if not self.verdicts.item(0, w.V_ROW):
-            self.watch, self.wakes_on = Watch(self.state), 0
-        wakes_on = w.learn_one(
+            self.watch, self.wakes_on = Watch(self.state, self.sees & RIGHTS > 0), 0
+        self.wakes_on |= w.learn_one(
             self.entries, self.verdicts, self.buckets.item(bucket, w.B_TOP), shape.pool_bits,
             self.sees | NODES if shape.order_dependent else self.sees, until, definitive, no_candidates, by_quota,
             self.now,
         )  # fmt: skip
-        if wakes_on & RIGHTS and not self.watch.sees_rights:
-            self.watch.rights()
-        self.wakes_on |= wakes_on
         if by_quota:
             self._kept = True
             self._heads.clear()
@@ -535,9 +340,8 @@ class PendingQueue:
 
     def wakes_at(self, heads: list[Head] | None = None) -> int:
         """Return when (µs) time alone may first let one of these first jobs start; -1: never. By default, of all."""
-        buckets = None if heads is None else [head[2] for head in heads]
-        entries = self._first_entries() if buckets is None else self.buckets[buckets, w.B_TOP]
-        return int(w.wakes_first(self.entries, self.verdicts, entries, self.now))
+        buckets = [head[2] for head in (self.heads() if heads is None else heads)]
+        return int(w.wakes_first(self.entries, self.verdicts, self.buckets[buckets, w.B_TOP], self.now))
 
     # --- one cycle -------------------------------------------------------------------------------------------
 

@@ -7,42 +7,35 @@ only those that cannot be preempted for it at once. Design note 51 has the reaso
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SINCE, J_USER, POOL, STATUS
+from kant.cluster.columns import J_PRIORITY, J_QUEUE, POOL, STATUS, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.decision import Outranked
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
-from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, competes, take_pods
+from kant.model.units import FOREVER
+from kant.queueing.buckets import Head
+from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, HolderOf, make_holder_of, take_pods
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.evictable import BORROWING
-from kant.queueing.pending import Head
 from kant.queueing.preemption.entitlement import Entitlements, Mask
 from kant.queueing.tries import find_place
 
 
-class Blocked(NamedTuple):
-    """A waiting job of higher priority, and since when it waits (µs)."""
+class Holding(NamedTuple):
+    """What holds a job: the first of its holders, until when that holds it, and until when the first of all does, µs;
+    and the shapes of all, if none of them lacks quota.
+    """
 
     row: int
-    shape: Shape
-    queue: int
-    user: int
-    since: int
-
-
-class Holder(NamedTuple):
-    """A blocked job that holds another one until a time (µs). `by_quota`: it lacks quota, and not only capacity."""
-
-    row: int
-    shape: Shape
     until: int
-    by_quota: bool
+    soonest: int
+    shapes: list[int] | None
 
 
 class PriorityHolds:
@@ -55,61 +48,57 @@ class PriorityHolds:
     def __init__(self, cycle: CyclePlan, hold: int, hold_fixed: int) -> None:
         self.cycle, self.state = cycle.weak, cycle.state
         self.hold, self.hold_fixed = hold, max(hold, hold_fixed)
-        self._above: dict[tuple[int, int], list[Blocked]] = {}
+        self._above: dict[tuple[int, int], Table] = {}
+        self._holder_of = _built(cycle.limited)
 
-    def holders(self, row: int, shape: Shape, hold: int = -1) -> list[Holder]:
-        """Return the blocked jobs that hold a job now, in queue order.
-
-        `hold` is the length of a hold, µs (-1: that for this job).
-        """
-        state, found = self.state, list[Holder]()
-        priority = state.jobs.item(row, J_PRIORITY)
-        above = self._above.get((self.cycle.pending.rounds, priority))
+    def holders(self, row: int, shape: Shape, grows: bool = False) -> Holding | None:
+        """Return which blocked jobs hold a job now, or a running gang that `grows`; None if none does."""
+        state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
+        above = self._above.get((self.cycle.pending.rounds, state.jobs.item(row, J_PRIORITY)))
         if above is None or self.cycle.by_share:
-            above = self._find_above(priority)
-        if not above:
-            return found
-        if hold < 0:
-            hold = self.hold if may_be_taken_back(state, row) else self.hold_fixed
-        for one in above:
-            if one.since + hold > self.cycle.now:
-                by_quota = self._competes(one, row, shape)
-                if by_quota is not None:
-                    found.append(Holder(one.row, one.shape, one.since + hold, by_quota))
-        return found
+            above = self._find_above(state.jobs.item(row, J_PRIORITY))
+        if not len(above):
+            return None
+        min_run = 0 if tree is None else tree.own_min_runs.get(usage.node_of[state.jobs.item(row, J_QUEUE)], 0)
+        at, until, soonest, by_capacity = self._holder_of(
+            self, above, len(above), state.jobs, row, shape.index, self.cycle.now,
+            self.hold_fixed if grows else self.hold, self.hold_fixed, min_run,
+        )  # fmt: skip
+        if at < 0:
+            return None
+        return Holding(above.item(at, 0), until, soonest, above[above[:, 3] == 1, 1].tolist() if by_capacity else None)
 
     def split(self, heads: Iterable[Head]) -> tuple[list[Head], int]:
         """Return the heads that no job holds now; and when the first hold of the others ends, µs (-1: none)."""
-        free, until, shapes = list[Head](), -1, self.state.shapes.shapes
+        free, until, shapes = list[Head](), FOREVER, self.state.shapes.shapes
         for head in heads:
             known = self._above.get((self.cycle.pending.rounds, self.state.jobs.item(head[0], J_PRIORITY)))
-            holders = self.holders(head[0], shapes[head[1]]) if known is None or known else ()
-            if not holders:
+            holding = self.holders(head[0], shapes[head[1]]) if known is None or len(known) else None
+            if holding is None:
                 free.append(head)
-            for holder in holders:
-                until = holder.until if until < 0 else min(until, holder.until)
-        return free, until
+            else:
+                until = min(until, holding.soonest)
+        return free, until if until < FOREVER else -1
 
     def growth_until(self, row: int, shape: Shape) -> int:
         """Return until when a running gang may not grow, µs; -1: it may. Gained pods cannot be preempted alone."""
-        return min([holder.until for holder in self.holders(row, shape, self.hold_fixed)], default=-1)
+        holding = self.holders(row, shape, grows=True)
+        return -1 if holding is None else holding.soonest
 
-    def beside(self, row: int, shape: Shape, holders: Sequence[Holder]) -> Allocation | Outranked:
+    def beside(self, row: int, shape: Shape, holding: Holding) -> Allocation | Outranked:
         """Return a place for a job that none of its holders can ever use, taken on the trial; or which job holds it."""
-        place = self._place_beside(row, shape, holders)
-        return Outranked(self.state.ids[holders[0].row], holders[0].until) if place is None else place
+        place = self._place_beside(row, shape, holding.shapes) if holding.shapes is not None else None
+        return Outranked(self.state.ids[holding.row], holding.until) if place is None else place
 
-    def _place_beside(self, row: int, shape: Shape, holders: Sequence[Holder]) -> Allocation | None:
-        """Place a job, within its quota, on nodes that none of its holders can ever use; None if there is no place.
+    def _place_beside(self, row: int, shape: Shape, holders: Sequence[int]) -> Allocation | None:
+        """Place a job, within its quota, on nodes that no job of these shapes can ever use; None if there is no place.
 
         The placement is taken on the trial.
         """
         cycle, nodes = self.cycle, len(self.state.empty)
-        if any(holder.by_quota for holder in holders):
-            return None
         useless = np.ones(nodes, dtype=np.bool_)
-        for holder in holders:
-            for _, demand in holder.shape.parts:
+        for index in holders:
+            for _, demand in self.state.shapes.shapes[index].parts:
                 useless &= ~takes_pods(self.state, demand)
         useful = np.zeros(nodes, dtype=np.bool_)
         for _, demand in shape.parts:
@@ -120,31 +109,25 @@ class PriorityHolds:
         with cycle.placer.trial.within(apart):
             return find_place(cycle, row, shape)
 
-    def _competes(self, one: Blocked, row: int, shape: Shape) -> bool | None:
-        """Return whether a job takes what a blocked job lacks: False for capacity, True for quota, None if it does not.
-
-        A blocked job that lacks quota competes with the other jobs of its queue; one whose queue starts no jobs
-        competes with none.
-        """
-        cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits & self._pools_with_nodes)
-        if near and (one.shape.ask.node_sets or shape.ask.node_sets):
-            empty, admitting = self.state.empty, self.state.shapes.admitting  # who has left stays in its node sets
-            both = admitting(one.shape, empty[:, POOL]) & admitting(shape, empty[:, POOL])
+    def _is_near(self, one: int, its: int, row: int, own: int) -> bool:
+        """Return whether a job and a blocked one may use the same nodes."""
+        shapes, jobs = self.state.shapes, self.state.jobs
+        shape, other = shapes.shapes[own], shapes.shapes[its]
+        if self.cycle.by_share and jobs.item(one, J_QUEUE) != jobs.item(row, J_QUEUE):
+            return False
+        near = bool(other.pool_bits & shape.pool_bits & self._pools_with_nodes)
+        if near and (other.ask.node_sets or shape.ask.node_sets):
+            empty, admitting = self.state.empty, shapes.admitting  # who has left stays in its node sets
+            both = admitting(other, empty[:, POOL]) & admitting(shape, empty[:, POOL])
             near = bool((empty[both, STATUS] == NodeStatus.IN_SERVICE).any())
-        queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
-        if cycle.by_share and one.queue != queue:
-            return None
-        lacks = self._lacks(one) if cycle.limited else CAPACITY
-        more = near and lacks == CAPACITY and cycle.limited and self._has_more_right(row, shape, one)
-        found = competes(lacks, near, one.queue == queue, one.user == user, more)
-        return None if found == NOTHING else found == QUOTA
+        return near
 
-    def _lacks(self, one: Blocked) -> int:
+    def _lacks(self, one: int, its: int) -> int:
         """Return what a blocked job lacks, where quotas count (`claims.py`)."""
-        admission = self.cycle.admission
-        if admission.closed(one.row) is not None:
+        admission, shape = self.cycle.admission, self.state.shapes.shapes[its]
+        if admission.closed(one) is not None:
             return NOTHING
-        short = [admission.shortage(one.row, option) for option in admission.options(one.row, one.shape)]
+        short = [admission.shortage(one, option) for option in admission.options(one, shape)]
         if None in short:
             return CAPACITY
         return QUOTA if any(lack is not None and lack.limit != "user" for lack in short) else QUOTA_OF_USER
@@ -157,7 +140,7 @@ class PriorityHolds:
         there = self.state.empty[:, STATUS] == NodeStatus.IN_SERVICE
         return sum(1 << pool for pool in np.unique(self.state.empty[there, POOL]).tolist())
 
-    def _find_above(self, priority: int) -> list[Blocked]:
+    def _find_above(self, priority: int) -> Table:
         """Return the first jobs of the buckets that have a higher priority, best first.
 
         They have been tried before any job of lower priority, so they are blocked. They are the same for all jobs of a
@@ -165,26 +148,34 @@ class PriorityHolds:
         """
         pending, state = self.cycle.pending, self.state
         heads = pending.first_jobs() if state.books else pending.heads(above=priority)
-        shapes = state.shapes.shapes
-        found = self._above[pending.rounds, priority] = [
-            Blocked(row, shapes[shape], *state.jobs[row, [J_QUEUE, J_USER, J_SINCE]].tolist())
-            for row, shape, *_ in heads
-            if (pending.priority(row) if pending.lowers else state.jobs.item(row, J_PRIORITY)) > priority
+        found = [
+            head
+            for head in heads
+            if (pending.priority(head[0]) if pending.lowers else state.jobs.item(head[0], J_PRIORITY)) > priority
         ]
-        return found
+        above = self._above[pending.rounds, priority] = np.array(found, dtype=np.int64).reshape(-1, 4)
+        return above
 
-    def _has_more_right(self, row: int, shape: Shape, one: Blocked) -> bool:
+    def _has_more_right(self, one: int, its: int, row: int, own: int) -> bool:
         """Return whether a job is in quota, and a blocked job of another queue would borrow.
 
         If the blocked job ran, the other one could reclaim its place.
         """
-        cycle, usage, queue = self.cycle, self.state.quota_usage, self.state.jobs.item(row, J_QUEUE)
-        if cycle.evictor is None or usage.tree is None or one.queue == queue:
+        cycle, jobs, shapes = self.cycle, self.state.jobs, self.state.shapes.shapes
+        if cycle.evictor is None or self.state.quota_usage.tree is None:
             return False
         entitlements = cycle.evictor.entitlements(cycle)
         if not entitlements.reclaims or entitlements.tree is None:
             return False
-        return _borrows(entitlements, one.queue, one.shape) and not _borrows(entitlements, queue, shape)
+        borrows = _borrows(entitlements, jobs.item(one, J_QUEUE), shapes[its])
+        return borrows and not _borrows(entitlements, jobs.item(row, J_QUEUE), shapes[own])
+
+
+@cache
+def _built(limited: bool) -> HolderOf:
+    of = PriorityHolds
+    lacks, has_more_right = (of._lacks, of._has_more_right) if limited else (None, None)
+    return make_holder_of(lacks, of._is_near, has_more_right, lambda function: function)
 
 
 def _borrows(entitlements: Entitlements, queue: int, shape: Shape) -> bool:
@@ -192,14 +183,6 @@ def _borrows(entitlements: Entitlements, queue: int, shape: Shape) -> bool:
     usage = entitlements.state.quota_usage
     node, amounts = usage.node_of[queue], usage.amounts(shape)
     return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
-
-
-def may_be_taken_back(state: ClusterState, row: int) -> bool:
-    """Return whether a job may be preempted as soon as it has started: its queue guarantees no minimum run time."""
-    if not state.jobs.item(row, J_PREEMPTIBLE):
-        return False
-    usage = state.quota_usage
-    return usage.tree is None or not usage.tree.own_min_runs.get(usage.node_of[state.jobs.item(row, J_QUEUE)], 0)
 
 
 def takes_pods(state: ClusterState, demand: int) -> Mask:

@@ -34,12 +34,12 @@ class Tries(Walk):
 
     def is_held(self, row: int, shape: Shape) -> bool:
         assert self.holds is not None
-        self._holders = self.holds.holders(row, shape)
-        return bool(self._holders)
+        self._holding = self.holds.holders(row, shape)
+        return self._holding is not None
 
     def fits_beside(self, row: int, shape: Shape) -> bool:
-        assert self.holds is not None
-        result = self.holds.beside(row, shape, self._holders)
+        assert self.holds is not None and self._holding is not None
+        result = self.holds.beside(row, shape, self._holding)
         if not isinstance(result, np.ndarray):
             self.lacks = {-1: result}
             return False

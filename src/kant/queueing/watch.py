@@ -35,19 +35,14 @@ def freed(pools: Table, seen: Table) -> int:
 
 
 class Watch:
-    """Compares counters of the state with those of the last check; after `rights` also the eviction bounds."""
+    """Compares counters of the state with those of the last check; with `rights` also the eviction bounds."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, rights: bool = False) -> None:
         self.state = state
-        self._bounds: tuple[int, bool] | None = None
-        self.sees_rights = False
+        self._bounds = state.eviction_bounds() if rights else None
         self.freed: Table = state.pools[:, P_FREED].copy()
         """How often capacity had been freed in each pool."""
         self.log, self._quota = int(state.log[0]), state.quota_usage.quota_version
-
-    def rights(self) -> None:
-        """From now on, watch the eviction bounds. The state must be unchanged since the last check."""
-        self.sees_rights, self._bounds = True, self.state.eviction_bounds()
 
     def changes(self, changed: int) -> int:
         """Return `changed` with NODES, QUOTA and RIGHTS as they apply, and update the counters. Pools: see `freed`."""
@@ -67,4 +62,4 @@ class Watch:
     def advanced(self, log: int, lowest: int, beyond: int, quota: int) -> None:
         """Record what compiled code has seen of the state (`sim/advance.py`)."""
         self.log, self._quota = log, quota
-        self.sees_rights, self._bounds = True, (lowest, beyond > 0)
+        self._bounds = lowest, beyond > 0

@@ -66,7 +66,7 @@ class Keys:
             try:
                 self.found = read_keys(self.path, self.owner)
             except InputError as error:
-                log_event(log, f"{error}; the tokens from before stay", logging.ERROR)
+                log_event(log, f"{error}; the previous tokens stay in use", logging.ERROR)
         return self.found
 
 

@@ -97,7 +97,7 @@ def _token() -> str:
 
 
 class ServiceClient:
-    """Client of the Kant of one home. The default home is replaced by KANT_URL if that is set, unless `here` is true.
+    """Client of Kant in one home. The default home is replaced by KANT_URL if that is set, unless `here` is true.
 
     Every method raises InputError with the message that Kant returned.
     """
@@ -176,7 +176,7 @@ class ServiceClient:
             while part := response.read1(1 << 16):
                 yield part
         except _breaks():
-            raise InputError(self.url or str(self.home), "a Kant that keeps answering (it has stopped)") from None
+            raise InputError(self.url or str(self.home), "a Kant that continues to answer (it has stopped)") from None
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> HttpResponse | HTTPResponse:
         """Send a request and return Kant's response. Raises RefusedError."""
@@ -204,8 +204,8 @@ class ServiceClient:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             if self.url:
-                raise InputError("KANT_URL", f"the address of a Kant that runs ({why})", self.url) from None
-            what = "the home of a Kant that runs (start one with `kant up`)"
+                raise InputError("KANT_URL", f"the address of a running Kant ({why})", self.url) from None
+            what = "the home of a running Kant (start one with `kant up`)"
             if isinstance(error, PermissionError):
                 what = "the home of a Kant that you may use: your own, or one of your group (kant up --users)"
             raise InputError(str(self.home), f"{what} ({why})") from None

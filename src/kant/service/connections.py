@@ -72,7 +72,7 @@ class Connections:
             self._callers[caller] -= 1
             if not self._callers[caller]:
                 del self._callers[caller]
-            if connection in self._busy:  # not lost meanwhile
+            if connection in self._busy:  # not removed in the meantime
                 self._busy.remove(connection)
                 self._idle[connection] = None
 

@@ -1,4 +1,4 @@
-"""`kant up`: runs one Kant on one home, from taking the lock to the last answer."""
+"""`kant up`: runs Kant on one home, from taking the lock to the last answer."""
 
 from __future__ import annotations
 
@@ -78,16 +78,16 @@ COMPILING = "its kernels compile: until then it uses slower ones"
 COMPILER = "kernels"
 """The name of the thread that compiles."""
 REMEMBERED = 2_000
-"""The number of finished jobs from which start forecasts initially learn run times."""
+"""The number of finished jobs from which start forecasts learn run times at first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
     """Options of `kant up`. `cluster`: None for this machine. `token_file`: tokens besides the home's.
 
-    `proxy_names`: see `Guard`. `any_port`: if the port of `listen` is taken, another is used. `on_listen` gets the
+    `proxy_names`: see `Guard`. `any_port`: if the port of `listen` is in use, another one is used. `on_listen` gets the
     address and the owner's token. An interactive job whose GPUs idle for `idle_s` is stopped; 0: no job is. Jobs that
-    ended more than `keep_days` ago are pruned; 0: no jobs are. `front_ends` processes take short jobs. Members of the
+    ended more than `keep_days` ago are pruned; 0: no jobs are. `front_ends` processes accept short jobs. Members of the
     group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all jobs run as the
     owner). The address speaks HTTPS if `files` has a certificate. `oidc` identifies further callers. Traces of jobs are
     posted to the URL `traces`. Other machines join at `join_listen`, and continue their runs for up to `lease_s`
@@ -153,7 +153,7 @@ async def _serve(
     group = check_users(options.users, options.home) if options.users else None
     offset = store.kept("clock")
     if store.last()[0] == 0 and any((options.home / "runs").glob("*")):
-        raise InputError(str(store.path), "the store of the runs next to it (or move them away too)", "none")
+        raise InputError(str(store.path), "the store of the runs next to it (or move the runs away too)", "none")
     latest = store.last()[1]
     clock = steady_clock(msgspec.json.decode(offset, type=Offset) if offset is not None else None, latest)
     store.keep("clock", msgspec.json.encode(clock.offset))
@@ -161,7 +161,7 @@ async def _serve(
     devices = machine.devices() if options.cluster is None else []
     library = nvml.load() if devices else None
     if library is None and options.idle_s:
-        raise InputError("--idle-gpus", "a machine whose GPUs NVML can ask")
+        raise InputError("--idle-gpus", "a machine with GPUs that NVML can query")
     cluster = options.cluster or machine.this_machine(devices)
     here = machine.found_here(cluster, devices) if options.cluster is None else ""
     power, watts, shared_power = options.power, 0, -1
@@ -171,11 +171,11 @@ async def _serve(
         nodes = tuple(capped(node, power.machine, watts) for node in cluster.nodes)
         cluster = msgspec.structs.replace(cluster, nodes=nodes)
         most = powered(nodes[0]) // GPU
-        here += f"; its power cap lets {most} of its GPUs be in use, each at up to {watts} W" if here else ""
+        here += f"; its power cap allows {most} of its GPUs in use, each at up to {watts} W" if here else ""
     if power.pool:
         shared_power = powered_by(power.pool, watts, "--pool-power-cap")
         most = shared_power // GPU
-        all_of_them = f"the power cap of all machines lets {most} GPUs be in use, each at up to {watts} W"
+        all_of_them = f"the power cap of all machines allows {most} GPUs in use, each at up to {watts} W"
         here = "; ".join(filter(None, (here, all_of_them)))
     if here:
         log_event(log, here)
@@ -252,7 +252,7 @@ async def _serve(
 
     def keep_paused(queues: frozenset[str]) -> None:
         store.keep("paused", msgspec.json.encode(sorted(queues)))
-        keeper.close()  # otherwise a front end would go on
+        keeper.close()  # otherwise a front end would continue
 
     driver.keep_paused = keep_paused
     async with (

@@ -64,10 +64,10 @@ class Brought(Struct, frozen=True):
 def export_home(home: Path, folder: Path) -> ExportHeader:
     """Export a home to a new folder. Raises InputError; a partial export is then removed.
 
-    A Kant that runs on the home is not stopped: the export is of one moment, and its jobs are then in both.
+    If Kant runs on the home, it is not stopped: the export shows one moment, and its jobs are then in both places.
     """
     if not (home / STORE).exists():
-        raise InputError(f"--home {home}", "the home of a Kant")
+        raise InputError(f"--home {home}", "the home of Kant")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(str(folder), "a folder that is new or empty")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -129,7 +129,7 @@ def read_export(folder: Path) -> ExportHeader:
     try:
         found = msgspec.json.decode((folder / HEADER).read_bytes(), type=ExportHeader)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(str(folder), f"a folder that `kant export` has made ({error})") from None
+        raise InputError(str(folder), f"a folder created by `kant export` ({error})") from None
     if found.version != 1:
         raise InputError(str(folder / HEADER), "an export of version 1 (a newer Kant wrote it)", found.version)
     return found
@@ -157,8 +157,8 @@ def learned_of(folder: Path) -> bytes | None:
 def import_home(folder: Path, home: Path) -> Brought:
     """Import an export into a home on which no Kant runs. Raises InputError, and then changes nothing.
 
-    Jobs keep their ids if the home has had no jobs, and otherwise get the next free ones. Jobs that ran when the export
-    was made keep running where they are and are not imported; a job that depends on one of them is held.
+    Jobs keep their ids if the home has never had jobs; otherwise they get the next free ids. Jobs that were running at
+    the export continue where they are and are not imported; a job that depends on one of them is held.
     """
     header = read_export(folder)
     with locked(home), closing(JobStore(home / STORE)) as store:

@@ -111,7 +111,7 @@ def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
     if kept is None:
         return SavedCalibration(digest(profile), 0, CalibrationState(), runs)
     saved = msgspec.json.decode(kept, type=SavedCalibration)
-    saved.memory.open.clear()  # of jobs that will have other names
+    saved.memory.open.clear()  # of jobs, which get other names
     saved.runs = runs
     return saved
 

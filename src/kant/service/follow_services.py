@@ -62,7 +62,7 @@ class ServiceFollower:
     def __init__(self, service: LiveService, place: ReplicaPlace) -> None:
         self.service, self.place = service, place
         self.wanted = service.table.core
-        self.due = self.looked = 0.0  # when it is asked next in any case, and whether it must be asked before
+        self.due = self.looked = 0.0  # when routers are next asked in any case, and whether they must be asked before
         self.trouble = ""
 
     def turn(self, now: float) -> None:

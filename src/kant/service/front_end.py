@@ -93,7 +93,7 @@ class FrontEnd:
             return failure(f"a front end: expected at most {MOST_WAITING:,} jobs at once", 503, Retry_After="1")
         waits = self.expected_wait(job)
         if waits > LONGEST_WAIT_S:
-            what = f"a wait of at most {LONGEST_WAIT_S:g} s, got about {waits:.0f} s; {SOCKET} takes it all the same"
+            what = f"a wait of at most {LONGEST_WAIT_S:g} s, got about {waits:.0f} s; {SOCKET} accepts the job anyway"
             return failure(f"a front end: expected {what}", 503, Retry_After=str(int(waits - LONGEST_WAIT_S) + 1))
         said: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
         self.waiting.append((body, said))

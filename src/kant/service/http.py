@@ -1,4 +1,4 @@
-"""The API over HTTP: on a Unix socket that its owner, and a group where wanted, can open, and on an address."""
+"""The API over HTTP: on a Unix socket that only its owner (and possibly a group) can open, and on an address."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class RouteHandlers:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return failure(f"the request: expected JSON ({error})", 400)
         except web.HTTPException as error:
-            what = f"{request.method} {request.path}: expected what /v1/openapi.json has ({error.reason})"
+            what = f"{request.method} {request.path}: expected a request as in /v1/openapi.json ({error.reason})"
             return failure(what, error.status)
         except sqlite3.DatabaseError as error:
             log_event(log, "the store cannot be read", logging.ERROR, path=request.path, error=str(error))
@@ -109,12 +109,10 @@ class RouteHandlers:
         except Exception:
             log_event(log, "a request failed", logging.ERROR, path=request.path)
             log.exception("a request failed")
-            return failure("Kant: expected no fault of its own; its log has more", 500)
+            return failure("Kant: expected no internal error; its log has more", 500)
 
     def _plain(self, route: ApiRoute[..., Any]) -> Handler:
-        """Return the handler of a route that passes path and body to the order, or otherwise the question, of its
-        name.
-        """
+        """Return the handler of a route that passes path and body to the order or question of the same name."""
         order = getattr(self.orders, route.name, None)
         act = order or getattr(self.questions, route.name)
         places, takes = route.places, route.takes

@@ -34,8 +34,7 @@ class Listener:
     follow.
 
     `make` creates the protocol of a connection. `favoured` returns two numbers for a new connection: by how many
-    connections it may exceed the maximum (0: none), and n, where the last 1/n of all descriptors is not available to
-    it.
+    connections it may exceed the maximum (0: none), and n, if the last 1/n of all descriptors is not available to it.
     """
 
     def __init__(

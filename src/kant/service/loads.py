@@ -30,8 +30,8 @@ UNLIMITED_S = 3600.0
 
 
 class NodeLoad(Struct):
-    """The load of a node: its GPUs and cores, how many are held, and for how many seconds its running jobs and its part
-    of the waiting jobs would use the node fully.
+    """The load of a node: its GPUs and cores, how many are held, and for how many seconds its running jobs and its
+    share of the waiting jobs would use the node fully.
     """
 
     gpus: float
@@ -74,7 +74,7 @@ def short_fault(job: Submission) -> str:
 
 
 def part_of(job: Submission, node: NodeLoad) -> float:
-    """Return the fraction of a node that a job takes, of the resource of which it takes most."""
+    """Return the fraction of a node that a job uses, for the resource of which it uses most."""
     gpus = job.gpus / node.gpus if node.gpus else 0.0
     return min(1.0, max(gpus, (job.cpus or 0) / node.cores if node.cores else 0.0))
 

@@ -49,7 +49,7 @@ def lower_priority() -> None:
 
 
 def most_memory(own: int, left: int | None) -> int:
-    """Return the data bytes that the process may have: its present ones, and half of what its container has `left`
+    """Return the data bytes that the process may have: its present ones, plus half of what its container has `left`
     (None: no limit).
 
     The other half is for the scheduler.

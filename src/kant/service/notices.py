@@ -50,7 +50,7 @@ class OwnNotice(Notice, frozen=True, forbid_unknown_fields=True):
 
 
 class NoticeFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of `kant up --notices`. `allow`: hosts that tenants' webhooks may use, wherever these are."""
+    """The file of `kant up --notices`. `allow`: hosts that tenants' webhooks may use, whatever their addresses are."""
 
     notice: tuple[OwnNotice, ...] = ()
     allow: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Elsewhere(AbstractResolver):
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether an address is public, and none of this machine."""
+    """Whether an address is public and not one of this machine."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -98,7 +98,7 @@ def is_elsewhere(address: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine has the address: only then it can be bound."""
+    """Whether this machine has the address, since only then it can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as own:
         try:

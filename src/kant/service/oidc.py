@@ -73,7 +73,7 @@ def read_oidc(path: Path) -> OidcFile:
     file = read_toml(path, OidcFile, expected)
     _check_url(f"{path}, issuer", file.issuer)
     if not file.group:
-        raise InputError(f"{path}, group", "at least one [[group]]: who is in none may do nothing")
+        raise InputError(f"{path}, group", "at least one [[group]]: users in no group may do nothing")
     for group in file.group:
         if (group.role is Role.TENANT) != bool(group.queues):
             what = "queues for a tenant" if group.role is Role.TENANT else "queues for tenants alone"

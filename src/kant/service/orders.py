@@ -1,4 +1,4 @@
-"""The orders to this machine's Kant, independent of the transport."""
+"""The orders to Kant on this machine, independent of the transport."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MOST_WAITING = 100_000
 class LocalOrders:
     """Submits, cancels, holds and releases jobs. Each order returns once it is safe on disk.
 
-    `who` is the caller; `roles` defines what a role may order. Raises ForbiddenError for anything else.
+    `who` is the caller; `roles` defines which orders a role may give. Raises ForbiddenError for anything else.
     """
 
     def __init__(self, questions: LocalQuestions) -> None:
@@ -71,10 +71,10 @@ class LocalOrders:
         return await self._take_in(records, who, "submit")
 
     async def trial(self, submission: Submission, who: Caller) -> dict[str, Any]:
-        """Return when the job would start if it were submitted now. It is validated as a submission is. Raises
+        """Return when the job would start if it were submitted now. It is validated as in a submission. Raises
         InputError.
 
-        Its other conditions (dependencies, a begin time, being held) are ignored.
+        Its other conditions (dependencies, a begin time, a hold) are ignored.
         """
         self._check(submission, who, "submit")
         settings = self.driver.settings
@@ -149,9 +149,9 @@ class LocalOrders:
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         check_room(submission, self.driver.settings)
         if submission.contract is not None and self.driver.settings.as_users:
-            raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
+            raise InputError("contract", "none if Kant runs jobs as their users, who cannot read its folders")
         if submission.contract is not None and self.driver.machines.present:
-            raise InputError("contract", "none where other machines have joined, which cannot read its folders")
+            raise InputError("contract", "none if other machines have joined, which cannot read its folders")
         if submission.image:
             wanted = (submission.image, submission.mounts, submission.workdir)
             check_image(*wanted, runtime(), "this machine")
@@ -272,7 +272,7 @@ class LocalOrders:
         paused = self.driver.paused
         for name in asked.queues:
             if name not in paused:
-                what = "none by name while all are paused (--all)" if ALL in paused else "one that is paused"
+                what = "no names while all queues are paused (--all)" if ALL in paused else "one that is paused"
                 raise InputError("queues", what, name)
         return self._pause(paused - set(asked.queues) if asked.queues else frozenset(), who, "resume", asked)
 
@@ -292,7 +292,7 @@ class LocalOrders:
         machine = driver.machines.find(name)
         booked = [one.request.name for one in driver.reservations.known.values() if name in one.held]
         if booked and not asked.stays:
-            raise InputError("machine", f"one on which nothing is booked (there is {', '.join(booked)})", name)
+            raise InputError("machine", f"one without bookings (there is {', '.join(booked)})", name)
         now, within = driver.clock.micros(), asked.within_s
         until = None if asked.stays else -1 if within is None else now + round(within * SECOND)
         self.store.note(now, who, "stay" if asked.stays else "leave", name)
@@ -358,12 +358,10 @@ class LocalOrders:
     def _check_limit(self, record: JobRecord, limit: float | None, who: Caller) -> None:
         """Raise InputError if a running job may not have this limit (None: another field is to change)."""
         if limit is None:
-            raise InputError(f"job {record.id}", "a job that waits, or a time_s alone", str(record.phase))
+            raise InputError(f"job {record.id}", "a job that waits, or only a time_s", str(record.phase))
         before, ran = record.submission.time_s, self.driver.clock.micros() - record.started
         if who.role is not Role.OPERATOR and before is not None and limit > before:
-            least = (
-                f"at most {show_duration(before * SECOND)}, for an operator alone raises the limit of a job that runs"
-            )
+            least = f"at most {show_duration(before * SECOND)}: only an operator may raise the limit of a running job"
             raise ForbiddenError("time_s", least, show_duration(limit * SECOND))
         if limit * SECOND <= ran:
             raise InputError("time_s", f"more than job {record.id} has run ({show_duration(ran)})", limit)
@@ -392,7 +390,7 @@ class LocalOrders:
         if not records and verb != "cancel":
             what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
             raise InputError(f"job {job}", what, str(first.phase))
-        if len(names) > 1 and verb != "cancel":  # of an array, the jobs in a fitting phase
+        if len(names) > 1 and verb != "cancel":  # of an array, the jobs in an affected phase
             records = [record for record in records if record.phase in (fits or FITS[verb])]
         check(records)
         for record in records:

@@ -1,7 +1,7 @@
 """The record before a restart: read from the journals of earlier starts.
 
-It is read line by line, so that the event loop can do a little between two turns; longer work can run in a thread. The
-last journal read is the one being written now: at its end, the record equals the live one and replaces it.
+It is read line by line, so that the event loop can read a little between two turns; longer work can run in a thread.
+The last journal read is the one being written now: at its end, the record equals the live one and replaces it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_BYTES = 64 << 20
 MOST_JOURNALS = 100
 
 ROUNDING = 1000
-"""Microseconds by which a journal may seem to begin before the previous one ended."""
+"""Microseconds by which a journal may begin before the previous one ended, due to rounding."""
 
 Steps = Generator[Callable[[], None] | None]
 
@@ -57,11 +57,11 @@ class Reader:
             try:
                 yield from self._read(path)
             except (InputError, OSError) as error:
-                log_event(log, "an earlier journal is not shown, or not all of it", logging.WARNING, error=str(error))
+                log_event(log, "an earlier journal is not shown, or only in part", logging.WARNING, error=str(error))
         while self.record is not None:
             present = self.journals.path
             if present is None:
-                raise InputError(f"the journal in {self.journals.folder}", "one that is being written")
+                raise InputError(f"the journal in {self.journals.folder}", "a journal that is being written")
             following = [path for path in sorted(self.journals.folder.glob("*.jsonl")) if path.name > done]
             path = next(iter(following), present)
             done = path.name
@@ -142,7 +142,7 @@ class _Building:
     def result(self) -> ClusterState:
         """Return the state. Raises InputError."""
         if self.state is None:
-            raise self.error or InputError(str(self.walk.path), "a state that was built")
+            raise self.error or InputError(str(self.walk.path), "a journal whose state was built")
         return self.state
 
 

@@ -26,8 +26,8 @@ log = logging.getLogger("kant.service")
 BATCH = 50  # jobs of one step
 PAUSE = 0.1  # seconds between two steps
 EVERY = 3600.0  # seconds between two sweeps
-DOUBT = 7 * DAY  # after a leap of the clock
-MOST_LOG = 64 << 20  # bytes of kant.log, and as much again of the one before
+DOUBT = 7 * DAY  # after a jump of the clock
+MOST_LOG = 64 << 20  # bytes of kant.log, and at most as many of its previous copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,5 +144,5 @@ def in_doubt(latest: int, now: int, keep: int) -> int:
     """Return the time before which nothing is pruned: later after a clock jump since `latest`, which may be wrong."""
     if latest == 0 or now - latest < keep // 2:
         return 0
-    log_event(log, "the clock has leapt: nothing is pruned for a week", logging.WARNING, days=(now - latest) // DAY)
+    log_event(log, "the clock has jumped: nothing is pruned for a week", logging.WARNING, days=(now - latest) // DAY)
     return now + DOUBT

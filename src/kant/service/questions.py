@@ -1,4 +1,4 @@
-"""The questions to this machine's Kant, independent of the transport."""
+"""The questions to Kant on this machine, independent of the transport."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from kant.service.views import (
 
 MOST_REASONS = 100
 """The most jobs of a list for which a reason is computed on request."""
-ABOUT_TO_START = "nothing keeps it: it is about to start"
+ABOUT_TO_START = "nothing blocks it: it is about to start"
 TAIL = "job {} is in the tail of its training: it is not stopped for another job (docs/elastic.md)"
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
@@ -105,8 +105,8 @@ class LocalQuestions(Questions):
         return found
 
     def one_of(self, job: str) -> str:
-        """Return the job; of an array, the job to ask about: the first waiting one, otherwise the first that has not
-        ended, otherwise the first.
+        """Return the job itself; for an array, the job to ask about: the first waiting one, otherwise the first that
+        has not ended, otherwise the first.
         """
         names, alive = self.named(job), self.driver.jobs.records
         waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
@@ -137,7 +137,7 @@ class LocalQuestions(Questions):
         sentence = {
             JobPhase.HELD: f"it is held (kant release {job})",
             JobPhase.BLOCKED: self.driver.jobs.notes.get(job, ""),
-            JobPhase.WAITING: "its place is being emptied for it",
+            JobPhase.WAITING: "its place is being freed",
             JobPhase.RUNNING: self.driver.elastic.sentence(record) or record.reason,
             JobPhase.STOPPING: f"it is being stopped: {record.stopping}",
         }.get(record.phase, record.reason)
@@ -230,7 +230,7 @@ class LocalQuestions(Questions):
         }
 
     def _missing_notes(self, names: list[str]) -> dict[str, str]:
-        """Return why jobs wait that no cycle has tried yet, for at most `MOST_REASONS` of these jobs."""
+        """Return why those jobs wait that no cycle has tried yet, for at most `MOST_REASONS` of them."""
         records = [self.driver.jobs.records[name] for name in names if name in self.driver.jobs.core_id]
         pending = self.driver.core.state.pending if records else {}
         rows = self.driver.core.state.rows if records else {}
@@ -310,7 +310,7 @@ class LocalQuestions(Questions):
         return GpuUsed(found.busy, mean, found.memory_mib, found.peak_mib, found.total_mib, warning)
 
     def gpu_warning(self, job: str) -> str:
-        """Return a warning that the GPUs of a job idle, and the consequence; "" if they do not idle."""
+        """Return a warning that the GPUs of a job are idle, with the consequence; "" if they are not."""
         use = self._gpu_use(self.find(job))
         return use.warning if use is not None else ""
 
@@ -450,7 +450,7 @@ def _stored(record: JobRecord, zero: int) -> list[dict[str, Any]]:
     """Return the history entries that follow from a job's stored record."""
     found = [(record.submitted, "asked", f"{record.user} submitted it")]
     if record.started >= 0:
-        found.append((record.started, "started", f"its last run began, number {record.attempt}"))
+        found.append((record.started, "started", f"the number {record.attempt}: its last run began"))
     if record.phase in OVER:
         because = f" ({record.reason})" if record.reason else ""
         found.append((record.ended, str(record.phase), f"it has ended: {record.phase}{because}"))

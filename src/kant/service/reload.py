@@ -43,7 +43,7 @@ class Files:
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
     """Raise InputError if there are queues and the profile ignores quotas."""
     if queue_config.queues and not profile.quotas:
-        what = "one that honours the quotas of queues"
+        what = "one that respects the quotas of queues"
         raise InputError(f"profile {profile.name}: discipline", what, profile.without_quotas)
 
 
@@ -102,7 +102,7 @@ class Reloader:
                 self.files.certificate.load(self.tls)
                 log_event(log, "another certificate", path=str(path))
             else:
-                raise InputError(str(path), "the cluster of the start (kant down and kant up take another)")
+                raise InputError(str(path), "the cluster with which Kant was started (kant down and kant up change it)")
         except InputError as error:
             self._wrong[path] = f"{error}; the old content stays"
             log_event(log, self._wrong[path], logging.WARNING)
@@ -125,7 +125,7 @@ class Reloader:
         profile = parse_profile(read_text(path), str(path))
         check_quotas(profile, self.driver.settings.queue_config)
         if profile.text != self.driver.settings.profile.text:
-            await asyncio.to_thread(warm, profile)  # it may compile for a minute
+            await asyncio.to_thread(warm, profile)  # it may compile for up to a minute
             self.driver.set_profile(profile)
             log_event(log, "another profile", path=str(path), profile=profile.name)
 

@@ -34,14 +34,14 @@ class ServiceReplica:
 
 
 def surplus(replicas: Sequence[ServiceReplica], core: int, wanted: int) -> list[ServiceReplica]:
-    """Return the replicas to remove to get down to `wanted`: never the core; waiting ones first, then the newest."""
+    """Return the replicas to remove to get down to `wanted`: no base ones; waiting ones first, then the newest."""
     bursts = [replica for replica in replicas if replica.number >= core]
     bursts.sort(key=lambda replica: (replica.phase == "running", -replica.seq))
     return bursts[: max(len(replicas) - wanted, 0)]
 
 
 def missing(replicas: Sequence[ServiceReplica], taken: Sequence[int], core: int, wanted: int) -> list[int]:
-    """Return the numbers of replicas to start: all missing ones of the core, then the lowest that are not `taken`."""
+    """Return the numbers of replicas to start: all missing base ones, then the lowest numbers that are not `taken`."""
     there = {replica.number for replica in replicas}
     found = [number for number in range(core) if number not in there and number not in taken]
     bursts = max(wanted, core) - core - sum(number >= core for number in there)
@@ -64,7 +64,7 @@ class LocalReplicas:
             raise InputError(f"{where}: local", "a table [service.local] with the command of a replica")
         if table.user or table.gpu_models:
             field = "user" if table.user else "gpu_models"
-            raise InputError(f"{where}: {field}", "none with [service.local]: the jobs of a machine set it themselves")
+            raise InputError(f"{where}: {field}", "none with [service.local]: jobs on a machine set it themselves")
         if not 1 <= table.local.port <= 65_536 - table.most:
             raise InputError(f"{where}: local.port", f"1 to {65_536 - table.most}, for `most` ports", table.local.port)
         if not table.local.command:

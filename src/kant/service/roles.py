@@ -115,9 +115,7 @@ def check_user(caller: Caller, route: str, user: str) -> None:
 
 
 def owns(caller: Caller, lineage: Iterable[str], user: str) -> bool:
-    """Whether a job is the caller's own; `lineage` is its queue and the ancestors, `user` is the user who submitted
-    it.
-    """
+    """Whether a job is the caller's own; `lineage` is its queue with the ancestors, `user` the submitter."""
     if caller.role is not Role.TENANT:
         return caller.role is Role.OPERATOR
     return (caller.is_unix and caller.user == user) or not set(lineage).isdisjoint(caller.queues)

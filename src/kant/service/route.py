@@ -13,7 +13,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Declared = Callable[Concatenate[Any, P], T]
 MEDIA = {bytes: "application/octet-stream", str: "text/plain"}
-"""The media type of a route by the return type of its method; any other is JSON."""
+"""The media type of a route by the return type of its method; all others are JSON."""
 
 
 class Request(NamedTuple):
@@ -88,7 +88,7 @@ class ApiRoute(Generic[P, T]):
 
     @property
     def query(self) -> dict[str, tuple[Any, Any]]:
-        """The type and the default of each query parameter; default None: it is optional."""
+        """The type and the default of each query parameter; None as the default means that it is optional."""
         own = list(inspect.signature(self._declared).parameters.values())[1:]
         others = {*self.places, "body"}
         return {each.name: (self._types[each.name], each.default) for each in own if each.name not in others}

@@ -10,7 +10,7 @@ from kant.serving.aside import answer
 
 
 class RouterProcess(SideProcess):
-    """Makes the decisions of a router in a process of its own; `close` ends it."""
+    """Makes the decisions of a router in a separate process; `close` ends it."""
 
     def __init__(self) -> None:
         super().__init__((sys.executable, "-m", "kant.service.router_process"), "the router's process")

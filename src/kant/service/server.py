@@ -156,7 +156,7 @@ def _most(part: int) -> int:
 
 
 def _of_user(found: socket.socket) -> tuple[int, int]:
-    """Return by how many connections the peer may exceed the limit, and n, where the last 1/n of descriptors is not
+    """Return by how many connections the peer may exceed the limit, and n, if the last 1/n of the descriptors is not
     available to it.
     """
     _, uid = peer(found)

@@ -71,9 +71,7 @@ class SideProcess:
 
 
 def answer_all(answer: Callable[[bytes], bytes], idle: float | None = IDLE) -> int:
-    """Run as such a process: answer until the input ends or no question comes for `idle` seconds (None: without
-    limit).
-    """
+    """Run as such a process: answer until the input ends or no question arrives for `idle` seconds (None: no limit)."""
     from kant.service.low_priority import lower_priority  # the parent keeps its own priority
 
     lower_priority()

@@ -1,6 +1,6 @@
 """Allocates slots for front ends: a share of the free capacity, assigned in advance (local/slots.py).
 
-The number of slots of a kind follows the short jobs of that kind of the last seconds. It is at most half of the free
+The number of slots of a kind follows the short jobs of that kind in the last seconds. It is at most half of the free
 capacity, and 0 while a job waits for capacity. Each slot is a job of the core, and only the core places jobs.
 """
 

@@ -47,7 +47,7 @@ def check_users(group: str, home: Path) -> int:
     A user who can rename a folder above the home, or a file in it, could make root run anything.
     """
     if os.geteuid() != 0:
-        raise InputError("--users", "Kant as root, which alone can run jobs as other users")
+        raise InputError("--users", "Kant as root: only root can run jobs as other users")
     try:
         found = grp.getgrnam(group).gr_gid
     except KeyError:
@@ -56,7 +56,7 @@ def check_users(group: str, home: Path) -> int:
         about = folder.stat()
         others = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if about.st_uid != 0 or (others and not about.st_mode & stat.S_ISVTX) or (others and folder == home):
-            what = "one that only root can change, and so are those above it (such as /var/lib/kant), for --users"
+            what = "a folder that only root can change, like all above it (such as /var/lib/kant), for --users"
             raise InputError(f"--home {home}", what, f"{folder} of mode {stat.S_IMODE(about.st_mode):o}")
     return found
 

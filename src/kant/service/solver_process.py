@@ -30,7 +30,7 @@ def answer(question: bytes) -> bytes:
     task = pickle.loads(question)
     assert isinstance(task, SolverTask)
     if task.what == "route":
-        from kant.sim.look_ahead import look_ahead  # and the simulator
+        from kant.sim.look_ahead import look_ahead  # likewise the simulator
 
         count_from(task.moment.zero)
         return msgspec.json.encode(look_ahead(task.moment))

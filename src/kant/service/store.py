@@ -52,8 +52,8 @@ def migrations() -> list[tuple[int, str]]:
 
 
 def damaged(path: Path, error: Exception) -> InputError:
-    """Return an error that says that the store is damaged, and what to do about it."""
-    salvage = f"`sqlite3 {path} .recover` salvages its jobs; move it away to begin without them"
+    """Return an error which says that the store is damaged, and what to do about it."""
+    salvage = f"`sqlite3 {path} .recover` recovers its jobs; move it away to begin without them"
     return InputError(str(path), f"an intact store ({error}); it is not changed: {salvage}")
 
 
@@ -89,7 +89,7 @@ class JobStore:
         application, version = self._pragma("application_id"), self._pragma("user_version")
         fresh = version == 0 and not self._db.execute("SELECT 1 FROM sqlite_master").fetchone()
         if not fresh and application != APPLICATION:
-            raise InputError(str(self.path), "a store of Kant; this is another database, and is not changed")
+            raise InputError(str(self.path), "a store of Kant; this is another database, which is not changed")
         known = migrations()
         if version > known[-1][0]:
             raise InputError(
@@ -365,7 +365,7 @@ def shown(record: JobRecord) -> dict[str, Any]:
 def _record(row: Sequence[Any], submission: Submission) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
     waits = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], ...])
-    after, after_ok, after_not_ok, after_started = (*waits, (), ())[:4]  # older stores have fewer
+    after, after_ok, after_not_ok, after_started = (*waits, (), ())[:4]  # arrays, since older stores have fewer
     return JobRecord(
         values["seq"], values["id"], submission, values["digest"],
         values["user"], values["submitted"], JobPhase(values["phase"]), values["array"], values["array_index"], after,

@@ -167,8 +167,8 @@ async def attach(
     socket: web.WebSocketResponse,
     warning_of: Callable[[], str] = str,
 ) -> None:
-    """Serve a client attached to a job: send why it waits, then what its run writes, until the run ends. A new warning
-    is sent between parts of the output.
+    """Serve a client attached to a job: send why the job waits, then the output of its run, until the run ends. A new
+    warning is sent between parts of the output.
     """
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:

@@ -6,7 +6,7 @@
     queues = ["vision"]
     sha256 = "…"                  # of the token, which is nowhere
 
-A token is 256 random bits, so a plain digest of it cannot be turned round. A file may instead contain just one word,
+A token is 256 random bits, so a plain digest of it cannot be turned round. A file may instead contain a single word,
 which is the token of an operator.
 """
 
@@ -135,7 +135,7 @@ def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]
         if path.exists():
             old = read_keys(path)
             if any(not key.user for key in old):
-                raise InputError(str(path), "a file with tables [[token]]; this one holds one token as it is")
+                raise InputError(str(path), "a file with tables [[token]]; this one has a single token without a table")
         write_private(path, show_keys(change(old)))
 
 

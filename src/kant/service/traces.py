@@ -17,7 +17,7 @@ RUNS = (JobPhase.RUNNING, JobPhase.STOPPING)
 
 
 class JobStage(NamedTuple):
-    """The current stage of a job: the name of the span that ends with it, and its start in Unix microseconds."""
+    """The current stage of a job: the name of the span that will end with it, and its start in Unix microseconds."""
 
     name: str
     since: int

@@ -22,7 +22,7 @@ PIECE = 1 << 16
 
 
 def masked(data: bytes, key: bytes) -> bytes:
-    """Mask data as a client must: XOR with the key's four bytes in turn."""
+    """Mask data as a client must: XOR with the four bytes of the key in turn."""
     size = len(data)
     stream = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(size, "big")

@@ -1,7 +1,7 @@
 """`POST /v1/whatif`: simulates two futures of the running Kant in a separate process.
 
 The process reads the journal, which has everything that the scheduler knew at its last turn, so the scheduler does not
-wait for the process. It runs at low priority with bounded time and memory, and is killed when the caller disconnects.
+wait. It runs at low priority with bounded time and memory, and is killed when the caller disconnects.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class TooLongError(InputError):
 
 
 class WhatIfDesk:
-    """Answers what-if questions, at most `at_once` at a time; or questions of another type `form`, which `process`
-    answers.
+    """Answers what-if questions, at most `at_once` at a time; with another `form`, questions of that type, which
+    `process` answers.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Sends a router's decision to another process as bytes, since running engines ahead takes milliseconds.
 
 The question has everything that `Router.choose` sees of observed engines, and the state of the random draws; the answer
-has the choice, and the new state of the draws. So a decision is the same wherever it is made.
+has the choice, and the new state of the draws. So a decision is the same in whichever process it is made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def question(
 
 
 def understood(asked: bytes) -> tuple[Router, Incoming, list[ObservedSite], Draw]:
-    """Return the content of a question: the engines have the same requests, in the same order."""
+    """Return the content of a question; the copies of the engines have the same requests in the same order."""
     router, request, seen, sent, draw, settings = pickle.loads(asked)
     table = LoadTable(len(seen))
     sites: dict[int, ObservedSite] = {}

@@ -147,7 +147,7 @@ def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limit
 
 @inlined
 def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int, hits: int) -> int:
-    """Return how many of the cached blocks that a waiting request would hold no request holds."""
+    """Return how many of the cached blocks of a waiting request are held by no other request."""
     idle = 0
     for group in range(limits[c.GROUPS]):
         for k in range(beyond(limits, group, hits * limits[c.BLOCK]), hits):

@@ -31,16 +31,14 @@ AHEAD = 15  # with asynchronous scheduling: tokens that steps under way will out
 MOST = 16  # tokens after which it ends even without a stop token; a scheduler knows no more of OUTPUT
 DRAFTS = 17  # tokens drafted for its next step
 SEED = 18  # the seed from which the acceptance of its drafts is drawn
-FLYING = (
-    19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the step under way computes
-)
-REMOTE = 20  # 1: KV of it is elsewhere or on its way; 2: it has come from host memory, but is not counted yet;
+FLYING = 19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the current step computes
+REMOTE = 20  # 1: its KV is elsewhere or on its way; 2: it has come from host memory, but is not counted yet;
 # 3: it is sent to another engine once the request has ended
-COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; that of the others fails to
-GONE = 22  # and a column for each further KV group: leading blocks given back, as its window has slid beyond them
+COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; the KV of the others fails to
+GONE = 22  # and a column for each further KV group: leading blocks that its sliding window has passed and freed
 REQUEST_WIDTH = 22  # and a column for each KV group
-OFFERED = 23  # with host memory, which needs one KV group: number of blocks that host memory has
-STORED = 24  # leading blocks that it has been asked to store
+OFFERED = 23  # with host memory, which needs one KV group: number of its blocks in host memory
+STORED = 24  # leading blocks whose storing has been requested
 NEXT_ENDED = 25  # the number + 1 of the next request from FIRST_LEFT on
 MORE_COLUMNS = 3  # with host memory, or KV that is sent
 
@@ -76,12 +74,12 @@ ASYNC = 12  # 1: a step is planned while the one before it is computed
 SPECULATIVE = 13  # tokens drafted a step; 0: no speculation
 LOOKAHEAD = 14  # KV slots for drafts beyond the tokens of a step
 DROPPED = 15  # 1: a hit leaves out the last block, as drafts are made from hidden states
-ACCEPTED = 16  # a draft is accepted with a chance of so many 65536ths
+ACCEPTED = 16  # the probability that a draft is accepted, in 65536ths
 SLIDING = 17  # 1: some KV group has a sliding window
 GROUPS = 18  # KV groups: layers that share blocks; each request holds as many blocks in one as in another
 CONNECTED = 19  # 1: with a KV connector
 HOST = 20  # blocks of host memory
-PROMPT_ONLY = 21  # 1: it keeps only blocks of prompts
+PROMPT_ONLY = 21  # 1: host memory keeps only blocks of prompts
 SENDS = 22  # 1: the KV of requests that have ended is sent to other engines, and held until it is
 FAILS = 23  # 1: a request fails if the KV that it waits for does not come
 WINDOW = 24  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
@@ -107,7 +105,7 @@ RAN = 15  # requests in the latest step that was completed: the first rows of th
 NEXT_PLANNED = 16  # requests in the step that follows the current one; 0: none is planned
 LOOKED = 17  # 1: the step that follows the current one has been planned, even if it has no request
 TURN = 18  # the first row of the plan of the current step
-LOADS = 19  # requests whose KV is coming or has come: the last rows of the waiting ones, from the end
+LOADS = 19  # requests whose KV is arriving or has arrived: the last rows of the waiting ones, from the end
 STORES = 20  # blocks that are being stored in host memory
 HOST_HITS = 21  # tokens found in host memory
 FIRST_LEFT, LAST_LEFT = 22, 23  # the number + 1 of the requests that have ended: with host memory since the last plan,
@@ -121,7 +119,7 @@ BUSY = 2  # seconds of steps
 KV_SECONDS = 3  # sum over steps of blocks held x seconds
 NEXT_MS = 4  # how long the step after the current one takes
 FLUSHED = 5  # no step begins before
-STORE_STREAM, LOAD_STREAM = 6, 7  # when host memory has stored and loaded all that is asked for
+STORE_STREAM, LOAD_STREAM = 6, 7  # when host memory has stored and loaded everything requested
 BLOCKED = 8  # no step can be planned before this, unless a request arrives
 CLOCK_WIDTH = 9  # and a time for each block of host memory: when it is stored
 
@@ -137,7 +135,7 @@ PLAN_WIDTH = 3
 
 # --- a block of the KV --------------------------------------------------------------------------------------------
 USERS = 0  # requests that hold it
-CONTENT = 1  # what is in it, NOTHING where the prefix cache does not know
+CONTENT = 1  # its content; NOTHING if it is not in the prefix cache
 NEXT = 2  # neighbours among the free blocks
 BEFORE = 3
 NEXT_SAME = 4  # neighbours in the chain of its bucket, oldest first

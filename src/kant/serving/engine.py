@@ -227,7 +227,7 @@ class Engine:
             own[c.HEAD], own[c.TAIL] = count, count + host - 1
         buckets = np.full((1 << max(count + host - 1, 1).bit_length(), 2), -1, dtype=np.int64)
         rows = self.settings.max_num_seqs * len(self.settings.sliding_windows)
-        if self.limits[c.CONNECTED]:  # who holds blocks may have no seat; two rows each: see `offload`
+        if self.limits[c.CONNECTED]:  # a request that holds blocks may have no seat; two rows each: see `offload`
             rows = 2 * len(self.requests)
         return blocks, buckets, np.zeros((rows, 64), dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Who loses seat and blocks to others: the rules of preemption, vLLM's and one that it lacks."""
+"""Which requests lose their seat and blocks to others: vLLM's rules of preemption, and one that vLLM does not have."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def unplan(plan: Table, base: int, planned: int, r: int) -> int:
 
 @inlined
 def blocks_for(tokens: int, limits: Table) -> int:
-    """Return the blocks of so many tokens, in all KV groups together."""
+    """Return the number of blocks of this many tokens, in all KV groups together."""
     return int((tokens + limits[c.BLOCK] - 1) // limits[c.BLOCK] * limits[c.GROUPS])
 
 
 @inlined
 def reserved_for(tokens: int, hits: int, limits: Table) -> int:
-    """Return the blocks that the admission of a request with so many tokens reserves, beyond `hits` in each KV group.
+    """Return how many blocks the admission of a request with this many tokens reserves, beyond `hits` in each KV group.
 
     As in vLLM, a group with a sliding window counts only the blocks that a request may hold there at once.
     """

@@ -49,7 +49,7 @@ def first_ms(load: Table, late: float, new: float, latency: Times, budget: int, 
 def first_tokens(
     loads: Table, rows: Table, late: Times, new: float, latency: Times, budget: int, prompt: int, out: Times
 ) -> None:
-    """Write the milliseconds to first token on each engine."""
+    """Write the milliseconds to the first token on each engine."""
     for i in range(len(rows)):
         out[i] = first_ms(loads[rows[i]], late[i], new, latency, budget, prompt)
 

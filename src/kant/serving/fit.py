@@ -51,7 +51,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A fitted latency. `kv_tokens`: the tokens whose KV fits; 0: not known."""
+    """A fitted latency. `kv_tokens`: the number of tokens whose KV fits; 0: unknown."""
 
     model: str
     tensor_parallel: int

@@ -181,7 +181,7 @@ def complete(
 
 @inlined
 def left_over(state: Table, connected: bool) -> int:
-    """Return how many requests a step that is planned now would look at."""
+    """Return how many requests a step that is planned now would consider."""
     return int(state[c.RUNS] + state[c.WAITS] + (state[c.LOADS] + state[c.FIRST_LEFT] if connected else 0))
 
 

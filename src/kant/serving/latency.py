@@ -172,7 +172,7 @@ def about(key: tuple[str, str, int]) -> str:
 
 
 def latency_model(model: str, gpu: str, tensor_parallel: int | None = None) -> tuple[LatencyModel, int]:
-    """Return the latency of a model on so many GPUs (None: the fewest in the table), and the number of GPUs.
+    """Return the latency of a model on this many GPUs (None: the fewest in the table), and the number of GPUs.
 
     Raises InputError if the table has no such row.
     """

@@ -51,7 +51,7 @@ class LiveService:
         return self._bounded(scaler.wanted(minute, count))
 
     def overrun(self, now: float, count: int) -> bool:
-        """Whether to call `wanted` early: more requests came in the last minute than `count` replicas can serve."""
+        """Whether to call `wanted` early: more requests arrived in the last minute than `count` replicas can serve."""
         scaler, minute = self._scaler(int(now // 60))
         return isinstance(scaler, Foresight) and count < self.table.most and scaler.overrun(minute, count)
 
@@ -75,7 +75,7 @@ class LiveService:
         minute = int(now // 60)
         if self.table.scale == "utilisation":
             where = f"service {self.name}: scale"
-            raise InputError(where, "forecast, or static, to say what it will have", self.table.scale)
+            raise InputError(where, "forecast, or static, which tell how many replicas it will have", self.table.scale)
         found = []
         for hour in range(hours):
             begin, end = hour * 60, hour * 60 + 60
@@ -143,7 +143,7 @@ def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService,
             table, curve, gpus, Traffic(kept / f"{table.name}.csv", before, start), expected, start
         )  # fmt: skip
         if service.counts_requests and not table.operators:
-            expected_text = "the operators' addresses of its routers, which count its requests"
+            expected_text = "the addresses on which its routers, which count its requests, serve operators"
             raise InputError(f"{where}: operators", expected_text)
         try:
             service.wanted(now, table.core)

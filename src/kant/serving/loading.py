@@ -38,7 +38,7 @@ def take(waiting: Table, state: Table, i: int) -> None:
 
 @inlined
 def first_loaded(requests: Table, times: Times, waiting: Table, state: Table, now: float) -> float:
-    """Return when the next KV arrives that has not been considered yet, from `now` on; infinity if none comes."""
+    """Return when the next KV arrives that has not been considered yet, from `now` on; infinity if none does."""
     first = FOREVER
     for i in range(state[c.LOADS]):
         r = waiting[len(waiting) - 1 - i]
@@ -68,7 +68,7 @@ def fail(
 
 @inlined
 def send(requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, now: float) -> float:
-    """Free the blocks of requests whose KV has been sent by now; return when the next one's has, infinity if none's."""
+    """Free the blocks of requests whose KV has been sent by now; return when the next KV will be sent, or infinity."""
     first, before, r = FOREVER, -1, state[c.FIRST_LEFT] - 1
     while r >= 0:
         following = requests[r, c.NEXT_ENDED]
@@ -91,8 +91,8 @@ def send(requests: Table, times: Times, blocks: Table, held: Table, limits: Tabl
 def left_of_prefills(
     requests: Table, limits: Table, state: Table, running: Table, waiting: Table, plan: Table, row: int, fresh: int
 ) -> int:  # fmt: skip
-    """Return the blocks that a transfer leaves to others: those that prompts, and requests whose KV is coming, still
-    need to decode.
+    """Return the number of blocks that a transfer has to leave to others: prompts, and requests whose KV is arriving,
+    still need them to decode.
 
     Running requests from the `fresh`-th on are admitted by this step, whose plan has them from a row on: those whose
     prompt it completes need no more.

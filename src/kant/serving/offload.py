@@ -72,7 +72,7 @@ def land(
 def found(
     requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, state: Table, r: int, hits: int
 ) -> int:  # fmt: skip
-    """Return how many blocks of a waiting request beyond `hits` host memory has, -1 if it has to be asked again."""
+    """Return how many blocks of a waiting request beyond `hits` are in host memory; -1 if this must be asked again."""
     requests[r, c.OFFERED] = 0
     first = limits[c.USABLE] + limits[c.HOST]
     for i in range(state[c.STORES]):
@@ -162,7 +162,7 @@ def written(
     requests: Table, times: Times, held: Table, state: Table, waiting: Table, plan: Table, base: int, planned: int,
     b: int,
 ) -> bool:  # fmt: skip
-    """Whether a step hands out block `b`, new or from the prefix cache."""
+    """Whether a step assigns block `b` to a request, new or from the prefix cache."""
     for i in range(planned):
         r = plan[base + i, c.WHO]
         for k in range(requests[r, c.OFFERED], requests[r, c.HELD]):
@@ -270,7 +270,7 @@ def settle(
 
 @inlined
 def next_stored(blocks: Table, limits: Table, state: Table, clock: Times) -> float:
-    """Return when the next store ends; infinity if there is none."""
+    """Return when the next store ends; infinity if none is under way."""
     first = FOREVER
     for i in range(state[c.STORES]):
         chunk = blocks[limits[c.USABLE] + limits[c.HOST] + i, CHUNK]

@@ -147,7 +147,7 @@ def schedule(
         loads, slots = connected and requests[r, c.REMOTE] == 1, known
         if connected and limits[c.HOST] > 0:
             more = found(requests, shared, blocks, buckets, limits, state, r, hits)
-            if more < 0:  # others are asked meanwhile
+            if more < 0:  # meanwhile the blocks of other requests are requested
                 waiting[last - skipped] = pop(requests, times, limits, state, waiting)
                 skipped += 1
                 continue

@@ -71,10 +71,10 @@ class Policy:
         """Change priorities (then call `engine.reorder()`), or limit admissions (`engine.state[ADMIT]`)."""
 
     def after_step(self, engine: Engine, took: float) -> None:
-        """Note that the step of `engine.ran()` took `took` seconds."""
+        """Record that the step of `engine.ran()` took `took` seconds."""
 
     def finished(self, engine: Engine, number: int) -> None:
-        """Note that a request has its last token."""
+        """Record that a request has its last token."""
 
     limits = False
     """Whether `admitted` may return less than all."""
@@ -84,4 +84,4 @@ class Policy:
         return len(waiting)
 
     def forget(self, program: int) -> None:
-        """Forget a program, which will not call again or is no longer remembered."""
+        """Forget a program, which makes no more calls or is no longer remembered."""

@@ -55,7 +55,7 @@ class PrefixIndex:
         """For each engine its blocks, the least recently used first."""
 
     def match(self, blocks: Sequence[int]) -> dict[int, int]:
-        """Return how many leading blocks of a prompt each engine has, for engines with at least one."""
+        """Return how many leading blocks of a prompt each engine has, for engines that have at least one."""
         found: dict[int, int] = {}
         holders = self._holders
         have, depth = -1, 0

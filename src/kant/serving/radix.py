@@ -44,7 +44,7 @@ class Radix:
         return above
 
     def find(self, text: Sequence[int]) -> tuple[int, Node]:
-        """Return how much of the beginning of a text is in the tree, and the node in which that ends."""
+        """Return how many tokens of the beginning of a text are in the tree, and the node in which they end."""
         self.looks += 1
         node, at = self.root, 0
         while at < len(text) and (child := node.children.get(text[at])) is not None:
@@ -98,7 +98,7 @@ class Radix:
         return sorted(range(len(nodes)), key=way)
 
     def evict(self, tokens: int) -> int:
-        """Evict at least so many tokens, if there are as many; return how many."""
+        """Evict at least this many tokens, if there are as many; return how many."""
         heap = list(self.leaves)
         heapq.heapify(heap)
         found = 0
@@ -124,7 +124,7 @@ def above(node: Node | None) -> Iterator[Node]:
 
 
 def common(piece: Sequence[int], text: Sequence[int], at: int) -> int:
-    """Return how many tokens of a piece a text has from `at` on."""
+    """Return how many tokens of a piece of text another text shares from `at` on."""
     most = min(len(piece), len(text) - at)
     if piece[:most] == text[at : at + most]:
         return most

@@ -46,8 +46,8 @@ def removal(
     """Remove one of `replicas` engines for `seconds` while requests arrive at `rate` a second.
 
     With `drain` it completes its requests and gets no new ones. Without, it stops at once: requests that have begun
-    there are lost, since clients have seen part of their answers, and the others go elsewhere. It returns empty. Raises
-    InputError if no engine would be left.
+    there are lost, since clients have seen part of their answers, and the others are sent elsewhere. It returns empty.
+    Raises InputError if no engine would be left.
     """
     if not 2 <= replicas <= 10_000:
         raise InputError("--replicas", "a number from 2 to 10000, so that one is left", replicas)

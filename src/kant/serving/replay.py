@@ -1,6 +1,6 @@
 """Replays a router's recorded day on simulated engines: as it was, and with another setup.
 
-Both runs see the same requests at the same times. The day is cut into slices of equally many requests; figures are
+Both runs have the same requests at the same times. The day is cut into slices of equally many requests; figures are
 compared slice by slice, so that common variation over the hours cancels out. The router sees what it would see of real
 engines: the requests sent, the tokens so far, and of outputs only the mean of earlier ones.
 """
@@ -44,7 +44,7 @@ class Day:
     engines: int
     left_out: int
     shadow: dict[str, str | int | float] | None
-    """The results of `--shadow`: its `router`, the number of `requests` that it was asked about, on how many it
+    """The results of `--shadow`: its `router`, the number of `requests` for which it was asked, in how many it
     `agrees`, how many it would have `held`, and by how many seconds first tokens would have come later (`later_s`, the
     mean of all).
     """

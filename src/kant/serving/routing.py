@@ -26,7 +26,7 @@ LAST = 1 << 40
 """A tie value that loses to all others."""
 
 PROGRAMS = 1 << 16
-"""The most programs that a router remembers; the oldest is forgotten first."""
+"""The number of programs that a router remembers; the oldest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Router(ABC):
         """Return the index in `sites` of the engine for the request, or HOLD to be asked again later."""
 
     def sent(self, request: Incoming, site: Site) -> int:
-        """Record that a request goes to an engine; return how many of its prompt tokens are assumed to be cached."""
+        """Record that a request is sent to an engine; return how many of its prompt tokens are assumed cached there."""
         return 0
 
     def forget(self, number: int) -> None:
@@ -111,7 +111,7 @@ class Overtaking:
         return size < self.least
 
     def held(self, size: float) -> None:
-        """Note a held request."""
+        """Record a held request."""
         self.least = min(self.least, size) if self.router.overtaken else -math.inf
 
 

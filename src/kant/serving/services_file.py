@@ -135,7 +135,7 @@ class Declared:
         return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
 
     def overrun(self, now: int, count: int) -> bool:
-        """Whether to call `wanted` in minute `now` before its time: more came than `count` replicas bear."""
+        """Whether to call `wanted` in minute `now` early: more requests arrived than `count` replicas can serve."""
         return isinstance(self.scaler, Foresight) and count < self.table.most and self.scaler.overrun(now, count)
 
     def rate(self, now: int) -> float:
@@ -157,7 +157,7 @@ def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
     tables = read_tables(path)
     for table in tables:
         if not table.traffic:
-            raise InputError(f"{path}: service {table.name}: traffic", "a file of the requests that come, to simulate")
+            raise InputError(f"{path}: service {table.name}: traffic", "a file of the requests to simulate")
     return tuple(_declared(table, path, seed + i) for i, table in enumerate(tables))
 
 
@@ -198,7 +198,7 @@ def _check(table: ServiceTable, where: str) -> None:
     if table.scale != "forecast" and (table.forecast or table.history):
         raise InputError(f"{where}: scale", "forecast, next to a forecast or a history", table.scale)
     if (table.scale == "static") != bool(table.replicas):
-        raise InputError(f"{where}: replicas", "a number where, and only where, scale is static", table.replicas)
+        raise InputError(f"{where}: replicas", "a number if scale is static, and only then", table.replicas)
 
 
 def replicas_of(table: ServiceTable, path: Path) -> tuple[Service, CapacityCurve, int]:
@@ -233,7 +233,7 @@ def _declared(table: ServiceTable, path: Path, seed: int) -> Declared:
 def _given_curve(table: ServiceTable) -> CapacityCurve:
     numbers, rates = [n for n, _ in table.capacity], [rate for _, rate in table.capacity]
     if numbers[0] != 1 or sorted(set(numbers)) != numbers or not all(0 < rate < math.inf for rate in rates):
-        raise InputError("capacity", "pairs of replicas, which begin with 1 and rise, and requests a second above 0")
+        raise InputError("capacity", "pairs of replicas, starting with 1 and rising, and requests a second above 0")
     return CapacityCurve(tuple(numbers), tuple(rates))
 
 

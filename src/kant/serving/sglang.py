@@ -2,14 +2,14 @@
 
 In short: a step computes either prompts or one token of each running request, and prompts go first. Waiting requests
 are taken in order of arrival (`fcfs`), by the longest possible output (`lof`), by the longest cached prefix (`lpm`; of
-several with the same uncached beginning, only one), or prefix by prefix, those of most requests first (`dfs-weight`). A
-request is admitted if its prompt fits together with everything that it and all running ones may still output. A share
+several with the same uncached beginning, only one), or prefix by prefix, those with most requests first (`dfs-weight`).
+A request is admitted if its prompt fits together with everything that it and all running ones may still output. A share
 of these outputs counts: the new-token ratio, which falls at each step of decoding. Prompts are cut at the chunk. If KV
-runs out, the requests with the shortest outputs are retracted: they lose their KV, and go to the queue's end.
+runs out, the requests with the shortest outputs are retracted: they lose their KV, and go to the end of the queue.
 
 Its overlap of scheduling and computing, the default, is the setting `async_scheduling`: a step is planned while the one
 before it is computed. A request at its limit of tokens is left out. A request that ends at a stop token is computed for
-one more step, whose token is discarded, and a retracted one loses the token that is under way.
+one more step, whose token is discarded, and a retracted request loses the token of the current step.
 
 It has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks it
 against recorded runs.
@@ -41,7 +41,7 @@ class ForwardBatch(NamedTuple):
     who: list[int]
     ends: list[int]
     prompts: bool
-    middle: int  # the request whose prompt continues in a later step; -1: nobody's
+    middle: int  # the request whose prompt continues in a later step; -1: none
     ms: float
 
 
@@ -54,7 +54,7 @@ class SGLang(Engine):
         self.texts: list[list[int]] = []
         self.prefix: list[int] = []  # tokens of each request that have KV before the step
         self.end: list[int] = []  # and after it
-        self.ours: list[int] = []  # tokens of its KV that are the tree's
+        self.ours: list[int] = []  # how many tokens of its KV belong to the tree
         self.node: list[Node] = []  # the node that it has locked
         self.line: list[int] = []
         self.runs: list[int] = []
@@ -62,7 +62,7 @@ class SGLang(Engine):
         self.next: ForwardBatch | None = None  # the one that follows it
         self.last: ForwardBatch | None = None  # what was planned last
         self.full = False
-        self.chunked = -1  # whose prompt goes on
+        self.chunked = -1  # the request whose prompt continues
         self.ratio, self.refreshes, self.done = FIRST_RATIO, 0, 0
 
     def add(self, arrival: float, prompt: int, output: int, *given: Any, **more: Any) -> int:
@@ -112,11 +112,11 @@ class SGLang(Engine):
                 raise StateError("requests wait for an engine that runs nothing")
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
-        """Refuse: a router that runs a copy of an engine ahead does not support this kind."""
+        """Raise an error: a router that runs a copy of an engine ahead does not support this kind."""
         raise InputError("--router", "one that runs no copy of an engine ahead, with SGLang", "one that does")
 
     def withdraw(self, r: int) -> bool:
-        """Refuse: clients of this engine wait for their answers."""
+        """Raise an error: clients of this engine wait for their answers."""
         raise StateError("requests of an engine of SGLang are not withdrawn")
 
     def _known(self, r: int) -> int:
@@ -200,7 +200,7 @@ class SGLang(Engine):
         return self.free + self.tree.evictable - self.total
 
     def _budget(self) -> str:
-        """Return why nothing more can be admitted; empty if something can."""
+        """Return why no more requests can be admitted; empty if one can."""
         if self._left() <= 0 or self.free + self.tree.evictable - self.current <= 0:
             return "no token"
         return "other" if self.input <= 0 or self.chunk <= 0 else ""
@@ -212,7 +212,7 @@ class SGLang(Engine):
         self.chunk -= count
 
     def _admit(self, r: int, chosen: list[int]) -> str:
-        """Admit a waiting request to the step, if it fits; return why nothing more can be admitted."""
+        """Admit a waiting request to the step, if it fits; return why no more can be admitted."""
         known = self._known(r)
         prefix, node = self.tree.find(self.texts[r][: known - 1])
         self.prefix[r] = self.ours[r] = prefix
@@ -236,7 +236,7 @@ class SGLang(Engine):
         return self._budget()
 
     def _sort(self) -> None:
-        """Sort the waiting requests by the policy, and look at their prefixes, which are then evicted later."""
+        """Sort the waiting requests by the policy, and look up their prefixes, which are then evicted later."""
         policy = self.settings.policy
         if policy == "lof":
             self.line.sort(key=lambda r: -int(self.requests[r, c.MOST]))
@@ -265,7 +265,7 @@ class SGLang(Engine):
             self.line = [self.line[k] for k in self.tree.by_weight(nodes)]
 
     def _decode(self) -> list[int]:
-        """Return the requests of which the step computes a token, once enough others have lost their KV.
+        """Return the requests of which the step computes a token, after others have lost their KV if it runs out.
 
         Requests whose last token by their limit is under way are left out, and no request loses KV if theirs suffices.
         """

@@ -48,4 +48,4 @@ def said(requests: Requests, cached: bool, parts: dict[str, Policy | Router]) ->
             elif signal not in has:
                 found.append(f"{name} goes by {LACKS[signal]}")
     names = " nor ".join(parts)
-    return found + [f"neither {names} goes by the requests' {signal}" for signal in sorted(has - used - {"predicted"})]
+    return found + [f"neither {names} uses the requests' {signal}" for signal in sorted(has - used - {"predicted"})]

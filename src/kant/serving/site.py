@@ -39,7 +39,7 @@ from kant.serving.first_token import (
 class Sent:
     """A request on an engine: its prompt tokens, its output tokens so far, and its predicted output.
 
-    `cached` prompt tokens are assumed to be in the engine's prefix cache.
+    `cached`: how many of its prompt tokens are assumed to be in the engine's prefix cache.
     """
 
     prompt: int
@@ -101,7 +101,7 @@ class Site(Protocol):
 class EngineSite:
     """A simulated engine, with the predicted outputs of its requests.
 
-    `cached` returns for each request the prompt tokens that were assumed to be in the prefix cache.
+    `cached` returns how many prompt tokens of each request were assumed to be in the prefix cache.
     """
 
     engine: Engine
@@ -287,7 +287,7 @@ class ObservedSite:
     settings: EngineSettings
     number: int = 0
     table: LoadTable = field(default_factory=lambda: LoadTable(1))
-    """Has a row for this engine, until `leave`."""
+    """It has a row for this engine, until `leave` is called."""
     live: dict[int, Sent] = field(default_factory=dict)
     other_requests: int = 0
     other_tokens: int = 0
@@ -302,7 +302,7 @@ class ObservedSite:
         self.resize(self.settings)
 
     def leave(self) -> None:
-        """Free the row."""
+        """Free its row."""
         self.table.free.append(self.row)
 
     def resize(self, settings: EngineSettings) -> None:
@@ -316,7 +316,7 @@ class ObservedSite:
         self.other_requests, self.other_tokens, self.other_pending = requests, tokens, pending
 
     def _add(self, own: int, requests: int, tokens: int, pending: int) -> None:
-        """Change the numbers of its row by so much."""
+        """Change the numbers of its row by these amounts."""
         cells, k = self.table.cells, self.row
         cells[SENT][k] += own
         cells[REQUESTS][k] += requests
@@ -337,7 +337,7 @@ class ObservedSite:
         return 0.0  # a request counts as pending here until its first token is seen
 
     def freeness(self) -> float:
-        pending = self.pending_prefill() - self.other_pending  # theirs are among their tokens
+        pending = self.pending_prefill() - self.other_pending  # their pending tokens are among their tokens
         free = self.settings.tokens - self._blocks * self.settings.block_size - pending - self.other_tokens
         return free / max(1, self._begun + self.other_requests)
 

@@ -80,8 +80,8 @@ def simulate_apart(
     The router chooses the former; the latter is the one with the fewest tokens, since decoding is short of KV. As with
     vLLM's connectors, the token of the engine for prompts is dropped: the decode engine computes the last token of the
     prompt again and gives the first token. Engines for prompts with host memory hold no blocks for others. Decode
-    engines have no host memory: no prompt is looked for there if its KV comes from elsewhere. Raises InputError if that
-    is not possible.
+    engines have no host memory: a prompt whose KV comes from elsewhere is not looked up there. Raises InputError if
+    that is not possible.
     """
     if settings.engine != "vllm":
         raise InputError("--split", "engines of vLLM", settings.engine)

@@ -93,7 +93,7 @@ def load() -> Any:
     except ImportError:
         raise InputError("--torch", "PyTorch; without it nothing is checked on a GPU") from None
     if not torch.cuda.is_available():
-        raise InputError("--torch", "a GPU that PyTorch sees; without it nothing is checked on a GPU")
+        raise InputError("--torch", "a GPU that PyTorch finds; without it nothing is checked on a GPU")
     return torch
 
 
@@ -127,7 +127,7 @@ class Layers:
         self.ones = torch.ones(1 << 20, device=device)
         self.numbers = torch.arange(s.experts, device=device)
         if device == "cuda":
-            torch._dynamo.config.suppress_errors = True  # run unfused what cannot be fused
+            torch._dynamo.config.suppress_errors = True  # operations that cannot be fused run unfused
             for name in ("add_norm", "rotate", "gated", "combine", "mixed", "routed"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
 
@@ -142,7 +142,7 @@ class Layers:
     # --- between the matrix products -------------------------------------------------------------------------------
 
     def add_norm(self, x: Any, residual: Any) -> tuple[Any, Any]:
-        """Return the sum of both, normalised and not."""
+        """Return the sum of both, with and without normalisation."""
         total = x + residual
         scale = self.torch.rsqrt(total.float().pow(2).mean(dim=-1, keepdim=True) + 1e-6)
         return self.narrow((total * scale).to(self.half) * self.norm), total

@@ -35,8 +35,8 @@ class Traffic:
                 raise InputError(f"{file}:{number}", "a minute, a comma and its requests", line) from None
 
     def note(self, now: float, total: float) -> None:
-        """Note that all routers have had `total` requests at `now`, in seconds. A total that falls counts as restarted
-        at zero.
+        """Record that all routers together have had `total` requests at `now`, in seconds. A total that has decreased
+        counts as restarted at zero.
 
         The requests since the last note are spread evenly over the time since then.
         """

@@ -8,15 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import (
-    Q_PART,
-    charge_all,
     first_short,
-    refund_all,
     weigh,
     would_borrow,
 )
@@ -25,7 +21,7 @@ from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
 from kant.queueing import evictable as e
 from kant.queueing import waiting as w
-from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, may_evict_later, takes_pod
+from kant.queueing.claims import CAPACITY, QUOTA, make_holder_of, may_evict_later, takes_pod
 from kant.sim import tables as t
 from kant.sim.ends import ENDS, JOB
 from kant.sim.tables import Tables
@@ -77,56 +73,52 @@ class Rights(NamedTuple):
     heads: Table
 
 
-@compiled
-def holder_of(
-    now: int, row: int, count: int, rights: Rights, quotas: Quotas, jobs: Table, shapes: Table, groups: Table,
-    demands: Table,
-) -> tuple[int, int, int, bool]:  # fmt: skip
-    """Return the best of the blocked jobs that hold a job, until when it holds it, and until when the first of all of
-    them does, µs; -1, -1 and FOREVER if none does. Also returns whether the job may have a place on nodes that none of
-    them can use.
+@merged
+def lacks(v: Tables, one: int, its: int) -> int:
+    quotas, home = v.quotas, v.quotas.homes[v.jobs[one, c.J_QUEUE], HOME_SLOT]
+    return QUOTA if first_short(quotas.limits, quotas.used, home, quotas.amounts[its]) >= 0 else CAPACITY
 
-    The blocked jobs are the first `count` rows of `rights.heads`, best first.
-    """
-    holder, until, soonest, beside = -1, -1, FOREVER, True
-    s, queue = jobs[row, c.J_SHAPE], jobs[row, c.J_QUEUE]
-    own, hold = quotas.homes[queue, HOME_SLOT], rights.hold_fixed
-    if jobs[row, c.J_PREEMPTIBLE] == 1 and quotas.homes[queue, HOME_MIN_RUN] == 0:
-        hold = rights.hold
-    for i in range(count):
-        one = rights.heads[i, 1]
-        if jobs[one, c.J_PRIORITY] <= jobs[row, c.J_PRIORITY]:
-            break
-        rights.heads[i, 4] = 0
-        end, t, home = jobs[one, c.J_SINCE] + hold, jobs[one, c.J_SHAPE], quotas.homes[jobs[one, c.J_QUEUE], HOME_SLOT]
-        if end <= now:
-            continue
-        near, same = shapes[t, S_POOL_BITS] & shapes[s, S_POOL_BITS] != 0, jobs[one, c.J_QUEUE] == queue
-        lacks = QUOTA if first_short(quotas.limits, quotas.used, home, quotas.amounts[t]) >= 0 else CAPACITY
-        more = (
-            rights.reclaims and not same and would_borrow(quotas.limits, quotas.used, home, quotas.amounts[t])
-            and not would_borrow(quotas.limits, quotas.used, own, quotas.amounts[s])
-        )  # fmt: skip
-        found = competes(lacks, near, same, False, more)
-        if found == NOTHING:
-            continue
-        rights.heads[i, 4] = 1
-        if holder < 0:
-            holder, until = one, end
-        soonest, beside = min(soonest, end), beside and found == CAPACITY
-    if holder >= 0 and beside:
-        beside = False
-        for node in range(rights.kinds.shape[0]):
-            useful = takes_any(rights.kinds, node, s, shapes, groups, demands)
-            for i in range(count if useful else 0):
-                if jobs[rights.heads[i, 1], c.J_PRIORITY] <= jobs[row, c.J_PRIORITY]:
-                    break
-                t = jobs[rights.heads[i, 1], c.J_SHAPE]
-                if rights.heads[i, 4] == 1 and takes_any(rights.kinds, node, t, shapes, groups, demands):
-                    useful = False
-                    break
-            beside = beside or useful
-    return int(holder), int(until), int(soonest), bool(beside)
+
+@merged
+def is_near(v: Tables, one: int, its: int, row: int, s: int) -> bool:
+    return bool(v.shapes[its, S_POOL_BITS] & v.shapes[s, S_POOL_BITS] != 0)
+
+
+@merged
+def has_more_right(v: Tables, one: int, its: int, row: int, s: int) -> bool:
+    quotas, queue, other = v.quotas, v.jobs[row, c.J_QUEUE], v.jobs[one, c.J_QUEUE]
+    limits, used = quotas.limits, quotas.used
+    return bool(
+        v.rights.reclaims
+        and would_borrow(limits, used, quotas.homes[other, HOME_SLOT], quotas.amounts[its])
+        and not would_borrow(limits, used, quotas.homes[queue, HOME_SLOT], quotas.amounts[s])
+    )
+
+
+find_holder = make_holder_of(lacks, is_near, has_more_right, merged)
+
+
+@compiled
+def holder_of(v: Tables, row: int, count: int) -> tuple[int, int, int, bool]:
+    """Return which of the first `count` of `rights.heads` hold a job (`make_holder_of`), and mark them there."""
+    rights, min_run = v.rights, v.quotas.homes[v.jobs[row, c.J_QUEUE], HOME_MIN_RUN]
+    return find_holder(
+        v, rights.heads[:, 1:], count, v.jobs, row, v.jobs[row, c.J_SHAPE], v.instant[t.TIME], rights.hold,
+        rights.hold_fixed, min_run,
+    )  # fmt: skip
+
+
+@merged
+def may_be_beside(v: Tables, row: int, count: int) -> bool:
+    """Return whether a kind of node could hold a pod of a job, and none of those that hold it (`holder_of`)."""
+    rights, s = v.rights, v.jobs[row, c.J_SHAPE]
+    for node in range(rights.kinds.shape[0]):
+        useful = takes_any(v, node, s)
+        for i in range(count if useful else 0):
+            useful = useful and not (rights.heads[i, 4] == 1 and takes_any(v, node, rights.heads[i, 2]))
+        if useful:
+            return True
+    return False
 
 
 @compiled
@@ -145,38 +137,25 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
 
 
 @compiled
-def in_order_of_start(rows: Table, jobs: Table) -> Table:
-    """Return the rows of running jobs in the order in which they started, in which their pieces are laid out."""
-    places = np.empty(rows.shape[0], dtype=np.int64)
-    for i in range(rows.shape[0]):
-        places[i] = jobs[rows[i], c.J_PIECE]
-    return rows[np.argsort(places)]
-
-
-@compiled
-def borrowing_of(running: Table, quotas: Quotas, jobs: Table) -> NDArray[np.bool_]:
-    """Return which running jobs borrow, by key."""
-    held = quotas.amounts[jobs[running, c.J_SHAPE]]
-    borrows = np.zeros(held.shape, dtype=np.bool_)
-    parts, first = quotas.limits[:, Q_PART].copy(), quotas.homes[jobs[running, c.J_QUEUE], HOME_SLOT]
-    weigh(held, first, np.ones(running.shape[0], dtype=np.bool_), parts, borrows)
-    return borrows
-
-
-@compiled
-def fill_running(
-    running: e.Running, heap: Table, ends: Table, rights: Rights, quotas: Quotas, jobs: Table, shapes: Table
-) -> int:  # fmt: skip
-    """Write the running jobs into the first rows of `running`, in the order in which they started; return how many."""
-    rows = in_order_of_start(running_jobs(jobs, heap, ends), jobs)
-    table = e.running_table(rows, jobs, shapes[:, S_POOL_BITS].copy(), quotas.homes, rights.min_run)
-    borrows = borrowing_of(rows, quotas, jobs)
-    for i in range(rows.shape[0]):
-        c.copy_row(table, i, running.table, i)
-        c.copy_row(quotas.amounts, jobs[rows[i], c.J_SHAPE], running.held, i)
-        for key in range(borrows.shape[1]):
-            running.borrows[i, key] = borrows[i, key]
-    return int(rows.shape[0])
+def running_of(v: Tables) -> e.Running:
+    """Return the running jobs in the order in which they started; they are written once an instant."""
+    running, quotas, jobs = v.running, v.quotas, v.jobs
+    if v.instant[t.RUNNING] < 0:
+        rows = running_jobs(jobs, v.heap, v.ends)
+        rows = rows[np.argsort(jobs[rows, c.J_PIECE])]  # their pieces are laid out in this order
+        table = e.running_table(rows, jobs, v.shapes[:, S_POOL_BITS].copy(), quotas.homes, v.rights.min_run)
+        count = v.instant[t.RUNNING] = rows.shape[0]
+        for i in range(count):
+            c.copy_row(table, i, running.table, i)
+            c.copy_row(quotas.amounts, jobs[rows[i], c.J_SHAPE], running.held, i)
+        first, borrows = quotas.homes[jobs[rows, c.J_QUEUE], HOME_SLOT], running.borrows[:count]
+        borrows[:] = False
+        weigh(running.held[:count], first, np.ones(count, dtype=np.bool_), running.parts, borrows)
+    count = v.instant[t.RUNNING]
+    return e.Running(
+        running.table[:count], running.held[:count], running.borrows[:count], quotas.limits, quotas.used, running.parts,
+        running.entitled,
+    )  # fmt: skip
 
 
 @merged
@@ -198,22 +177,9 @@ def awaits_start(v: Tables) -> int:
 
 
 @compiled
-def charge_running(running: Table, which: NDArray[np.bool_], quotas: Quotas, jobs: Table, charges: bool) -> None:
-    """Refund the running jobs that `which` marks, or charge them again."""
-    for i in range(running.shape[0]):
-        if which[i]:
-            other = jobs[running[i]]
-            home, amounts = quotas.homes[other[c.J_QUEUE], HOME_SLOT], quotas.amounts[other[c.J_SHAPE]]
-            if charges:
-                charge_all(quotas.limits, quotas.used, home, amounts)
-            else:
-                refund_all(quotas.limits, quotas.used, home, amounts)
-
-
-@compiled
-def takes_any(kinds: Table, node: int, s: int, shapes: Table, groups: Table, demands: Table) -> bool:
+def takes_any(v: Tables, node: int, s: int) -> bool:
     """Return whether a kind of node could hold a pod of a shape."""
-    for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
-        if takes_pod(kinds, node, demands, groups[g, G_DEMAND]):
+    for g in range(v.shapes[s, S_FIRST], v.shapes[s, S_FIRST] + v.shapes[s, S_GROUPS]):
+        if takes_pod(v.rights.kinds, node, v.demands, v.groups[g, G_DEMAND]):
             return True
     return False

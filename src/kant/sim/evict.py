@@ -21,14 +21,15 @@ from kant.placement import counted_search
 from kant.placement.group_kernel import G_DEMAND, G_PODS
 from kant.queueing import evictable as e
 from kant.queueing.preemption.levels import make_best_level
+from kant.sim import tables as t
 from kant.sim.blocked import (
     S_ALONE,
     S_COUNTED,
     S_FIRST,
     S_MILLI,
     S_POOL_BITS,
-    Rights,
 )
+from kant.sim.tables import Tables
 
 IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
@@ -188,19 +189,18 @@ def find_victims(
 
 @compiled
 def look_for_victims(
-    now: int, s: int, claim: e.Claim, running: e.Running, rights: Rights, evictions: Evictions | None, shapes: Table,
-    groups: Table, jobs: Table, held: Table, view: Table, demands: Table,
-) -> tuple[int, int, Table, Table]:  # fmt: skip
+    v: Tables, s: int, claim: e.Claim, running: e.Running, evictions: Evictions | None
+) -> tuple[int, int, Table, Table]:
     """Return whether a job finds victims and when time alone may change that, as `finds_victims` does, and the victims.
 
     See `find_victims`. MAY_BE without victims: Python has to search.
     """
-    nobody = np.empty(0, dtype=np.int64)
-    found, retry = e.finds_victims(now, running, claim, int(rights.most * shapes[s, S_MILLI]), rights.exact)
-    if evictions is None or found != e.MAY_BE or shapes[s, S_COUNTED] < 0 or shapes[s, S_ALONE] == 1:
+    now, rights, nobody = v.instant[t.TIME], v.rights, np.empty(0, dtype=np.int64)
+    found, retry = e.finds_victims(now, running, claim, int(rights.most * v.shapes[s, S_MILLI]), rights.exact)
+    if evictions is None or found != e.MAY_BE or v.shapes[s, S_COUNTED] < 0 or v.shapes[s, S_ALONE] == 1:
         return int(found), int(retry), nobody, nobody
     leaving, gives, retry, proven = find_victims(
-        now, s, claim, running, rights.most, evictions, shapes, groups, jobs, held, view, demands
+        now, s, claim, running, rights.most, evictions, v.shapes, v.groups, v.jobs, v.held, v.trial, v.demands
     )
     found = e.MAY_BE if leaving.shape[0] > 0 else e.NONE_PROVEN if proven else e.NONE_FOUND
     return int(found), int(retry), leaving, gives

@@ -14,7 +14,7 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.quota_columns import first_short, would_borrow
+from kant.cluster.quota_columns import first_short, refund_all, would_borrow
 from kant.compiled import compiled, merged
 from kant.model.units import FOREVER, GPU
 from kant.placement.capacity import room_beside
@@ -32,10 +32,9 @@ from kant.sim.blocked import (
     S_GROUPS,
     S_POOL_BITS,
     S_PREEMPTS,
-    charge_running,
-    fill_running,
     holder_of,
     running_jobs,
+    running_of,
 )
 from kant.sim.happened import H_ROW
 from kant.sim.reserve import WAITS
@@ -119,58 +118,50 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         everyone, asks, in_tree = True, False, False
         if limited:
             quotas = v.quotas
-            if instant[t.RUNNING] < 0:
-                instant[t.RUNNING] = fill_running(v.running, v.heap, v.ends, rights, quotas, jobs, shapes)
-            running, by_key = v.running.table[: instant[t.RUNNING], R_ROW], v.running.borrows
-            home, amounts = quotas.homes[queue, HOME_SLOT], quotas.amounts[s]
+            all_running = running_of(v)
+            running, by_key = all_running.table[:, R_ROW], all_running.borrows
+            home, amounts, used = quotas.homes[queue, HOME_SLOT], quotas.amounts[s], quotas.used.copy()
             in_tree = home >= 0
             if in_tree and rights.reclaims:
                 everyone = not would_borrow(quotas.limits, quotas.used, home, amounts)
                 asks = not everyone and amounts.any()
         else:
             running = running_jobs(jobs, v.heap, v.ends)
-        # By place in `running`: whether it is of the head's queue and past its minimum run time; when it is past it;
-        # whether it may stop; and whether it borrows.
-        count = running.shape[0]
-        own, ready, borrows = np.zeros(count, np.bool_), np.empty(count, np.int64), np.ones(count, np.bool_)
-        may, behind = np.empty(count, np.bool_), np.empty(count, np.int64)
-        pieces, jobs_behind = top - begun, 0
-        for k in range(count):
-            other, least = running[k], rights.min_run
+        # By place in `running`: a job is not behind the head (0), may not stop now (1), may stop (3), or if the head is
+        # then in quota (2).
+        kind, pieces, next_one = np.zeros(running.shape[0], dtype=np.int64), top - begun, FOREVER
+        for k in range(running.shape[0]):
+            other, least, borrows, same = running[k], rights.min_run, True, False
             near = rules.pools[jobs[other, c.J_SHAPE]] & shapes[s, S_POOL_BITS] != 0
             if near and jobs[other, c.J_PREEMPTIBLE] == 1 and is_behind(jobs, row, other):
-                same = asks and jobs[other, c.J_QUEUE] == queue
+                kind[k], pieces = 1, pieces + jobs[other, c.J_PIECES]
                 if limited:
+                    held_quota = quotas.amounts[jobs[other, c.J_SHAPE]]
                     least = max(least, quotas.homes[jobs[other, c.J_QUEUE], HOME_MIN_RUN])
+                    same = asks and jobs[other, c.J_QUEUE] == queue
                     if in_tree and rights.reclaims:
-                        borrows[k] = by_key[k].any() or not quotas.amounts[jobs[other, c.J_SHAPE]].any()
-                ready[k], may[k] = jobs[other, c.J_STARTED] + least, everyone or same or borrows[k]
-                own[k] = same and ready[k] <= now
-                behind[jobs_behind] = k
-                jobs_behind += 1
-                pieces += jobs[other, c.J_PIECES]
+                        borrows = by_key[k].any() or not held_quota.any()
+                    if same and jobs[other, c.J_STARTED] + least <= now:
+                        refund_all(quotas.limits, used, home, held_quota)
+                if (everyone or same or borrows) and jobs[other, c.J_STARTED] + least > now:
+                    next_one = min(next_one, jobs[other, c.J_STARTED] + least)
+                elif everyone or same or borrows:
+                    kind[k] = 3 if borrows else 2
         in_quota = everyone
         if limited:
-            without_own = asks and own.any()
-            if without_own:  # who does not borrow may stop if the head is in quota without its queue's jobs
-                charge_running(running, own, quotas, jobs, False)
-                in_quota = not would_borrow(quotas.limits, quotas.used, home, amounts)
-                charge_running(running, own, quotas, jobs, True)
+            in_quota = everyone or (asks and not would_borrow(quotas.limits, used, home, amounts))
         # The pieces of jobs that may stop now, of the others behind it, and of those that start now.
-        freed = np.empty((pieces, held.shape[1]), dtype=np.int64)
-        used, stop, next_one = 0, 0, FOREVER
+        freed, taken, stop = np.empty((pieces, held.shape[1]), dtype=np.int64), 0, 0
         for later in range(2):
-            for i_behind in range(jobs_behind):
-                k = behind[i_behind]
-                if (ready[k] <= now and may[k] and (in_quota or borrows[k])) == (later == 0):
+            for k in range(running.shape[0]):
+                if kind[k] > 0 and (kind[k] == 3 or (kind[k] == 2 and in_quota)) == (later == 0):
                     job = jobs[running[k]]
-                    for piece in range(job[c.J_PIECES]):
-                        c.copy_row(held, job[c.J_PIECE] + piece, freed, used + piece)
-                    used += job[c.J_PIECES]
-                    next_one = min(next_one, ready[k]) if may[k] and ready[k] > now else next_one
-            stop = used if later == 0 else stop
+                    for piece in range(job[c.J_PIECE], job[c.J_PIECE] + job[c.J_PIECES]):
+                        c.copy_row(held, piece, freed, taken)
+                        taken += 1
+            stop = taken if later == 0 else stop
         for piece in range(begun, top):
-            c.copy_row(held, piece, freed, used + piece - begun)
+            c.copy_row(held, piece, freed, taken + piece - begun)
         definitive = fitting + room_beside(v.trial, freed, pieces, demands, demand) < group[G_PODS]
         if definitive:
             next_one = FOREVER
@@ -190,21 +181,21 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         known[K_HEAD], known[K_CHANGES], known[K_UNTIL], known[K_DEFINITIVE] = row, changes, next_one, definitive
         return STAYS if definitive else MAY_NOT
 
-    serve_heads = make_serve_heads(waits if limited else None, is_held, take_places, t.wake_at, merged)
+    serve_heads = make_serve_heads(waits if limited else None, is_held, take_places, merged)
 
     def serve(v: Tables) -> None:
         now, retry, rights, entries, buckets, verdicts = (
             v.instant[t.TIME], v.stands[t.RETRY], v.rights, v.entries, v.buckets, v.verdicts
         )  # fmt: skip
-        count = 0
+        count = above = 0
         if rights.keeps or retry > now:
             count = w.best_first(entries, buckets, verdicts, v.stirred, rights.heads, False, int(np.int64(0)), FOREVER)
         for i in range(count):
-            entry, holder, soonest = rights.heads[i, 0], -1, FOREVER
-            if limited and rights.keeps:
-                holder, _, soonest, _ = holder_of(
-                    now, rights.heads[i, 1], i, rights, v.quotas, v.jobs, v.shapes, v.groups, v.demands
-                )  # fmt: skip
+            entry, row, holder, soonest = rights.heads[i, 0], rights.heads[i, 1], -1, FOREVER
+            if limited:
+                if i > 0 and entries[entry, w.E_PRIORITY] > entries[rights.heads[i - 1, 0], w.E_PRIORITY]:
+                    above = i
+                holder, _, soonest, _ = holder_of(v, row, above if rights.keeps else 0)
             buckets[rights.heads[i, 3], w.B_HELD] = holder >= 0
             known = verdicts[entries[entry, w.E_KNOWN]]
             if holder >= 0:
@@ -217,7 +208,9 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         count = w.best_first(
             entries, buckets, verdicts, v.stirred, rights.heads, queues == 1, v.rules.large_gpus * GPU, FOREVER
         )
-        if not serve_heads(v, rights.heads[:count, 1:], buckets, v.jobs, v.rules, queues, now):
+        next_late = serve_heads(v, rights.heads[:count, 1:], buckets, v.jobs, v.rules, queues, now)
+        t.wake_at(v, next_late)
+        if next_late < 0:
             v.instant[t.CODE] = WAITS
 
     return compiled(named(serve, place))

@@ -16,7 +16,7 @@ from kant.placement.group_kernel import G_NUMBER, G_PODS
 from kant.placement.kernels import COUNT_ALL, Kernel
 from kant.queueing import waiting as w
 from kant.queueing.claims import may_evict
-from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim, Running
+from kant.queueing.evictable import EVERYWHERE, MAY_BE, NONE_PROVEN, Claim
 from kant.queueing.service_order import InOrder, make_in_order, make_nominate
 from kant.queueing.watch import ANY_START, QUOTA, freed
 from kant.sim import blocked as b
@@ -57,13 +57,11 @@ def is_held(v: Tables, row: int, s: int) -> bool:
         instant[t.ABOVE_OF], instant[t.ABOVE] = priority, w.best_first(
             v.entries, v.buckets, v.verdicts, v.stirred, rights.heads, False, int(np.int64(0)), -priority
         )  # fmt: skip
-    which, until, _, beside = b.holder_of(
-        instant[t.TIME], row, instant[t.ABOVE], rights, v.quotas, v.jobs, v.shapes, v.groups, v.demands
-    )  # fmt: skip
+    which, until, _, beside = b.holder_of(v, row, instant[t.ABOVE])
     if which < 0:
         return False
-    instant[t.WHAT], instant[t.WHY], instant[t.WHICH] = h.OUTRANKED, until, which
-    if beside:
+    instant[t.WHAT], instant[t.WHY], instant[t.WHICH] = h.OUTRANKED, until, rights.heads[which, 1]
+    if beside and b.may_be_beside(v, row, instant[t.ABOVE]):
         instant[t.CODE] = WAITS
     return True
 
@@ -211,23 +209,14 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
         )  # fmt: skip
         if not may:
             return False
-        if instant[t.RUNNING] < 0:
-            instant[t.RUNNING] = b.fill_running(v.running, v.heap, v.ends, rights, quotas, jobs, v.shapes)
-        count, all_running = instant[t.RUNNING], v.running
-        running = Running(
-            all_running.table[:count], all_running.held[:count], all_running.borrows[:count], quotas.limits,
-            quotas.used, all_running.parts, all_running.entitled,
-        )  # fmt: skip
+        running = b.running_of(v)
         claim = Claim(
             row, jobs[row, c.J_QUEUE], home if amounts.shape[0] > 0 else -1, jobs[row, c.J_PRIORITY],
             jobs[row, c.J_SINCE], -1, EVERYWHERE if instant[t.WHAT] == h.SHORT else v.shapes[s, b.S_POOL_BITS], amounts,
             rights.by_priority, rights.reclaims, rights.keeps, False,
         )  # fmt: skip
         instant[t.MAY_EVICT] = 1
-        instant[t.VICTIMS], instant[t.RETRY_AT], leaving, gives = look_for_victims(
-            instant[t.TIME], s, claim, running, rights, v.evictions, v.shapes, v.groups, jobs, v.held, v.trial,
-            v.demands,
-        )  # fmt: skip
+        instant[t.VICTIMS], instant[t.RETRY_AT], leaving, gives = look_for_victims(v, s, claim, running, v.evictions)
         if evicts:
             return leaving.shape[0] > 0 and evict(v, row, leaving, gives) and in_quota(v, row, s) and fits(v, row, s)
         return False

@@ -1,4 +1,4 @@
-"""A new policy as a small package: one class, its conformance test, a profile, and a few jobs to try it on."""
+"""A new policy as a small package: a class, its conformance test, a profile, and a few jobs to try it on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kant.model.errors import DISTRIBUTION, InputError
 from kant.scheduler.registry import TAG, is_offered
 
 USUAL = {"order": "fifo", "discipline": "best-effort", "placement": "best-fit"}
-"""The other policies of the new profile."""
+"""The other policies in the profile of a new policy."""
 
 LONGEST = 40
 """The most characters of a name."""
@@ -22,7 +22,7 @@ LONGEST = 40
 def write_package(name: str, kind: str, folder: Path) -> list[Path]:
     """Write the package and return its files. Raises InputError for a name in use or a folder that exists."""
     if not TAG.fullmatch(name) or len(name) > LONGEST:
-        raise InputError("name", f"words of small letters and digits, joined by hyphens, at most {LONGEST}", name)
+        raise InputError("name", f"words of lower-case letters and digits, joined by hyphens, at most {LONGEST}", name)
     if is_offered(kind, name) or f"kant-{name}" == DISTRIBUTION:
         raise InputError("name", f"a name that no {kind} has yet (see `kant policies`)", name)
     if folder.exists():

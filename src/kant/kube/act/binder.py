@@ -1,6 +1,6 @@
 """The binder: sends the bindings of placed workloads, those of a gang together, and reports the result of each.
 
-A gang is sent once no pod is being evicted on any of its nodes. Transient failures are retried. A lost answer proves
+A gang is sent once no pod is being evicted on any of its nodes. Transient failures are retried. A lost response proves
 nothing, so the pod is read before a result is decided (a 409 may just echo our own request).
 """
 
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 WORKERS = 48  # concurrent bindings
 PATIENCE = 30.0  # seconds for which a transient failure of a binding is retried
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
-WITHDRAWN = "its node has lost what it was placed for"
+WITHDRAWN = "its node has lost the resources that it was placed for"
 
 
 class Outcome(Enum):
     BOUND = "bound"
-    GONE = "gone"  # the pod does not exist any more
-    ASTRAY = "astray"  # it is bound, to another node
-    REFUSED = "refused"  # for good, or for longer than PATIENCE
-    WITHDRAWN = "withdrawn"  # not sent: its node no longer has the place
+    GONE = "gone"  # the pod no longer exists
+    ASTRAY = "astray"  # it is bound, but to another node
+    REFUSED = "refused"  # permanently, or for longer than PATIENCE
+    WITHDRAWN = "withdrawn"  # not sent: the place is no longer available
     NOT_LEADING = "not leading"  # another replica leads
 
 
@@ -62,10 +62,10 @@ class BindResult:
 
 
 class Binder:
-    """`results` collects the results of bindings; each one wakes the loop.
+    """`results` collects the results of bindings; each result wakes the loop.
 
-    `leaving` has, by node, the uids of pods whose eviction must be over before anything is bound there. `closed` are
-    nodes to which nothing may be sent, and `short` those that have lost more GPUs than were free.
+    `leaving` has, by node, the uids of pods that have to be gone before anything is bound there. `closed` has the nodes
+    to which nothing may be sent, `short` those that have lost GPUs which pods hold.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class Binder:
         self._rng = random.Random()
 
     def pump(self, placed: deque[Workload]) -> None:
-        """Send the placed workloads whose nodes are clear; the others stay in `placed`."""
+        """Send the placed workloads whose nodes are free of leaving pods; the others stay in `placed`."""
         for _ in range(0 if self.step.closed else len(placed)):
             workload = placed.popleft()
             if workload.phase is not Phase.PLACED or workload.refused:
-                continue  # a refused workload waits again after its last answer; nothing more of it is sent
+                continue  # a refused workload waits again after its last response; no more of it is sent
             if not self._send(workload):
                 placed.append(workload)
 
     def _send(self, workload: Workload) -> bool:
-        """Send those bindings of a workload that may be sent. Returns False if some are to be sent later."""
+        """Send the bindings of a workload that may be sent now. Returns False if some are to be sent later."""
         slots = [slot for slot in workload.slots if slot.pod and not slot.bound]
         if any(slot.node in self.leaving for slot in slots) or any(self._is_there(uid) for uid in workload.after):
             return False
@@ -148,7 +148,7 @@ class Binder:
         return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
     def left(self, uid: str) -> None:
-        """Record that a pod is gone: nothing waits for it, even if it was evicted before it was bound."""
+        """Record that a pod is gone, so that nothing waits for it, even if it was evicted before it was bound."""
         for node in [node for node, pods in self.leaving.items() if uid in pods]:
             del self.leaving[node][uid]
             if not self.leaving[node]:
@@ -176,7 +176,7 @@ class Binder:
 
         while True:
             if slot.pod != uid or workload.phase is not Phase.PLACED:
-                return Outcome.GONE, None, "", 404  # it lost its place while the request waited
+                return Outcome.GONE, None, "", 404  # it lost its place before the request was sent
             code, asked = 0, None
             try:
                 if our_gate(pod) >= 0 and may_be_sent():

@@ -1,11 +1,11 @@
 """The claim binder: writes the devices chosen for the claims of a workload before its pods are bound.
 
 All claims of a workload are decided before the first is written, and all are written before the first pod is bound.
-Nothing is stored elsewhere: an allocation of ours that is used by no bound pod, and no placed one, is taken back. So it
-makes no difference whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
+Nothing is stored elsewhere: an allocation by Kant that no bound or placed pod uses is withdrawn. So the outcome is the
+same whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
 
 Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which also
-takes back the claims of ended pods.
+withdraws the claims of ended pods.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from kant.kube.translate.volumes import ClaimName
 PATIENCE = 60.0  # seconds to wait for devices that are being freed
 GRACE = 5.0  # seconds after which a pod that was never seen counts as gone
 REST = 10.0  # seconds until another attempt to attach a device
-LOOK = 0.5  # seconds between two searches for claims to take back
+LOOK = 0.5  # seconds between two searches for claims to withdraw
 
 
 class ClaimBinder:
-    """Writes claims as effects. Each written claim bears the token of the leader: the API server rejects any other."""
+    """Writes claims as effects. Each written claim has the leader's token: the API server rejects any other."""
 
     def __init__(self, effects: Effects, mirror: Mirror, allocations: DeviceAllocations) -> None:
         self.effects = effects
@@ -54,8 +54,8 @@ class ClaimBinder:
         self._since: dict[str, float] = {}  # by pod uid: since when it waits for devices, or is not seen
         self._noted: dict[str, str] = {}  # by pod uid: the claim (uid) that its status names
         self._looked = 0.0
-        self.unattached: deque[tuple[Workload, str]] = deque()  # what workloads wait for, to be reported
-        self._failed: dict[ClaimName, tuple[float, str]] = {}  # until when no device is attached, and why
+        self.unattached: deque[tuple[Workload, str]] = deque()  # the conditions that workloads wait for, to be reported
+        self._failed: dict[ClaimName, tuple[float, str]] = {}  # until when attaching is not tried again, and why
 
     @property
     def is_busy(self) -> bool:
@@ -69,7 +69,7 @@ class ClaimBinder:
     # --- pods to be bound -----------------------------------------------------------------------------------------
 
     def prepare(self, workload: Workload) -> bool:
-        """Whether its pods have all of their claims; those that they lack are written. Raises RefusedError."""
+        """Whether its pods have all of their claims; missing ones are written. Raises RefusedError."""
         users = self._users(workload)
         unneeded = self._unneeded(workload) if self.mirror.devices.extended else {}
         if not users and not unneeded:
@@ -108,7 +108,7 @@ class ClaimBinder:
         return False
 
     def _are_attached(self, workload: Workload, users: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
-        """Whether all devices are attached that have to be before pods are bound. Raises RefusedError."""
+        """Whether all devices are attached that must be attached before pods are bound. Raises RefusedError."""
         waits = ""
         for key, there in users.items():
             claim = self.mirror.devices.claims[key]
@@ -144,9 +144,9 @@ class ClaimBinder:
         return found
 
     def _unneeded(self, workload: Workload) -> dict[ClaimName, Slot]:
-        """Return the claims for extended resources that are not those which its pods need on their nodes.
+        """Return the claims for extended resources which the pods of a workload do not need on their nodes.
 
-        Raises RefusedError for one that was made by another program.
+        Raises RefusedError for one that another program created.
         """
         found: dict[ClaimName, Slot] = {}
         devices = self.mirror.devices
@@ -178,7 +178,7 @@ class ClaimBinder:
         return self.allocations.requests.is_settled(claim) or (plan is not None and _is_as(claim, plan))
 
     def _is_noted(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> bool:
-        """Whether the status of the pod names the claim for its extended resources, as seen or just written."""
+        """Whether the status of the pod names the claim for its extended resources, as seen or as just written."""
         if pod.metadata.uid in self._noted:
             return self._noted[pod.metadata.uid] == claim.metadata.uid
         said = pod.status.extended_resource_claim_status
@@ -188,7 +188,7 @@ class ClaimBinder:
         return self.mirror.devices.extended[plan.claim].mappings(plan.extended)
 
     def _is_free(self, missing: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
-        """Whether no other claim holds these devices: a previous holder may still be giving them back."""
+        """Whether no other claim holds these devices: a previous holder may not have released them yet."""
         holders = self.mirror.devices.holders
         for key in missing:
             plan = self.allocations.plans.get(key)
@@ -234,7 +234,7 @@ class ClaimBinder:
     # --- claims for extended resources ----------------------------------------------------------------------------
 
     async def _create(self, plan: ClaimPlan, claim: ResourceClaim) -> ResourceClaim:
-        """Return the claim that a pod needs on its node, created where it does not exist."""
+        """Return the claim that a pod needs on its node; create it if it does not exist."""
         assert plan.made is not None
         if is_made(claim):
             return claim
@@ -244,7 +244,7 @@ class ClaimBinder:
         return msgspec.json.decode(raw, type=ResourceClaim)
 
     async def _note(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> None:
-        """Write in the status of the pod which claim has its extended resources, for the kubelet."""
+        """Write in the status of the pod, for the kubelet, which claim has its extended resources."""
         mappings = [msgspec.to_builtins(one) for one in self._mappings(plan)]
         found = await self._tell(pod, {"resourceClaimName": claim.metadata.name, "requestMappings": mappings})
         if found.status.extended_resource_claim_status is None:
@@ -273,7 +273,7 @@ class ClaimBinder:
     # --- unused claims --------------------------------------------------------------------------------------------
 
     def take_back(self) -> None:
-        """Take back our allocations that are used by no bound pod and no placed one."""
+        """Withdraw our allocations that no bound or placed pod uses."""
         now, devices = self.clock(), self.mirror.devices
         if now - self._looked < LOOK or not (devices.ours or self._since or self._noted or self._failed):
             return
@@ -291,7 +291,7 @@ class ClaimBinder:
         self._noted = {uid: claim for uid, claim in self._noted.items() if uid in self.mirror.pods}
 
     def _is_awaited(self, claim: ResourceClaim, unseen: dict[str, float]) -> bool:
-        """Whether a placed pod will use the claim, or may: the watch of pods may lag behind that of claims."""
+        """Whether a placed pod uses the claim or may use it: the watch of pods may lag behind that of claims."""
         now, awaited = self.clock(), False
         plan = self.allocations.plans.get(key_of(claim))
         for uid in [*(one.uid for one in claim.status.reserved_for), *(plan.pods if plan is not None else ())]:
@@ -330,7 +330,7 @@ class ClaimBinder:
         return changed
 
     async def _put(self, claim: ResourceClaim, change: dict[str, Any]) -> ResourceClaim:
-        """Change the metadata where a patch would change more: driver parameters that were written with spaces."""
+        """Change only metadata, where a JSON patch would also change driver parameters (written with spaces)."""
         meta, notes = claim.metadata, change.get("annotations", {})
         version = await self.effects.client.change_metadata(
             _path(claim), meta.resource_version, notes, change.get("finalizers"), self.effects.holds

@@ -1,8 +1,8 @@
-"""Device locks: on a node with HAMi one pod at a time is bound, and holds the lock until it has its devices.
+"""Device locks: on a node with HAMi one pod at a time is bound, and has the lock until it has its devices.
 
-The kubelet does not tell a device plugin for which pod it asks. HAMi's plugin takes the pod named in the node's lock,
-an annotation of the node, and releases the lock once the pod has its devices. So a scheduler takes the lock before it
-binds.
+The kubelet does not tell a device plugin for which pod it requests devices. HAMi's plugin serves the pod named in the
+node's lock, an annotation of the node, and releases the lock when the pod has its devices. So a scheduler takes the
+lock before it binds a pod.
 
 Source: HAMi, pkg/util/nodelock/nodelock.go (LockNode, ReleaseNodeLock, NodeLockTimeout) and pkg/util/util.go
 (GetPendingPod, GetAllocatePodByNode).
@@ -27,7 +27,7 @@ from kant.kube.translate.hami_devices import registered
 from kant.model.errors import InputError
 
 LOCK = "hami.io/mutex.lock"
-EXPIRES = 300.0  # seconds after which an unreleased lock is void, as for HAMi
+EXPIRES = 300.0  # seconds after which an unreleased lock expires, as in HAMi
 
 
 class DeviceLocks:
@@ -38,7 +38,7 @@ class DeviceLocks:
         self.step: Step[str] = effects.step()
         self.mirror = mirror
         self.scheduler = scheduler
-        self._held: dict[str, tuple[str, float]] = {}  # by node: for which pod, and since when
+        self._held: dict[str, tuple[str, float]] = {}  # by node: the pod that has the lock, and since when
 
     def notes(self, slot: Slot) -> dict[str, str]:
         """Return the annotations to bind a pod with; none if the node does not name its devices."""
@@ -72,7 +72,7 @@ class DeviceLocks:
         return False
 
     async def _take(self, node: str, pod: Pod) -> None:
-        """Take the lock of a node for a pod, or pause while another has it."""
+        """Take the lock of a node for a pod, or pause while another pod has it."""
         path, meta = f"/api/v1/nodes/{node}", pod.metadata
         view = await self.effects.client.get(path, Node)
         if not self._is_free((view.metadata.annotations or {}).get(LOCK, ""), node, meta.uid):
@@ -84,7 +84,7 @@ class DeviceLocks:
         self._held[node] = meta.uid, self.effects.clock()
 
     def _is_free(self, lock: str, node: str, uid: str) -> bool:
-        """Whether no pod waits for devices under a lock, or only the pod for which it is wanted."""
+        """Whether no pod waits for devices under a lock, except the pod that now wants it."""
         stamp, _, name = lock.partition(",")
         try:
             since = microseconds(stamp, LOCK)
@@ -92,14 +92,14 @@ class DeviceLocks:
             return True
         if time.time() - since / 1e6 >= EXPIRES:
             return True
-        if not name:  # as older releases write it
+        if not name:  # as older releases of HAMi write it
             return False
         pods = self.mirror.pods.values()
         owner = next((pod for pod in pods if f"{pod.metadata.namespace},{pod.metadata.name}" == name), None)
         if owner is None or owner.metadata.uid == uid:
             return True
         if not owner.spec.node_name and owner.spec.scheduler_name != self.scheduler:
-            return False  # about to be bound; a pod of ours would be a leftover of the previous leader
+            return False  # about to be bound; one of our pods would be left over from the previous leader
         if owner.spec.node_name == node and not is_over(owner):
             return False  # even with its devices: the plugin reports them before it releases the lock
         return not self._is_allocating(owner.metadata.uid, node)

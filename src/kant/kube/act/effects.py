@@ -1,8 +1,8 @@
 """Effects: the requests by which a leader carries out its plans, with one queue, one guard, one retry and one shutdown.
 
-Each kind of request is a step. An effect of a step has a key, and at most one effect of a key is in flight. Effects are
-level-triggered: the caller begins one in each turn until the watch shows that it has been carried out. So a failed
-effect leaves nothing behind: after a pause it may begin again, built from the state of that time.
+Each kind of request is a step. Each effect of a step has a key, and at most one effect per key is in flight. Effects
+are level-triggered: the caller begins one in each turn until the watch shows that it has been carried out. So a failed
+effect needs no clean-up: after a pause it may begin again, built from the state of that time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 ELSEWHERE = "volume-elsewhere"
-"""What a pod lacks if its volume cannot be reached from its node: it may be bound to another one."""
+"""The word for a pod whose volume cannot be used on its node; it may be bound to another node."""
 
 
 class RefusedError(Exception):
-    """The pod of a slot cannot have what it needs before it is bound, in one sentence; `word` names what it lacks."""
+    """A pod cannot have what it needs before it is bound; has a sentence, and a `word` for what the pod lacks."""
 
     def __init__(self, slot: Slot, sentence: str, word: str) -> None:
         super().__init__(sentence)
@@ -45,7 +45,7 @@ class RefusedError(Exception):
 class Effects:
     """The queue of one leader: `holds` guards every request, `token` identifies the leader, `wake` follows each.
 
-    `timeout` limits a request in seconds: a request of a former leader ends before another one leads.
+    `timeout` limits a request in seconds, so that requests of a former leader end before another one leads.
     """
 
     client: ApiClient
@@ -71,7 +71,7 @@ class Effects:
                     step.hire(len(step.queued))
                 await asyncio.Event().wait()
             finally:
-                self.group = None  # before the group ends: it takes no more tasks
+                self.group = None  # closed before the task group ends, which then accepts no more tasks
 
     def step(self, workers: int = 1_000_000) -> Step[Any]:
         """Return a new kind of effect with at most `workers` concurrent ones."""
@@ -79,13 +79,13 @@ class Effects:
         return self._steps[-1]
 
     async def patch(self, path: str, change: object, kind: str = "merge") -> bytes:
-        """Change an object while leading. Raises ApiError, and FencedError where another replica may lead."""
+        """Change an object while leading. Raises ApiError, and FencedError if another replica may lead."""
         return await self.client.patch(path, change, kind=kind, guard=self.holds, timeout=self.timeout)
 
 
 class Step(Generic[Key]):
-    """One kind of effect. `in_flight` has the keys of effects that have begun, until they are answered or may begin
-    again, `queued` those that were not sent, `refusals` why one was refused, by key.
+    """One kind of effect. `in_flight` has the keys of effects from their begin until they are answered or may begin
+    again, `queued` those not sent yet, `refusals` the reasons of refused ones.
     """
 
     def __init__(self, effects: Effects, workers: int) -> None:
@@ -95,20 +95,20 @@ class Step(Generic[Key]):
         self.closed = False
         self._effects = effects
         self._idle = workers
-        self._begun: dict[Key, tuple[str, ...]] = {}  # object versions that the effect begun last is to replace
+        self._begun: dict[Key, tuple[str, ...]] = {}  # object versions that the last effect is to replace
 
     def is_unseen(self, key: Key, version: str) -> bool:
-        """Whether an effect began on this version of its object, and the watch does not show its outcome yet."""
+        """Whether an effect began on this version of its object whose outcome the watch does not show yet."""
         return version in self._begun.get(key, ())
 
     def replaced(self, key: Key, version: str) -> None:
-        """Note that an effect of several requests has replaced this version too, which the watch may still show."""
+        """Note that an effect of several requests has also replaced this version, which the watch may still show."""
         self._begun[key] = (*self._begun.get(key, ()), version)
 
     def begin(self, key: Key, work: Work, version: str = "") -> bool:
         """Begin an effect on this `version` of its object. False: one is in flight, or its outcome is unseen.
 
-        An effect without a version need not be begun again: transient failures are retried until it is carried out.
+        An effect without a version needs one call only: transient failures are retried until it is carried out.
         """
         if self.closed or key in self.in_flight or (version and self.is_unseen(key, version)):
             return False
@@ -116,13 +116,13 @@ class Step(Generic[Key]):
         if version:
             self._begun.pop(key, None)
             self._begun[key] = (version,)
-            if len(self._begun) > REMEMBERED:  # costs at most a write that changes nothing
+            if len(self._begun) > REMEMBERED:  # forgetting costs at most a write that changes nothing
                 del self._begun[next(iter(self._begun))]
         self._put(key, work)
         return True
 
     def recall(self, keys: Iterable[Key]) -> list[Key]:
-        """Withdraw those of these effects that were not sent yet, and return their keys."""
+        """Withdraw those of these effects that have not been sent, and return their keys."""
         found = [key for key in keys if self.queued.pop(key, None) is not None]
         for key in found:
             del self.in_flight[key]

@@ -1,8 +1,8 @@
-"""The evictor: victims are evicted through the Eviction API, and only if all of them may be.
+"""The evictor: victims are evicted through the Eviction API, and only if all victims of a job may be evicted.
 
-First the budgets (PodDisruptionBudget) are checked, as far as known: whether the victims of one job together exceed
-what one of them allows; then each victim by a dry run. If one is refused, none is evicted. A pod counts as gone when
-the API server says so, not before.
+First the known budgets (PodDisruptionBudget) are checked: whether the victims of one job together exceed what a budget
+allows; then each victim by a dry run. If one victim is refused, none is evicted. A pod counts as gone when the API
+server says so, not before.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Workload
 
-PATIENCE = 120.0  # seconds of retries where a budget refuses after the dry run was allowed
+PATIENCE = 120.0  # seconds of retries if a budget refuses after the dry run was allowed
 RETRY = 2.0
 VOLUNTARY = ("fallback", "defragment")
-"""The reasons for which no pod must leave: all victims are checked first."""
+"""The reasons that are no necessity: all victims are checked first."""
 
 
 @dataclass(slots=True, eq=False)
 class Eviction:
     """Pods that are evicted together, for one reason. `by` is the job that gets their place, "" for none.
 
-    `right` is the reason in a word, as in `Preempt.why`; or limit, gang.
+    `right` is the reason as one word, as in `Preempt.why`, or `limit` or `gang`.
     """
 
     why: str
     by: str = ""
     victims: list[tuple[Workload, list[Pod]]] = field(default_factory=list)
     refused: str = ""
-    protected: str = ""  # the uid of the pod that may not be evicted, where all were checked first
+    protected: str = ""  # the uid of the pod that may not be evicted, if all were checked first
     right: str = "gang"
 
 
 class Evictor:
-    """`refused` collects evictions that were refused, and `done` those that have been requested."""
+    """`refused` collects evictions that were refused, `done` those that have been requested."""
 
     def __init__(self, effects: Effects, mirror: Mirror) -> None:
         self.effects = effects
@@ -49,7 +49,7 @@ class Evictor:
         self.mirror = mirror
         self.refused: deque[Eviction] = deque()
         self.done: deque[Eviction] = deque()
-        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # by the known budgets
+        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # why known budgets refuse
 
     def start(self, eviction: Eviction) -> None:
         self.step.begin(eviction, partial(self._carry_out, eviction))
@@ -73,7 +73,7 @@ class Evictor:
                     await self._evict(pod, dry_run=True, patience=0.0)
                 eviction.protected = ""
             asked = (self._evict(pod, dry_run=False, patience=PATIENCE) for pod in pods)
-            answers = await asyncio.gather(*asked, return_exceptions=True)  # no report while one is in flight
+            answers = await asyncio.gather(*asked, return_exceptions=True)  # no reports while a request is in flight
             for error in filter(None, answers):
                 raise error
             self.done.append(eviction)
@@ -86,7 +86,7 @@ class Evictor:
         until = effects.clock() + patience
         while True:
             seen = self.mirror.pods.get(meta.uid)
-            if seen is None or is_over(seen):  # a succeeded pod stays, as a result of a user
+            if seen is None or is_over(seen):  # a succeeded pod stays, since it is a result for its user
                 return
             try:
                 await effects.client.evict(
@@ -95,7 +95,7 @@ class Evictor:
                 )  # fmt: skip
                 return
             except ApiError as error:
-                if error.code in (404, 409):  # gone, or another pod by that name
+                if error.code in (404, 409):  # gone, or replaced by another pod with that name
                     return
                 heals -= error.code != 429
                 if effects.clock() > until and (error.code == 429 or heals < 0 or not error.heals):

@@ -1,4 +1,4 @@
-"""Our scheduling gate: a pod with it is not bound, and autoscalers ignore it."""
+"""Our scheduling gate: a pod that has it is not bound, and autoscalers ignore the pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def our_gate(pod: Pod) -> int:
 
 
 async def open_gate(effects: Effects, pod: Pod) -> None:
-    """Remove our gate from a pod. Raises ApiError, also where the gates have changed since they were last seen."""
+    """Remove our gate from a pod. Raises ApiError, also if the gates have changed since they were last seen."""
     meta, gate = pod.metadata, f"/spec/schedulingGates/{our_gate(pod)}"
     patch = [{"op": "test", "path": f"{gate}/name", "value": GATE}, {"op": "remove", "path": gate}]
     await effects.patch(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", patch, "json")

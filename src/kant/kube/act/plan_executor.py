@@ -1,4 +1,4 @@
-"""Plans on Kubernetes: each decision is an event for the state at once, and work for the binder and the evictor."""
+"""Plans on Kubernetes: each decision changes the state at once, and becomes work for the binder and the evictor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from kant.model.rules import HOST
 
 
 class KubeExecutor(PlanExecutor):
-    """Executes plans with the binder and the evictor. `evictions` are those to be requested now."""
+    """Executes plans with the binder and the evictor. `evictions` has those to be requested now."""
 
     def __init__(self, core: Core, mirror: Mirror, workloads: Workloads, leaving: dict[str, dict[str, None]]) -> None:
         self.core = core
@@ -43,7 +43,7 @@ class KubeExecutor(PlanExecutor):
         self.leaving = leaving
         self.evictions: list[Eviction] = []
         self.held: deque[tuple[Workload, Hold | Reject]] = deque()
-        self._by: dict[str, Eviction] = {}  # of the current plan, by the job that gets the place
+        self._by: dict[str, Eviction] = {}  # of the current plan, by the job that gets their place
 
     @property
     def now(self) -> int:  # type: ignore[override]
@@ -62,9 +62,9 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """Return the decisions without needless preemptions: those for a job that could not start even then.
+        """Return the decisions without preemptions in vain, for jobs that could not start even after them.
 
-        A job that was to start on the nodes of the remaining victims is submitted again.
+        A job that was to start on the nodes of victims that stay is submitted again.
         """
         victims: dict[str, list[Slot]] = {}
         freed: dict[str, list[Allocation]] = {}
@@ -95,8 +95,8 @@ class KubeExecutor(PlanExecutor):
         staying: dict[str, set[str]],
         freed: dict[str, list[Allocation]],
     ) -> list[Decision]:
-        """Return the decisions without those about jobs that would not start, their victims (`staying`), and jobs to be
-        placed there. The core counts these jobs as started, so they are re-created.
+        """Return the decisions without the starts in `vain`, without their victims (`staying`), and without jobs to be
+        placed there. The core counts these jobs as started, so they are created again.
         """
         left, known = set(vain), self.workloads.by_job
         while True:
@@ -118,7 +118,7 @@ class KubeExecutor(PlanExecutor):
         return [one for one in decisions if isinstance(one, Reorder | Route) or one.job not in gone]
 
     def apply(self, decision: Decision) -> None:
-        """Apply one decision, unless its job has been moved: its pods are then re-created as another job."""
+        """Apply one decision, unless it moves a job: the pods of that are then re-created as another job."""
         if isinstance(decision, Reorder | Route) or decision.job in self.workloads.by_job:
             super().apply(decision)
 
@@ -171,7 +171,7 @@ class KubeExecutor(PlanExecutor):
         workload.phase = Phase.REJECTED
         self.workloads.transitions.fits_nowhere(workload)
         kept = self.workloads.transitions.kept_by_filters(workload)
-        if kept:  # it might fit without the filters
+        if kept:  # the job might fit without the filters
             self.workloads.messages.say(workload, kept, UNSCHEDULABLE)
         else:
             self.held.append((workload, reject))
@@ -181,9 +181,9 @@ class KubeExecutor(PlanExecutor):
         self.happen(QueueOrdered(self.now, tuple(job for job in reorder.jobs if job in known)))
 
     def _stop(self, workload: Workload, event: JobPreempted | JobFailed) -> list[Pod]:
-        """End a job in the state at once. Its nodes stay closed for bindings until its pods are gone."""
+        """End a job in the state immediately. No pod is bound to its nodes until its pods are gone."""
         self.happen(event)
-        self.happen(JobCancelled(self.now, workload.job))  # replacement pods are another job
+        self.happen(JobCancelled(self.now, workload.job))  # its replacement pods are another job
         return self.leave(workload)
 
     def leave(self, workload: Workload) -> list[Pod]:
@@ -197,11 +197,11 @@ class KubeExecutor(PlanExecutor):
         return pods
 
     def going(self, workload: Workload) -> list[Pod]:
-        """Return its pods, which are to be evicted and are counted until they are gone."""
+        """Return its pods that are to be evicted and count until they are gone."""
         return [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
 
     def unplace(self, job: str, why: str) -> None:
-        """Let a started job without a bound pod wait again, since it cannot have its place."""
+        """Make a started job without a bound pod wait again, since it cannot have its place."""
         workload = self.workloads.by_job.get(job)
         if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
             return
@@ -210,9 +210,9 @@ class KubeExecutor(PlanExecutor):
 
 
 class ShadowExecutor(KubeExecutor):
-    """Binds and evicts nothing: in the shadow of another scheduler each start is refused at once, and tried again.
+    """Binds and evicts nothing: in shadow mode each start is refused at once, and tried again.
 
-    After a preemption nothing of the plan starts, since its place is not free.
+    After a preemption nothing of the plan starts, since the victims keep their capacity.
     """
 
     def execute(self, plan: Plan) -> None:
@@ -237,8 +237,8 @@ def _why(by: str, why: str) -> str:
     return {
         "queue": "its queue is stopped",
         "drain": "its node is drained",
-        "reservation": "GPUs of it are reserved from now on",
-        "core": "what it depends on has stopped",
+        "reservation": "some of its GPUs are reserved from now on",
+        "core": "a job that it depends on has stopped",
         "fallback": "it moves so that others can start",
         "defragment": "it moves so that whole nodes become free",
     }.get(why, "the scheduler has stopped it")

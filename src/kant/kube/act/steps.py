@@ -41,7 +41,7 @@ class Steps:
 
     @property
     def volumes(self) -> VolumeBinder | None:
-        """Has claims to volumes bound; imported with the first pod that has one, None before."""
+        """Requests volumes for claims; imported with the first pod that has one, None before."""
         if self._volumes is None and self.mirror.users:
             from kant.kube.act.volume_binder import VolumeBinder
 
@@ -49,7 +49,7 @@ class Steps:
         return self._volumes
 
     def locks(self, node: str) -> DeviceLocks | None:
-        """Return the locks of nodes on which HAMi has registered devices, imported with the first; None for another."""
+        """Return the locks of nodes on which HAMi has registered devices, imported with the first; None for others."""
         view = self.mirror.nodes.get(node)
         if view is None or not (view.metadata.annotations or {}).get(REGISTER):
             return None
@@ -60,11 +60,11 @@ class Steps:
         return self._locks
 
     def is_binding(self) -> bool:
-        """Whether bindings are in flight; everything else waits for these."""
+        """Whether bindings are in flight; other requests wait for them."""
         return bool(self.binder.step.in_flight)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is in flight that a state built now would miss."""
+        """Whether a request is in flight whose outcome a state built now would lack."""
         writes = self._claims is not None and self._claims.is_busy
         return self.is_binding() or bool(self.binder.results) or self.evictor.is_busy or writes

@@ -1,7 +1,7 @@
 """The volume binder: claims that are bound on first use get the node of their pod, and the pod waits for its volumes.
 
-The pods of a workload are bound once the claims of all of them are, so that a gang is bound whole or not at all. A
-provisioner may create a volume elsewhere than hoped; then the workload waits again, and goes where its volumes are.
+The pods of a workload are bound only once the claims of all of them are bound: a gang is bound whole or not at all. A
+provisioner may create a volume elsewhere than requested; then the workload waits again, and is placed at its volumes.
 
 Source: kube-scheduler's plugin VolumeBinding (AssumePodVolumes, BindPodVolumes), for volumes that a provisioner
 creates.
@@ -32,14 +32,14 @@ from kant.kube.translate.volumes import (
 
 PATIENCE = 600.0  # seconds to provision a volume, as for kube-scheduler (bindTimeoutSeconds)
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""The annotation of a volume whose claim was chosen by a program; without its claim it is available again."""
+"""The annotation of a volume that a program matched with a claim; it is available again once its claim is gone."""
 
 TAKEN = "volume-taken"
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request for a volume of a claim at `node`. `seen`: the API server has it."""
+    """A request for a volume of a claim at `node`. `seen`: the API server has the request."""
 
     node: str
     since: float
@@ -47,7 +47,7 @@ class Asked:
 
 
 class VolumeBinder:
-    """`asked` has, by the uid of its claim, each volume that is requested and not known to exist."""
+    """`asked` has, by the uid of its claim, each volume that is requested and may not exist yet."""
 
     def __init__(self, effects: Effects, mirror: Mirror, local: ChosenVolumes) -> None:
         self.effects = effects
@@ -57,7 +57,7 @@ class VolumeBinder:
         self.local = local
 
     def prepare(self, workload: Workload) -> bool:
-        """Return whether its pods have their volumes; request those that are not bound. Raises RefusedError."""
+        """Return whether its pods have their volumes; request missing ones. Raises RefusedError."""
         ready = True
         for slot, pod in coming(workload.slots, self.mirror.pods):
             for name in claims_of(pod):
@@ -77,7 +77,7 @@ class VolumeBinder:
         selected = selected_node(claim, self.mirror.storage)
         asked = self._asked(claim, selected or slot.node)
         asked.seen = asked.seen or selected == asked.node
-        gave_up = f"no volume could be made for its claim {name} at node {asked.node}"
+        gave_up = f"no volume could be created for its claim {name} on node {asked.node}"
         self._give_up_if_late(claim, slot, asked, gave_up, "volume")
         if asked.seen and not selected:
             del self.asked[uid]
@@ -96,7 +96,7 @@ class VolumeBinder:
         return self.asked.setdefault(claim.metadata.uid, Asked(node, now))
 
     def _give_up_if_late(self, claim: k.Claim, slot: Slot, asked: Asked, gave_up: str, word: str) -> None:
-        """Raise RefusedError if the API server has refused, or it has taken too long."""
+        """Raise RefusedError if the API server has refused the request, or if it takes too long."""
         why = self.step.refusals.pop(claim.metadata.uid, "")
         if why or self.effects.clock() - asked.since > PATIENCE:
             del self.asked[claim.metadata.uid]
@@ -106,11 +106,11 @@ class VolumeBinder:
     def _reaches(self, claim: k.Claim, slot: Slot) -> bool:
         storage, node = self.mirror.storage, self.mirror.nodes.get(slot.node)
         if claim.spec.volume_name not in storage.volumes or node is None:
-            return False  # the watch does not show it yet
+            return False  # the watch does not show the binding yet
         if meets(demanded(claim, storage), node):
             return True
         where = f"volume {claim.spec.volume_name} of its claim {claim.metadata.name}"
-        raise RefusedError(slot, f"node {slot.node} does not reach the {where}", ELSEWHERE)
+        raise RefusedError(slot, f"node {slot.node} cannot use the {where}", ELSEWHERE)
 
     # --- local volumes, created in advance -------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class VolumeBinder:
         volume = self.mirror.volumes.get(name)
         if volume is None or not fits(volume, claim):
             self.asked.pop(meta.uid, None)
-            raise RefusedError(slot, f"the volume {name} of its claim {meta.name} is taken", TAKEN)
+            raise RefusedError(slot, f"the volume {name} of its claim {meta.name} is in use", TAKEN)
         gave_up = f"the volume {name} was not bound to its claim {meta.name}"
         self._give_up_if_late(claim, slot, self._asked(claim, slot.node), gave_up, TAKEN)
         if not is_kept_for(volume, claim):
@@ -129,7 +129,7 @@ class VolumeBinder:
         return False
 
     def _of(self, volume: k.PersistentVolume, ref: dict[str, str] | None) -> Work:
-        """Return the work that writes the claim of a volume; None: no claim."""
+        """Return the work that writes the claim `ref` of a volume; None: no claim."""
         meta = volume.metadata
         marks = {BOUND_BY_CONTROLLER: "yes" if ref is not None else None}
         change = {
@@ -139,7 +139,7 @@ class VolumeBinder:
         return partial(self.effects.patch, f"/api/v1/persistentvolumes/{meta.name}", change)
 
     def give_back(self, workload: Workload) -> None:
-        """Release the volumes reserved for claims of a workload that does not get its places."""
+        """Release the volumes reserved for claims of a workload that loses its places."""
         for _, pod in coming(workload.slots, self.mirror.pods):
             for claim in chosen_claims(pod, self.mirror.storage):
                 self.asked.pop(claim.metadata.uid, None)

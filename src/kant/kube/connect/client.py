@@ -1,6 +1,6 @@
-"""The client of the API server: few verbs, views instead of models, and one exception with the server's message.
+"""The client of the API server: few verbs, partial views of objects, and one exception with the server's message.
 
-Nothing is retried here. A write whose answer was lost may have happened: only its author can find out, by reading.
+Nothing is retried here. A write whose response was lost may have happened: only its author can find out, by reading.
 
 Long: one method for each verb of the API server.
 """
@@ -47,13 +47,13 @@ PATCHES = {
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 READY = "/readyz"
-STARTING = 30.0  # seconds after an outage in which a server that rejects even /readyz counts as starting
+STARTING = 30.0  # seconds after an outage during which a server that rejects even /readyz counts as starting
 STARTS = "the API server starts, and does not know its roles yet"
 BY_ROLES = re.compile(r"cannot \w+ (resource|path) ")
 
 
 class RequestOptions(TypedDict, total=False):
-    """Options of a request. `timeout`: seconds for all of it.
+    """Options of a request. `timeout`: seconds for the whole request.
 
     `guard` is called when a connection is available, right before the request is written; if it returns False, nothing
     is written and FencedError is raised.
@@ -72,7 +72,7 @@ class _Refusal(Status, frozen=True):
 class ApiClient:
     """A session with one API server. Use as `async with ApiClient(config) as client`.
 
-    Missing credentials are an InputError at first, later an ApiError that is also passed to `on_trouble`.
+    Missing credentials are an InputError on entry; later they are an ApiError, also passed to `on_trouble`.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class ApiClient:
         self.concurrency = concurrency
         self.timeout = timeout
         self._renewal = Renewal(config, on_trouble)
-        self._away = time.monotonic()  # when the server was last unavailable; at first unknown
+        self._away = time.monotonic()  # when the server was last unavailable; unknown at first
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
         tls = parts.scheme == "https"
         self._context = self.config.tls()
         self._host, self._prefix = parts.netloc, parts.path
-        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, with the token in it
+        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, including the token
         self._pool = Pool(
             parts.hostname or "",
             parts.port or (443 if tls else 80),
@@ -196,7 +196,7 @@ class ApiClient:
         annotations: dict[str, str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
-        """Bind the pod with this uid to the node. The answer is a Status that only confirms it."""
+        """Bind the pod with this uid to the node. The response is a Status that only confirms the binding."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -216,7 +216,7 @@ class ApiClient:
         dry_run: bool = False,
         **options: Unpack[RequestOptions],
     ) -> None:
-        """Request the eviction of a pod, as its PodDisruptionBudgets allow; if they do not, ApiError 429.
+        """Request the eviction of a pod; ApiError 429 if its PodDisruptionBudgets do not allow it.
 
         If the pod has another uid, the server itself retries for about 10 s before it returns 409.
         """
@@ -235,8 +235,8 @@ class ApiClient:
         """Yield the list at `path`, page by page, each with the resourceVersion of the whole list. May raise
         ExpiredError midway.
 
-        An object that does not decode is passed to `on_malformed` and left out. `fields` is a field selector, but not
-        by `metadata.namespace`: the API server (1.36) then ends the list with its first page; use the path instead.
+        An object that cannot be decoded is passed to `on_malformed` and left out. `fields` is a field selector, but not
+        on `metadata.namespace`: the API server (1.36) then ends the list with its first page; use the path instead.
         """
         params = {"limit": str(limit)} | ({"fieldSelector": fields} if fields else {})
         while True:
@@ -252,7 +252,7 @@ class ApiClient:
         return [one async for items, _ in self.pages(path, view) for one in items]
 
     async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
-        """Yield the bytes of a watch until the server ends it; ApiError after `silence` seconds without any."""
+        """Yield the bytes of a watch until the server ends it; ApiError after `silence` seconds without a byte."""
         headers = await self._headers(None)
         try:
             async with self._session().stream(_with(path, params), headers, self.timeout, silence) as answer:
@@ -273,7 +273,7 @@ class ApiClient:
         return self._opened
 
     async def _judged(self, path: str, error: ApiError) -> ApiError:
-        """Return the error; a transient one if it comes from a starting server that does not know its roles yet."""
+        """Return the error, made transient if it comes from a starting server that does not know its roles yet."""
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:
@@ -286,7 +286,7 @@ class ApiClient:
         return ApiError(503, "Starting", f"{self.config.server}: {STARTS}")
 
     async def _head(self, content_type: str | None) -> str:
-        """Return the header lines that are equal for all requests, and the empty line."""
+        """Return the header lines that all requests share, and the empty line."""
         headers = await self._headers(content_type)
         known = self._heads.get(content_type)
         if known is None or known[0] != headers.get("Authorization"):

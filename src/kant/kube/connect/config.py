@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kant.kube.connect.credentials import Credentials, TokenFile
-from kant.model.errors import InputError, missing_extra
+from kant.model.errors import InputError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -25,7 +25,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class Config:
     """An API server and our identity there.
 
-    `source` says where this was read, for messages. `ca` is PEM text; without it the system's store is used.
+    `source` says where it was read, for messages. `ca` is PEM text; without it the CAs of the system are used.
     `certificate` and `key` are PEM text of a client certificate.
     """
 
@@ -57,7 +57,7 @@ class Config:
 
 def present(context: ssl.SSLContext, certificate: str, key: str, source: str) -> None:
     """Make new connections with `context` use this client certificate."""
-    with tempfile.NamedTemporaryFile("w") as file:  # OpenSSL reads a chain only from a file; this one is private
+    with tempfile.NamedTemporaryFile("w") as file:  # OpenSSL reads a chain only from a file, here a private one
         file.write(certificate.rstrip() + "\n" + key.rstrip() + "\n")
         file.flush()
         try:
@@ -77,7 +77,7 @@ def load(
 ) -> Config:
     """Return the configuration for these arguments. Raises InputError.
 
-    Code that reads kubeconfigs is imported with the first: a pod with a service account has none.
+    Code that reads kubeconfigs is imported on first use: a pod with a service account has none.
     """
     if kubeconfig is not None:
         return _from_files([kubeconfig], context)
@@ -98,15 +98,13 @@ def load(
 
 
 def _from_files(paths: list[Path], context: str | None) -> Config:
-    try:
-        from kant.kube.connect.kubeconfig import from_kubeconfig
-    except ModuleNotFoundError:  # PyYAML
-        raise missing_extra("kube") from None
+    from kant.kube.connect.kubeconfig import from_kubeconfig  # and PyYAML
+
     return from_kubeconfig(paths, context)
 
 
 def in_cluster(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Config:
-    """Return the identity of the pod that this process runs in. Its token rotates: the file is reread."""
+    """Return the identity of the pod that this process runs in. Its token rotates: the file is read again."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
     namespace = folder / "namespace"

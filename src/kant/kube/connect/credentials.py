@@ -12,10 +12,10 @@ REREAD = 60.0  # seconds after which a file is read again; the kubelet renews a 
 
 
 class Credentials:
-    """No header: anonymous, or identified by a client certificate."""
+    """No `Authorization` header: anonymous, or identified by a client certificate."""
 
     _header: str | None = None
-    _until: float = float("inf")  # time on the monotonic clock
+    _until: float = float("inf")  # in seconds on the monotonic clock
     pair: tuple[str, str] | None = None
     """The client certificate and its key from the last renewal."""
     refused = False
@@ -30,10 +30,10 @@ class Credentials:
         return self._header
 
     async def renew(self) -> None:
-        """Renew `header` and `pair`. Raises InputError, and leaves them as they were."""
+        """Renew `header` and `pair`. Raises InputError, and leaves both as they were."""
 
     def forget(self) -> None:
-        """Note that the server rejected them: renew before the next request."""
+        """Note that the server rejected the credentials: renew them before the next request."""
 
 
 class Bearer(Credentials):
@@ -51,7 +51,7 @@ class Password(Credentials):
 
 
 class TokenFile(Credentials):
-    """A token in a file that another program keeps fresh."""
+    """A token in a file that another program updates."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class TokenFile(Credentials):
 
 
 def bearer(token: str, where: str) -> str:
-    """Return the value of `Authorization` for a token. Raises InputError about `where` for one that is no line."""
+    """Return the value of `Authorization` for a token. Raises InputError about `where` if the token is not one line."""
     if not token or not token.isprintable():
         raise InputError(where, "one line of text", "nothing" if not token else "line breaks within it")
     return f"Bearer {token}"

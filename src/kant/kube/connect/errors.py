@@ -6,10 +6,10 @@ import re
 
 
 class ApiError(Exception):
-    """A rejection by the API server, or no answer (`code` 0: it is unknown whether a write happened).
+    """A rejection by the API server, or no response (`code` 0: it is unknown whether a write happened).
 
-    `reason` is the server's word (Conflict, Forbidden, …); for code 0 it is one of ours, such as UnreachableError,
-    Certificate, Lost, Timeout. `retry_after`: seconds that the server asks us to wait, None if unspecified.
+    `reason` is the server's word (Conflict, Forbidden, …); for code 0 it is UnreachableError, Certificate, Lost or
+    Timeout. `retry_after`: seconds that the server asks us to wait, None if unspecified.
     """
 
     def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -21,7 +21,7 @@ class ApiError(Exception):
 
     @property
     def heals(self) -> bool:
-        """Whether the error may be transient: an overload, a restart, a lost connection."""
+        """Whether the error may be transient: an overload, a restart or a lost connection."""
         return self.code in (0, 408, 410, 429) or self.code >= 500
 
 
@@ -30,11 +30,11 @@ class ExpiredError(ApiError):
 
 
 class FencedError(Exception):
-    """The guard of a request refused it at the last moment: nothing was sent."""
+    """The guard of a request refused it right before it was sent: nothing was sent."""
 
 
 INSTALL = "`kant kube manifests` has them"
-"""Where to find the definitions of Kant's own kinds."""
+"""Where to get the definitions of Kant's own kinds."""
 
 FORBIDDEN = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -46,14 +46,14 @@ UNKNOWN_FIELD = re.compile(r'unknown field "(?P<field>[^"]+)"')
 
 
 def is_unserved(error: ApiError) -> bool:
-    """Whether the API server does not know the kind at all; otherwise a 404 means that no object has the name."""
+    """Whether the API server does not know the kind; otherwise a 404 means that no object has the name."""
     return error.code == 404 and not error.message.endswith('" not found')
 
 
 def advice(error: ApiError, source: str) -> str:
     """Return one sentence for the person who runs Kant. `source`: where the configuration was read."""
     if error.code == 401:
-        return f"the API server does not accept the credentials of {source}: they are wrong or have ended (401)"
+        return f"the API server does not accept the credentials of {source}: they are wrong or have expired (401)"
     if error.code != 403:
         return str(error)
     if (denied := denied_by(error)) is None:

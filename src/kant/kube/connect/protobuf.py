@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf, as far as needed to change the metadata of an object and leave every other byte as it is.
+"""Kubernetes' protobuf, as far as needed to change the metadata of an object without changing any other byte.
 
-A JSON patch rewrites the whole object. Free text in it, such as the parameters of a driver, loses its spaces, and if
-that text may not be changed the API server rejects the patch. In protobuf it is a byte string.
+A JSON patch rewrites the whole object. Free text in it, such as driver parameters, then loses its spaces; if that text
+is immutable, the API server rejects the patch. In protobuf it is a byte string.
 
 Source: k8s.io/apimachinery, pkg/runtime/serializer/protobuf (the envelope) and pkg/apis/meta/v1/generated.proto.
 """
@@ -43,7 +43,7 @@ def with_metadata(raw: bytes, annotations: Mapping[str, str | None], finalizers:
 
 
 def version_of(raw: bytes) -> str:
-    """Return its resourceVersion."""
+    """Return the resourceVersion of the object."""
     meta = dict(_pairs(dict(_pairs(_opened(raw)))[RAW]))[METADATA]
     return dict(_pairs(meta)).get(VERSION, b"").decode()
 

@@ -15,7 +15,7 @@ AGAIN = 1.0  # seconds between two tries after a failed renewal
 
 
 class Renewal:
-    """Renews the credentials of a client, and keeps the last accepted ones; failures go to `on_trouble`."""
+    """Renews the credentials of a client, and keeps those accepted last; failures go to `on_trouble`."""
 
     def __init__(self, config: Config, on_trouble: Callable[[ApiError], None]) -> None:
         self.config = config
@@ -24,15 +24,15 @@ class Renewal:
         self._shown: tuple[str, str] | None = None  # the client certificate that came with the credentials
         self._trouble: ApiError | None = None
         self._not_before = 0.0
-        self._began = False  # whether there have been credentials
+        self._began = False  # whether there have ever been credentials
 
     async def header(self, context: ssl.SSLContext | None) -> str | None:
         """Return the value of `Authorization`; new connections with `context` use its certificate. InputError: there
-        never was one; ApiError: the server rejected the last.
+        were never any credentials; ApiError: the server rejected the last.
         """
         credentials = self.config.credentials
         if not credentials.fresh():
-            async with self._lock:  # once for all waiting requests
+            async with self._lock:  # one renewal for all waiting requests
                 if not credentials.fresh():
                     await self._renew()
         self._present(context)

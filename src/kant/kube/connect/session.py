@@ -22,7 +22,7 @@ _GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
 class Session:
-    """One session with the server of a configuration; headers and paths are those passed with a request."""
+    """One session with the server of a configuration; it sends headers and paths exactly as given."""
 
     def __init__(self, config: Config, context: ssl.SSLContext | None) -> None:
         self.server = config.server
@@ -54,7 +54,7 @@ class Session:
     async def request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float, guard: Guard | None
     ) -> Response:
-        """Send one request and return its whole answer within `timeout` seconds, unless `guard` refuses it."""
+        """Send one request and return its whole response within `timeout` seconds, unless `guard` refuses it."""
         token = _GUARD.set(guard)
         try:
             with _translated():
@@ -73,7 +73,7 @@ class Session:
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that calls the guard when it has a connection, right before it is written."""
+    """A request that calls the guard once it has a connection, right before it is written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         guard = _GUARD.get()
@@ -97,7 +97,7 @@ def _translated() -> Iterator[None]:
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket that detects within half a minute that the other end is gone, even if it only reads."""
+    """Return a socket that detects within half a minute that the peer is gone, even if it only reads."""
     made = socket.socket(address[0], address[1], address[2])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):

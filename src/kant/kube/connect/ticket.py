@@ -1,6 +1,6 @@
-"""A question to the leader proves that the caller may read the leader's Lease, which has the ticket.
+"""Tickets: a question to the leader proves that its sender may read the leader's Lease, which contains the ticket.
 
-The API server removes the caller's credentials from a request that it passes on to a Service, so the leader does not
+The API server removes the caller's credentials from a request that it forwards to a Service, so the leader does not
 learn the caller's identity. The ticket itself is never sent: the question is signed with it.
 """
 
@@ -15,11 +15,11 @@ PROOF = "proof"
 """The last parameter of the question: the signature of everything before it."""
 
 NOT_LEADING, NOT_YET, UNASKABLE = "NotLeading", "NotYet", "Unaskable"
-"""Reasons of a replica that does not answer: it is on standby; ask again; the question itself is wrong."""
+"""Why a replica does not answer: it is on standby; the answer is not ready yet; the question is invalid."""
 
 
 def signed(ticket: str, target: str) -> str:
-    """Return the question `target`, a path with its query, with its signature."""
+    """Return the question `target`, a path with its query, with a signature added."""
     return f"{target}{'&' if '?' in target else '?'}{PROOF}={_signature(ticket, target)}"
 
 

@@ -1,6 +1,6 @@
-"""HTTP/1.1 with kept-alive connections, as small as a binding needs it: a third of the CPU of a general client.
+"""HTTP/1.1 with kept-alive connections, only as much as bindings need: a third of the CPU of a general client.
 
-It is not only fast: the guard of a request is called between having a connection and the write, without any wait.
+Besides speed, it calls the guard of a request after it has a connection and right before the write, without any wait.
 
 Source: RFC 9112, sections 6 and 7 (framing of bodies, chunks), 9.3 (persistence), 9.3.1 (what may be sent twice).
 """
@@ -18,7 +18,7 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Response(NamedTuple):
-    """A whole answer. `retry_after`: the header verbatim, None without."""
+    """A whole response. `retry_after`: the header verbatim, None if absent."""
 
     code: int
     body: bytes
@@ -30,7 +30,7 @@ class GuardRefusedError(Exception):
 
 
 class UnreachableError(OSError):
-    """No connection; the cause says why. Nothing was sent."""
+    """No connection could be made; the cause says why. Nothing was sent."""
 
 
 class Connection(asyncio.Protocol):
@@ -39,7 +39,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.alive = False
         self.idle_since = 0.0
-        self.began = False  # whether any byte of the answer has arrived
+        self.began = False  # whether any byte of the response has arrived
         self._buffer = bytearray()
         self._answer: asyncio.Future[Response] | None = None
         self._reset()
@@ -47,7 +47,7 @@ class Connection(asyncio.Protocol):
     def _reset(self) -> None:
         self._code = 0
         self._retry_after: str | None = None
-        self._length: int | None = None  # of the body; None: chunked, or to the end of the connection
+        self._length: int | None = None  # of the body; None: chunked, or until the connection ends
         self._chunked = self._last = False
         self._parts: list[bytes] = []
 
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
             self._reset()
 
     def _head(self) -> bool:
-        """Parse and consume the head, once it is complete. Interim answers (1xx) are skipped."""
+        """Parse and consume the head, once it is complete. Interim responses (1xx) are skipped."""
         while (end := self._buffer.find(HEAD_END)) >= 0:
             lines = bytes(self._buffer[:end]).split(b"\r\n")
             del self._buffer[: end + 4]
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """At most `size` connections to one server; the last used one is reused first, so that few stay warm."""
+    """At most `size` connections to one server; the last used one is reused first, so that few stay open."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext | None, name: str | None, size: int) -> None:
         self._address = (host, port)
@@ -164,7 +164,7 @@ class Pool:
         self._idle: list[Connection] = []
 
     async def request(self, request: bytes, *, again: bool, guard: Callable[[], bool] | None = None) -> Response:
-        """Send these bytes and return the answer. `again`: they may be sent twice, if a kept connection was closed."""
+        """Send these bytes and return the response. `again`: they may be sent again if a kept connection was closed."""
         async with self._places:
             while True:
                 kept = self._kept()
@@ -178,7 +178,7 @@ class Pool:
                     if kept and again and not connection.began:
                         continue
                     raise
-                except BaseException:  # cancelled: a late answer must not reach the next request
+                except BaseException:  # cancelled: a late response must not reach the next request
                     connection.abort()
                     raise
                 self._keep(connection)

@@ -30,7 +30,7 @@ class CsiMirror:
     def __post_init__(self) -> None:
         self.all_drivers = Store(own_name, self._driver_changed, lambda one: one.spec.storage_capacity)
         self.nodes = Store(own_name, self._node_changed, _limits)
-        self.attachments = Store(own_name, self._attachment_changed, lambda one: None)  # its spec never changes
+        self.attachments = Store(own_name, self._attachment_changed, lambda one: None)  # its spec is immutable
         self.objects = Store(space_name, self._capacity_changed, _relevant)
 
     @property
@@ -40,7 +40,7 @@ class CsiMirror:
 
     @property
     def capacities(self) -> Capacities:
-        """The storage capacities; imported with the first volume that is to be provisioned."""
+        """The storage capacities; imported with the first volume to provision."""
         if self._capacities is None:
             from kant.kube.translate.csi import Capacities
 

@@ -21,7 +21,7 @@ REMEMBERED = 10_000
 
 
 class FollowedKind(NamedTuple):
-    """How objects of a kind are read, and the functions that record a changed object, and all of them."""
+    """How objects of a kind are read, and the functions that record one changed object, or all objects."""
 
     view: type[Any]
     change: Callable[[str, Any], object]
@@ -30,18 +30,18 @@ class FollowedKind(NamedTuple):
 
 @dataclass(slots=True)
 class DeviceMirror:
-    """`slices` by name, `classes` by name, `claims` by (namespace, name). `users` are the uids of the pods that use a
-    claim, `gone` the latest uids of deleted pods that did. `holders` are the claims that a device is allocated to, and
-    `ours` those that Kant has allocated.
+    """`slices` by name, `classes` by name, `claims` by (namespace, name). `users` has the uids of the pods that use a
+    claim, `gone` the latest uids of deleted pods that did. `holders` has the claims to which a device is allocated,
+    `ours` the claims that Kant has allocated.
 
-    `touched` has changed claims. `rules` are taints in addition to those of slices; `is_new`: rules, slices or classes
+    `touched` has changed claims. `rules` has taints in addition to those of slices; `is_new`: rules, slices or classes
     have changed.
 
-    `served` has the class that serves an extended resource. `extended` has the claims that stand for those of pods
-    without a node: they are among `claims`, without a uid until they are created. `on_served` is called when classes
-    begin or cease to serve extended resources.
+    `served` has the class that provides an extended resource. `extended` has the claims for extended resources of pods
+    without a node: they are also in `claims`, without a uid until they are created. `on_served` is called when classes
+    begin or cease to provide extended resources.
 
-    `kinds` has, by the plural of each followed kind, its view and the functions that record a change and all objects.
+    `kinds` has, by plural, the view of each followed kind and the functions that record one change or all objects.
     """
 
     on_served: Callable[[], None] = lambda: None
@@ -131,7 +131,7 @@ class DeviceMirror:
     # --- extended resources ----------------------------------------------------------------------------------------
 
     def resolved(self, pod: Pod, gone: bool = False) -> Pod:
-        """Return the pod with the claim that stands for its extended resources, if classes serve some.
+        """Return the pod with the claim for its extended resources, if classes provide some.
 
         A waiting pod may need the claim; a bound one has it if its status says so, or the claim has been created.
         """
@@ -162,7 +162,7 @@ class DeviceMirror:
             del self.claims[key]
 
     def pod(self, pod: Pod, gone: bool) -> None:
-        """Note which claims a pod uses, and touch them when it stops using them."""
+        """Record which claims a pod uses, and mark them as changed when it stops using them."""
         if gone:
             self.gone[pod.metadata.uid] = None
             if len(self.gone) > REMEMBERED:

@@ -48,7 +48,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     PROVISIONING: PROVISIONING_PATHS,
     TAINT_RULES: TAINT_RULES_PATHS,
 }
-"""Optional kinds, by their name in the mirror, with their paths: the first existing one is used."""
+"""Optional kinds, by their name in the mirror, with their paths: the first path that exists is used."""
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -67,13 +67,13 @@ BEHIND = 5.0  # seconds for which a new leader waits for the watch
 NO_BUDGETS = "disruption budgets are checked only by the Eviction API"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
 NO_STORAGE = "pods with volume claims are not scheduled"
-NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers say"
+NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers report"
 NO_DEVICES = "pods with claims to devices are not scheduled"
 FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
-    TAINT_RULES_PATHS: "devices are given out whatever DeviceTaintRules say",
+    TAINT_RULES_PATHS: "devices are allocated regardless of DeviceTaintRules",
 }
-"""Consequences of optional kinds that Kant may not read."""
+"""What does not work while Kant may not read an optional kind."""
 
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
@@ -86,7 +86,7 @@ class BehindError(Exception):
 
 @dataclass(eq=False)
 class Informers:
-    """Keeps a mirror up to date. `wake` is called when it has changed. With `once` everything is read once."""
+    """Keeps a mirror up to date. `wake` is called when it has changed. With `once` everything is read only once."""
 
     client: ApiClient
     mirror: Mirror
@@ -120,11 +120,11 @@ class Informers:
         self.devices = [self._of_devices(kind, plural) for plural, kind in DEVICE_KINDS.items()]
         for one in self.storage:
             one.on_trouble = partial(self._without, one, NO_STORAGE)
-        self.forbidden: list[str] = []  # what may not be read, with the consequences
+        self.forbidden: list[str] = []  # what Kant may not read, with the consequences
         self.others: list[Reflector[Unstructured]] = []
         self._absent: list[str] = []  # kinds that the cluster lacks
-        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant installed since
-        self._asked = self._looked = 0  # requests to look for Queues, and the last answered one
+        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant that were installed later
+        self._asked = self._looked = 0  # the numbers of requests to look for Queues, and of the last served one
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
@@ -222,7 +222,7 @@ class Informers:
                     tasks.create_task(late.run())
             looked = [kind for kind in self._absent if is_due or kind == QUEUES]
             found = [kind for kind in looked if await self._add(kind)]
-            if QUEUES in found and not is_due:  # the others are installed with them
+            if QUEUES in found and not is_due:  # the other kinds are installed with it
                 found += [
                     kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
                 ]
@@ -237,7 +237,7 @@ class Informers:
                 self.wake()
 
     def listen_to_autoscalers(self) -> None:
-        """Read the Events of autoscalers about pods from now on: they are not needed unless a queue waits for nodes."""
+        """Read the Events of autoscalers about pods from now on; before a queue waits for nodes they are not needed."""
         if self._autoscaler_events or self._tasks is None:
             return
         from kant.kube.translate.autoscaling import SOURCES, PodEvent
@@ -247,18 +247,18 @@ class Informers:
             events = self._reflector("events", "/api/v1/events", PodEvent, scale_ups.event, scale_ups.replace)
             events.fields = f"involvedObject.kind=Pod,source={source}"
             events.on_trouble = partial(self._without, events, NO_EVENTS)
-            begin = asyncio.create_task if self.once else self._tasks.create_task  # the group may have ended
+            begin = asyncio.create_task if self.once else self._tasks.create_task  # the task group may have ended
             self._autoscaler_events.append((events, begin(events.run())))
 
     def look_for_queues(self, pods: Iterable[Pod]) -> None:
-        """Look for the kind Queue again, if it was missing: some Queues may be for these pods."""
+        """Look for the kind Queue again, if it was missing: these pods may belong to a Queue."""
         if QUEUES in self._absent and any(not pod.spec.node_name for pod in pods):
             self._asked += 1
             self._ask.set()
 
     @property
     def is_unsure(self) -> bool:
-        """Whether there may be Queues, or other objects of Kant, that have not been listed."""
+        """Whether there may be Queues, or other objects of Kant's kinds, that have not been listed."""
         return self._looked != self._asked or any(not reflector.synced.is_set() for reflector in self._late)
 
     async def _add(self, kind: str) -> bool:
@@ -284,13 +284,13 @@ class Informers:
                     self._complain(f"{FORBIDDEN[candidates]}: {advice(error, self.client.config.source)}")
                     return ""
                 if error.code == 403 and paths[0].startswith(DEVICES):
-                    break  # it exists; its reflector reports the consequences
+                    break  # the kind exists; its reflector reports the consequences
                 self.on_trouble(error)
                 await asyncio.sleep(1.0)
         return paths[0] if paths else ""
 
     def _without(self, reflector: Reflector[Any], what: str, error: ApiError | InputError) -> None:
-        """Go on without a kind that is forbidden or missing in the cluster, and report the consequences."""
+        """Continue without a kind that is forbidden or missing in the cluster, and report the consequences."""
         storage = what == NO_STORAGE
         if not isinstance(error, ApiError) or error.code not in ((403,) if storage else (403, 404)):
             self.on_trouble(error)
@@ -314,7 +314,7 @@ class Informers:
 
     @property
     def is_looking(self) -> bool:
-        """Whether a group is being read, or the first list of the Events of autoscalers."""
+        """Whether a group is being read, or the Events of autoscalers for the first time."""
         return bool(self._looking) or not all(events.synced.is_set() for events, _ in self._autoscaler_events)
 
     def look_up(self, ref: GroupRef) -> None:
@@ -353,7 +353,7 @@ class Informers:
         self.wake()
 
     async def know_of_bound(self) -> None:
-        """Wait until the mirror has all pods that are on a node now. Raises BehindError, and ApiError.
+        """Wait until the mirror has all pods that have a node now. Raises BehindError, and ApiError.
 
         A watch may lag: a new leader must know what the previous leader has bound.
         """

@@ -1,6 +1,6 @@
 """The mirror: the latest objects of the API server, by kind, and what has changed since the last look.
 
-It knows nothing of the scheduler. Reflectors write it, in the order of the watch; the driver reads it and empties the
+It does not depend on the scheduler. Reflectors write it, in the order of the watch; the driver reads it and empties the
 dirty sets. A repeated or late change only marks something as dirty again.
 """
 
@@ -48,17 +48,17 @@ class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a node's
     pods. `version` counts relevant changes of pods and nodes, `volume_version` those of volumes.
 
-    `bound_here` has the node of pods that Kant has bound, until the watch shows it, and `notes_here` the annotations
-    sent with the binding. Disruption `budgets` and `claims` are by (namespace, name), `volumes` and `storage_classes`
-    by name; `unreadable` are the paths of claims, volumes and classes that Kant may not read. `users` are the uids of
-    the pods that use a claim, `selected` the claims for which a volume is being provisioned for a node.
+    `bound_here` has the nodes of pods that Kant has bound, until the watch shows them, and `notes_here` the annotations
+    sent with the bindings. Disruption `budgets` and `claims` are by (namespace, name), `volumes` and `storage_classes`
+    by name; `unreadable` has the paths of claims, volumes and classes that Kant may not read. `users` has the uids of
+    the pods that use a claim, `selected` the claims whose volume is being provisioned for a node.
 
     `touched` has the uids of pods that changed, with the last version of deleted ones, and `resized` those of pods
     whose requests changed; `nodes_touched` has names, `budgets_touched` and `objects_touched` (kind, namespace, name).
-    `claims_touched` has claims that changed, or whose volume or class changed. In the affinity of pods, `namespaces`
-    replace selectors by labels. `serves_devices`: the cluster has the API of dynamic resource allocation;
-    `unreadable_devices` are its paths that Kant may not read. `schedulers` are those for whose waiting pods every
-    change is relevant: repeated reports to pods of other schedulers are ignored. With none, every change counts.
+    `claims_touched` has claims that changed, or whose volume or class changed. In the affinity of pods, names of
+    namespaces (`namespaces`) replace selectors by labels. `serves_devices`: the cluster has the API of dynamic resource
+    allocation; `unreadable_devices` has its paths that Kant may not read. Every change of a waiting pod is relevant if
+    its scheduler is in `schedulers`: repeated reports on other pods are ignored. With none, every change counts.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Mirror:
         return True
 
     def _is_same(self, before: Pod, now: Pod) -> bool:
-        """Whether a pod is unchanged on its node, or still waits for another scheduler, in all that is relevant."""
+        """Whether nothing relevant has changed for a pod on its node, or for one that waits for another scheduler."""
         at, ours = now.spec.node_name, self.schedulers
         if before.spec.node_name != at or not (at or (ours and now.spec.scheduler_name not in ours)):
             return False
@@ -195,7 +195,7 @@ class Mirror:
 
     @property
     def has_devices(self) -> bool:
-        """Whether the cluster has had a device, a class or taint of devices, a claim, or a pod with one."""
+        """Whether the cluster has ever had a device, a device class or taint, a claim, or a pod with a claim."""
         return self._devices is not None
 
     @property

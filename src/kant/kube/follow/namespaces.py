@@ -1,7 +1,7 @@
-"""Namespaces, and the pods whose required affinity or anti-affinity selects some of them by labels.
+"""Namespaces, and the pods whose required affinity or anti-affinity selects namespaces by labels.
 
-The mirror keeps such a pod with the names of the namespaces in place of the selector, so that no other code handles
-namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
+The mirror keeps such a pod with the names of the namespaces instead of the selector, so that no other code deals with
+labels of namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Labels = dict[str, str] | None
 
 @dataclass(slots=True)
 class Namespaces:
-    """`labels` of each namespace by its name, None if Kant may not list namespaces.
+    """`labels` has those of each namespace by name; None if Kant may not list namespaces.
 
     `selecting` has, by uid, the original affinity of pods. `touched`: pods select other namespaces than before;
     `relabelled`: namespaces were added, deleted or relabelled.
@@ -52,6 +52,6 @@ class Namespaces:
         self.relabelled = True
 
     def again(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Return, updated, the pods that now select other namespaces."""
+        """Return updated versions of the pods that now select other namespaces."""
         asking = (pod for pod in pods if pod.spec.affinity is not None)
         return [now for pod in asking if (now := self.resolved(pod)) is not pod]

@@ -1,9 +1,8 @@
 """A copy of one kind of objects that follows the API server: a list, then watches, forever.
 
-If a watch is read too slowly, the API server ends it without notice: the stream just stops. So a sink has to be quick:
-it records what has changed, and other code acts on it. After any end of a watch, the next one resumes from the last
-resourceVersion that was seen, and repeated changes are dropped. If the server no longer has that version (410),
-everything is listed again.
+If a watch is read too slowly, the API server ends the stream without notice. So a sink has to be quick: it records
+changes, and other code handles them. After a watch ends, the next one resumes from the last resourceVersion seen, and
+repeated changes are dropped. If the server no longer has that version (410), everything is listed again.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts, sections on watches, bookmarks, resource versions.
 """
@@ -26,7 +25,7 @@ from kant.model.errors import InputError
 
 T = TypeVar("T")
 CHANGES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
-WATCH = 300.0  # minimum seconds of one watch, randomized up to twice that, so that not all end together
+WATCH = 300.0  # minimum seconds of one watch, randomized up to twice that so that watches do not end together
 SILENCE = 130.0  # seconds without a byte after which a watch is reopened: two bookmarks are missing
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between tries: the first, doubled up to the last
 BURST = 256  # changes passed to the sink before other tasks may run
@@ -45,9 +44,9 @@ class Reflector(Generic[T]):
 
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all objects: objects missing from it are gone. `on_malformed(metadata, sentence)` is called for
-    an object that does not decode, which is otherwise left out; `on_trouble(error)` for everything that makes us wait.
-    With `once` it lists, and does not watch. `fields` is a field selector. `later`, if any, imports the view with the
-    first object; until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
+    an object that cannot be decoded, which is then left out; `on_trouble(error)` for every error that causes a wait.
+    With `once` it only lists. `fields` is a field selector. `later`, if given, imports the view with the first object;
+    until then `view` reads empty lists and bookmarks. Lines for which `skips` is true are not decoded.
     """
 
     client: ApiClient
@@ -137,7 +136,7 @@ class Reflector(Generic[T]):
         async for chunk in self.client.stream(self.path, params, min(self.silence, seconds + 10.0)):
             self._received_at = self.clock()
             lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()  # an incomplete line; at the end of the stream it is lost, and sent again
+            rest = lines.pop()  # an incomplete line; if the stream ends here, it will be sent again
             for number, line in enumerate(lines, 1):
                 if line:
                     self._take(line)
@@ -148,7 +147,7 @@ class Reflector(Generic[T]):
 
     def _take(self, line: bytes) -> None:
         if self.skips is not None and self.skips(line):
-            return  # its version is not needed: a watch from an earlier one gets the object again
+            return  # its version is not needed: a watch from an earlier version sends the object again
         try:
             event = decoder(Event[self.view]).decode(line)  # type: ignore[name-defined]
         except msgspec.DecodeError as error:
@@ -163,14 +162,14 @@ class Reflector(Generic[T]):
         if change is None:
             if event.type == "BOOKMARK":
                 self._version = version or self._version
-            elif event.type == "ERROR":  # a Status that happened to decode
+            elif event.type == "ERROR":  # a Status that could be decoded
                 self._take_odd(line, None)
             return
         if self._new(version):
             self.sink(change, event.object)
 
     def _take_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
-        """Handle an error of the server, or an object that does not match its view."""
+        """Handle an error from the server, or an object that does not match its view."""
         try:
             event = decoder(Event[msgspec.Raw]).decode(line)
         except msgspec.DecodeError as broken:
@@ -192,7 +191,7 @@ class Reflector(Generic[T]):
             self.on_malformed(metadata, str(error))
 
     def _new(self, version: str) -> bool:
-        """Whether a change at this version has not been seen; the server sends changes in order."""
+        """Whether a change at this version is new; the server sends changes in order."""
         if version.isdigit() and self._version.isdigit() and int(version) <= int(self._version):
             return False
         self._version = version or self._version

@@ -1,4 +1,4 @@
-"""The relevant parts of objects: where they are equal, nothing has changed for Kant."""
+"""The relevant parts of objects: while they are equal, nothing has changed for Kant."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def relevant_of_node(node: Node) -> tuple[object, ...]:
 
 
 def waits_elsewhere(schedulers: Collection[str]) -> Callable[[bytes], bool]:
-    """Return a function that tells, without decoding it, whether a line of a watch modifies a pod that has no node and
-    is for none of these schedulers. False if that is unclear, and for pods with claims, which name them late.
+    """Return a function that says, without decoding, whether a line of a watch modifies a pod that has no node and is
+    for none of these schedulers. False if this is unclear, and for pods with claims, whose names come late in the line.
     """
     name, ours = b'"schedulerName":"', [f'"schedulerName":"{one}"'.encode() for one in schedulers]
 

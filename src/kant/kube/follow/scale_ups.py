@@ -18,7 +18,7 @@ class ScaleUps:
     touched: dict[str, None] = field(default_factory=dict)
 
     def event(self, kind: str, event: PodEvent) -> bool:
-        """Record that an Event was added, modified or deleted. Returns False if it says nothing new about a pod."""
+        """Record that an Event was added, modified or deleted. Returns False if the Event has no news about a pod."""
         from kant.kube.translate.autoscaling import scale_up_of  # imported with the first Event
 
         found, uid = scale_up_of(event), event.involved_object.uid

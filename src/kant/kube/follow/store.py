@@ -23,7 +23,7 @@ def version(one: Any) -> object:
 
 
 class Store(dict[K, T]):
-    """Calls `on_change` for each change with the key, the object before (None: new) and now (None: gone).
+    """Calls `on_change` for each change with the key, the object before (None: new) and the object now (None: gone).
 
     `relevant` returns the parts of an object that matter. A change of other parts is stored without a call.
     """

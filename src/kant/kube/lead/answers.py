@@ -1,4 +1,4 @@
-"""Results of bindings and evictions, passed to the workloads that they were for."""
+"""Results of bindings and evictions, applied to the workloads that they were for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kant.kube.serve.metrics import KubeTelemetry
 
 
 class LeadershipLostError(Exception):
-    """Another replica leads now."""
+    """Another replica is the leader now."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Answers:
             keys |= self._take_refusal(self.steps.evictor.refused.popleft())
         while self.steps.evictor.done:
             self._take_eviction(self.steps.evictor.done.popleft())
-        if self.workloads.affected.unanswered:  # the watch reported a change before all answers arrived
+        if self.workloads.affected.unanswered:  # the watch reported a change before all responses arrived
             keys |= self.workloads.affected.answered()
         if keys:
             self.workloads.settle_all(keys)
@@ -61,14 +61,14 @@ class Answers:
         if any(result.outcome is Outcome.NOT_LEADING for result in results):
             raise LeadershipLostError
         for result in sorted(results, key=lambda one: one.outcome is not Outcome.BOUND):
-            self._take_binding(result)  # bound ones first: a refusal must not free a place that is taken
+            self._take_binding(result)  # bound ones first: a refusal must not free a place that is in use
         for result in results:
             workload = result.workload
             answered = not self.workloads.transitions.is_in_flight(workload)
             if answered and workload.refused and all(slot.bound or slot.done for slot in workload.slots):
-                workload.refused = ""  # one of its bindings was carried out nevertheless
+                workload.refused = ""  # one of its bindings was carried out in spite of the refusal
             if answered and (workload.refused or not workload.is_bound):
-                if workload.refused:  # the refusal waited for the last answer
+                if workload.refused:  # the refusal was delayed until the last response
                     self.workloads.lost_places.refused(workload, workload.refused, workload.blameless)
                 keys[workload.key] = None
             elif result.outcome is not Outcome.BOUND:
@@ -97,21 +97,21 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.workloads.mirror.apply_bindings([uid])  # it has lost its place in the meantime
+            self.workloads.mirror.apply_bindings([uid])  # the pod has lost its place in the meantime
         elif outcome is Outcome.ASTRAY and result.pod is not None:
             self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:
             self.counts.refused += 1
-            self.workloads.messages.say(workload, f"a pod of it could not be bound: {result.why}")
+            self.workloads.messages.say(workload, f"one of its pods could not be bound: {result.why}")
             self.workloads.lost_places.refused(workload, result.why)
             if result.code == ELSEWHERE:
                 self.workloads.affected.renew([uid])
         elif outcome is Outcome.WITHDRAWN and has_place:
             self.workloads.lost_places.refused(workload, result.why, blameless=True)
-        self.workloads.transitions.to_bind.append(workload)  # it may have other places by now
+        self.workloads.transitions.to_bind.append(workload)  # it may have got other places by now
 
     def _take_eviction(self, eviction: Eviction) -> None:
-        """Report an eviction all of whose victims have been asked to leave."""
+        """Report an eviction that has been requested for all of its victims."""
         evicted = sum(len(pods) for _, pods in eviction.victims)
         self.counts.evicted += evicted
         self.telemetry.evicted(eviction.right, evicted)

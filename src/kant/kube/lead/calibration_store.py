@@ -1,9 +1,9 @@
 """What a leader has learned about expected starts: saved with its journals, and published on its Lease.
 
-The file is for a process that restarts on the same disk. A leader without it starts from a ConfigMap, if there is one:
-what a Kant on one machine learned (`kant export`). The few numbers from which answers are computed are an annotation of
-the Lease, which is written every few seconds anyway: so `kubectl kant` gives the answer of the leader. They are valid
-only under the profile under which they were learned.
+The file is for a process that restarts on the same disk. A leader without this file starts from a ConfigMap with what
+Kant on one machine has learned (`kant export`), if there is one. The few numbers needed for answers are in an
+annotation of the Lease, which is written every few seconds anyway: so `kubectl kant` gives the same answer as the
+leader. They are valid only under the profile under which they were learned.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ def note(core: Core) -> str:
 
 
 class CalibrationStore:
-    """The file in the folder of the journals, and the annotation; both are rewritten when something was learned."""
+    """The file in the folder of the journals, and the annotation; both are rewritten after something was learned."""
 
     def __init__(self, folder: Path | None) -> None:
         self.path = folder / FILE if folder is not None else None
         self.note = ""
         self.used = ""
         self.written = 0  # how often
-        self._elsewhere: SavedCalibration | None = None  # learned by a Kant elsewhere, from the ConfigMap
-        self._last_use: SavedUse | None = None  # use of queues, as the last leader published it
+        self._elsewhere: SavedCalibration | None = None  # learned by another Kant installation, from the ConfigMap
+        self._last_use: SavedUse | None = None  # resource use of queues, as the last leader published it
         self._noted: tuple[int, int, int] = (0, 0, 0)
         self._kept: tuple[int, int, int] = (0, 0, 0)
         self._at = time.monotonic()
@@ -76,17 +76,17 @@ class CalibrationStore:
             return None
 
     async def look_elsewhere(self, client: ApiClient, namespace: str, shares: bool) -> None:
-        """Read what a Kant elsewhere has learned; with `shares`, also what queues have used."""
+        """Read what another Kant installation has learned; with `shares`, also what queues have used."""
         self._elsewhere = await learned_elsewhere(client, namespace)
         if shares:
             self._last_use = await use_on_lease(client, namespace)
 
     def restore(self, core: Core) -> None:
-        """Let a core that replaces none continue with what was learned and used before it."""
+        """Let the first core of this process continue with what was learned and used before."""
         restore_calibration(core, self.read() or self._elsewhere, self._last_use)
 
     def put(self, core: Core, last: bool = False) -> None:
-        """Save what is new: the file periodically, or at once if this is the `last` call."""
+        """Save new content: the file periodically, or at once with `last`."""
         stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
@@ -107,7 +107,7 @@ class CalibrationStore:
 
 
 def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
-    """Return the ConfigMap with a calibration from elsewhere, for the namespace in which Kant runs."""
+    """Return a ConfigMap with a calibration from elsewhere, for the namespace in which Kant runs."""
     packed = gzip.compress(msgspec.json.encode(saved), mtime=0)
     return config_map({"name": LEARNED, "namespace": namespace}, KEY, packed)
 
@@ -131,14 +131,14 @@ async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
 
 
 async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
-    """Return what queues have used, as the last leader published it; None if there is nothing."""
+    """Return the resource use of queues as the last leader published it; None if there is none."""
     return read_note((await notes_on_lease(client, namespace)).get(USED, ""))
 
 
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
     """Return the calibration on the leader's Lease; None if there is none for this profile.
 
-    None also under a profile that learns run times: only the leader learns them, so its plans differ from ours.
+    None also under a profile that learns run times: only the leader learns those, so its plans differ from ours.
     """
     if profile.estimates.learns:
         return None

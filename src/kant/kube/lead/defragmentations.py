@@ -1,8 +1,8 @@
 """Rounds of defragmentation that operators request (`kind: Defragmentation`), one after the other.
 
-The solver process computes the moves. Then the steps are carried out one by one. Each is a plan of the core, which
-checks everything again, and uses the Eviction API; a user who stops the round stops the next step. Before each step the
-status counts its jobs as moved, so that another leader never moves more jobs than allowed.
+The solver process computes the moves. Then the steps are carried out one by one. Each step is a plan of the core, which
+checks everything again and uses the Eviction API; a user who stops the round prevents the next step. Before each step
+its jobs are counted as moved in the status, so that a new leader never moves more jobs than allowed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Step = tuple[DefragmentMove, ...]
 
 @dataclass(slots=True)
 class _Round:
-    """One object. `moved` counts the jobs that were asked to move, including those of the current step."""
+    """One object. `moved` counts the jobs asked to move so far, including those of the current step."""
 
     asked: AskedRound
     phase: str = "Pending"
@@ -51,7 +51,7 @@ class _Round:
     core: Core | None = None  # the core for which the plan was made
     asking: asyncio.Task[bytes] | None = None
     steps: deque[Step] = field(default_factory=deque)
-    said: bool = False  # the next step is already counted
+    said: bool = False  # the status already counts the next step
     going: dict[str, list[str]] = field(default_factory=dict)  # uids of the pods to evict, by job
     moves: dict[str, Status] = field(default_factory=dict)
     facts: Status = field(default_factory=dict)
@@ -109,14 +109,14 @@ class Defragmentations:
         one = next(one for one in self.rounds.values() if one.going)
         if not any(isinstance(decision, Preempt) for decision in plan.decisions):
             for job in one.going:
-                self._mark(one, job, "Refused", "it has changed since the step was planned, or may not stop now")
+                self._mark(one, job, "Refused", "it has changed since the step was planned, or may not be stopped now")
             one.moved -= len(one.going)
             one.going = {}
 
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Compare the rounds with the present objects."""
+        """Update the rounds from the present objects."""
         objects, seen = self.mirror.kind("defragmentations"), set[str]()
         for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
             uid = item.metadata.uid
@@ -134,7 +134,7 @@ class Defragmentations:
             self.rounds.pop(uid).ends("Stopped", "")
 
     def _plan(self, one: _Round, core: Core, workloads: Workloads) -> None:
-        """Ask the solver, or process its answer."""
+        """Ask the solver, or process its result."""
         asked = one.asked.spec
         if one.asking is not None and one.core is core and one.asking.done():
             task, one.asking = one.asking, None
@@ -148,9 +148,9 @@ class Defragmentations:
             return
         left = asked.most_moves - one.moved
         if left <= 0:
-            one.ends("Done", f"{_jobs(one.moved)} moved, as many as it allows")
+            one.ends("Done", f"{_jobs(one.moved)} moved, the most that it allows")
         elif self.solver is None:
-            one.ends("Refused", "this Kant has nothing that could look for moves")
+            one.ends("Refused", "this replica has no solver to find moves")
         elif one.asking is None or one.core is not core:
             nodes = self._nodes(one, core)
             own = core.profile.defragment or Defragment()
@@ -193,7 +193,7 @@ class Defragmentations:
             one.phase, one.why = "Moving", pays
 
     def _next(self, one: _Round, core: Core, workloads: Workloads) -> PlanProposed | None:
-        """Return the next step, once the status counts its jobs."""
+        """Return the next step, once its jobs are counted in the status."""
         if not one.steps:
             one.facts["gfrAfter"] = self._gfr(one, core)
             one.ends("Done", f"{_jobs(one.moved)} moved")
@@ -201,7 +201,7 @@ class Defragmentations:
         if not one.said:
             one.moved, one.said = one.moved + len(one.steps[0]), True
         if one.asked.status.moved < one.moved:
-            return None  # it has not been written yet
+            return None  # the status has not been written yet
         step, one.said = one.steps.popleft(), False
         slots = {move.job: workloads.by_job[move.job].slots for move in step if move.job in workloads.by_job}
         one.going = {move.job: [slot.pod for slot in slots.get(move.job, ())] for move in step}
@@ -222,7 +222,7 @@ class Defragmentations:
         for job, stays in stay.items():
             if stays:
                 one.moved -= 1
-                self._mark(one, job, "Refused", "the Eviction API does not let its pods go")
+                self._mark(one, job, "Refused", "the Eviction API refuses to evict its pods")
             else:
                 self._mark(one, job, "Moved", "")
         one.facts["gfrAfter"] = self._gfr(one, core)
@@ -244,7 +244,7 @@ class Defragmentations:
         )
 
     def _gfr(self, one: _Round, core: Core) -> str:
-        """Return the share of its nodes that are partly used now."""
+        """Return the share of the round's nodes that are partly used now."""
         table, nodes = core.state.table, self._nodes(one, core)
         rows = [
             row
@@ -258,7 +258,7 @@ def _why_nothing(plan: DefragmentPlan) -> str:
     if not plan.fragmented:
         return f"none of {plan.nodes} nodes is partly in use"
     stays = f", of which {plan.staying} may not be moved now" if plan.staying else ""
-    return f"nothing pays: {plan.fragmented} of {plan.nodes} nodes are in use in part, by {_jobs(plan.lodgers)}{stays}"
+    return f"no move pays: {plan.fragmented} of {plan.nodes} nodes are partly in use, by {_jobs(plan.lodgers)}{stays}"
 
 
 def _jobs(count: int) -> str:

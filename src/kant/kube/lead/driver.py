@@ -1,7 +1,7 @@
 """The driver: objects of the API server become events, the core decides, and its plans are carried out.
 
-It is one loop, in one thread: process changes, decide, hand over the work, wait for more. Separate tasks send bindings,
-evictions and messages. The API server alone is authoritative: after a restart, a change of leader or a change of the
+It is one loop in one thread: process changes, decide, pass on the work, wait for changes. Separate tasks send bindings,
+evictions and messages. Only the API server is authoritative: after a restart, a change of leader or certain changes of
 nodes the state is rebuilt from it, by the same code that follows it.
 """
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from kant.kube.lead.trials import Trials
     from kant.kube.notify.status import Statuses
 
-PACE = 0.005  # minimum seconds between two cycles; also not less than the last one took
-BREATH = 0.25  # but no more than this: after a slow build bindings are due
+PACE = 0.005  # minimum seconds between two cycles; also at least as long as the last one took
+BREATH = 0.25  # but no more than this: after a slow build, bindings are due
 IDLE = 1.0  # seconds after which the loop runs again without a change
 
 
@@ -88,9 +88,9 @@ class KubeDriver:
         self.rebuilding = Rebuilding(self.translation)
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
         self.proposals = Proposals(self.mirror, settings.solver, self._awake.set, lambda: self.state)
-        self._asked = asyncio.Event()  # set with the first pod that only asks when it would start
+        self._asked = asyncio.Event()  # set when the first pod arrives that only asks when it would start
         self.reports = Reports(settings, self.translation, recorder, self.telemetry)
-        self._early: list[bytes] | None = None  # lines of the journal while not leading yet
+        self._early: list[bytes] | None = None  # lines of the journal from before this replica leads
 
     @cached_property
     def trials(self) -> Trials:
@@ -121,7 +121,7 @@ class KubeDriver:
         await self.trials.run()
 
     def take_profile(self, profile: Profile) -> None:
-        """Use another profile from the next state on, which is built at once."""
+        """Use another profile from the next state on; that state is built at once."""
         self.settings = dataclasses.replace(self.settings, profile=profile)
         self.translation.stale = True
         self._awake.set()
@@ -143,7 +143,7 @@ class KubeDriver:
         return workload.reason if workload is not None else ""
 
     async def run(self, led: asyncio.Event | None = None) -> None:
-        """Follow the cluster, decide and act while leading. Until `led` is set the state is only kept ready."""
+        """Follow the cluster, decide and act while leading. Until `led` is set, the state is only kept up to date."""
         synced = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -171,7 +171,7 @@ class KubeDriver:
                 self.settings.journals.close()
 
     async def _stand_by(self, led: asyncio.Event) -> None:
-        """Build the state before leading, without any output. It is rebuilt periodically when something has changed.
+        """Build the state before leading, without any output. It is rebuilt from time to time after changes.
 
         Later changes are processed on leading, once all bindings of the last leader are known. Raises BehindError.
         """
@@ -196,10 +196,10 @@ class KubeDriver:
                 write(line)
         self.on_core(core)
         self.reports.built(core)
-        self.translation.queues.follow(core)  # the notes of the last leader on queues are known now
+        self.translation.queues.follow(core)  # what the last leader noted about queues is known now
         self.rebuilding.built_at = time.monotonic()
         for gang in state.workloads.partially_bound.in_part():
-            gang.partial = core.clock()  # until now this replica could not complete it
+            gang.partial = core.clock()  # this replica could not complete the gang until now
         self.take_changes()
         self.calibration_store.restore(core)
 
@@ -220,7 +220,7 @@ class KubeDriver:
     # --- one turn of the loop ---------------------------------------------------------------
 
     def turn(self) -> float:
-        """Process changes, decide, hand over. Returns the seconds until the next turn if nothing happens."""
+        """Process changes, decide, and pass on the work. Returns the seconds until the next turn if nothing happens."""
         if self.state is None and not self.build():
             return IDLE
         assert self.state is not None
@@ -228,10 +228,10 @@ class KubeDriver:
         self.take_changes()
         self.reports.look_for_gone_queues()
         if self.informers.is_unsure:
-            return IDLE  # we are woken
+            return IDLE  # a change wakes the loop
         state, steps, shadow = self.state, self.steps, bool(self.settings.shadow)
         if self.rebuilding.is_due(state.core, state.fleet):
-            if not (state.fleet.stale or shadow):  # otherwise claims that were just written would be wasted
+            if not (state.fleet.stale or shadow):  # otherwise claims that have just been written would be wasted
                 steps.binder.pump(state.workloads.transitions.to_bind)
             if not self.rebuilding.is_stable(state.fleet) or steps.is_busy:
                 return QUIET / 4
@@ -242,10 +242,10 @@ class KubeDriver:
             state.look_at_filters()
         fresh = time.monotonic() - self.rebuilding.built_at < self.settings.recovery
         if fresh and state.workloads.reading.unread and state.workloads.reading.may_lack_places():
-            return IDLE  # changes wake it; no other job may get what they need
+            return IDLE  # changes wake the loop; no other job may get what they need
         if self.translation.booked and state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
-        if not (shadow or self.translation.queues.presence.gone):  # otherwise a moved job would not start again
+        if not (shadow or self.translation.queues.presence.gone):  # otherwise a moved job could not start again
             self.proposals.carry_out(state)
         core, began = state.core, time.monotonic()
         plan = core.cycle()
@@ -255,7 +255,7 @@ class KubeDriver:
         if not shadow:
             state.preempt_by_node()
             state.hand_over()
-            if not steps.is_binding():  # what waits is told after what is bound
+            if not steps.is_binding():  # messages about waiting pods are sent after bindings
                 state.reasons.ask()
         core.attribute()
         core.observe()
@@ -301,7 +301,7 @@ class KubeDriver:
         elif self._early is None:
             self.calibration_store.restore(core)
         state.look_up()
-        if self.counts.builds > 1:  # the state before is garbage
+        if self.counts.builds > 1:  # the previous state is garbage
             gc.unfreeze()
             gc.collect()
         gc.freeze()  # otherwise a full collection visits the whole state, for a quarter of a second with 10,000 nodes

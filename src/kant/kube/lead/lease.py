@@ -1,11 +1,11 @@
 """Leader election by a Lease: a leader knows by its own clock until when no other replica can lead.
 
 A candidate takes over a lease only if the record has not changed for the whole duration by the candidate's own clock,
-so clocks of different machines are never compared. A leader counts from the moment at which it *sent* its last
-successful renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that
-moment. If `renew_deadline + in_flight < duration`, a request that it sends while it leads, and gives up after
-`in_flight` seconds, ends before another replica may lead. A request that the network delivers later is rejected by the
-server, because of the token on each binding.
+so clocks of different machines are never compared. A leader counts from the moment when it *sent* its last successful
+renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that moment. If
+`renew_deadline + in_flight < duration`, every request that it sends while it leads, and gives up after `in_flight`
+seconds, ends before another replica may lead. A request that the network delays beyond that is rejected by the server,
+by the token on each binding.
 
 Source: client-go, tools/leaderelection; fencing tokens: M. Kleppmann, How to do distributed locking (2016).
 """
@@ -31,11 +31,11 @@ from kant.kube.objects.views import LeaseObject, LeaseRecord
 from kant.model.errors import InputError
 
 LOOKS = 8
-"""How many times a candidate reads the record of another holder in the time between two tries."""
+"""How often a candidate reads another holder's record between two attempts."""
 
 
 def boot_clock() -> float:
-    """Return seconds by a clock that also runs while the process is stopped or the machine sleeps."""
+    """Return seconds on a clock that also runs while the process is stopped or the machine sleeps."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -47,17 +47,15 @@ def own_identity() -> str:
 
 
 class Lease:
-    """One candidate for the Lease `namespace/name`. All times are seconds.
+    """One candidate for the Lease `namespace/name`. All times are seconds. duration: how long the record must be
+    unchanged before another may lead; renew_deadline: how long a leader leads after it sent its last successful
+    renewal; retry: between two attempts, during which a candidate reads the record LOOKS times, and once more when it
+    may take over; in_flight: the timeout of requests that only a leader may send. `run` calls `on_acquired(token)` and
+    `on_lost()`. `notes` returns the annotations to write with each renewal, given the present ones. `on_rival` gets the
+    annotations of another leader. `client` should be used for nothing else, so that no renewal waits behind bindings.
 
-    duration: how long the record must be unchanged before another may lead; renew_deadline: how long a leader leads
-    after sending its last successful renewal; retry: between two tries, during which a candidate reads the record LOOKS
-    times, and once more when it may take it over; in_flight: the timeout of requests that only a leader may send. `run`
-    calls `on_acquired(token)` and `on_lost()`. `notes` maps the present annotations to those that are written with each
-    renewal. `on_rival` gets the annotations of another leader. `client` should be used only for this, so that no
-    renewal waits behind bindings.
-
-    If a person deletes the Lease of a leader, a candidate that has never seen it takes over at once. Then only the
-    token on the bindings keeps the two apart, until the first has failed to renew.
+    If someone deletes the Lease of a leader, a candidate that has never seen it takes over at once. Then only the token
+    on the bindings separates the two leaders, until the first one fails to renew.
     """
 
     def __init__(
@@ -97,9 +95,9 @@ class Lease:
         self._path = f"{self._collection}/{name}"
         self._until = float("-inf")  # when we stop leading, by our clock
         self._seen = LeaseObject()
-        self._seen_at = float("-inf")  # when we first saw the record as it is
+        self._seen_at = float("-inf")  # when we first saw the present record
         self._transitions = 0
-        self._in_trouble = False  # whether the last try failed
+        self._in_trouble = False  # whether the last attempt failed
 
     def holds(self) -> bool:
         """Whether a request sent now, and given up after `in_flight`, ends before another replica may lead."""
@@ -107,7 +105,7 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """The leader and its term: every binding has it, and the API server compares it with the Lease."""
+        """Identifies the leader and its term: every binding has it, and the API server compares it with the Lease."""
         return f"{self.identity}/{self._transitions}"
 
     @property
@@ -132,7 +130,7 @@ class Lease:
     async def release(self) -> None:
         """Give up the lease so that another replica need not wait. First end every request that only a leader may send.
 
-        A renewal in flight may have arrived without our knowledge; then the record is read again.
+        A renewal in flight may have succeeded without our knowledge; then the record is read again.
         """
         held, self._until = self.holds(), float("-inf")
         try:
@@ -151,7 +149,7 @@ class Lease:
             self.on_trouble(error)
 
     async def _attempt(self, step: Callable[[], Awaitable[bool]]) -> bool:
-        """Make one try. Errors are reported, but a conflict only means that another candidate was faster."""
+        """Make one attempt. Errors are reported, but a conflict only means that another candidate was faster."""
         self._in_trouble = False
         try:
             return await step()
@@ -165,8 +163,8 @@ class Lease:
         return False
 
     def _pause(self) -> float:
-        """Return the seconds until a candidate tries again. A renewal is timed from when it is seen, so candidates read
-        often, and at once when the holder's time is up. If that fails, they slow down.
+        """Return the seconds until a candidate tries again. The time of a holder counts from when its renewal is seen,
+        so candidates read often, and at once when that time is up. If reading fails, they slow down.
         """
         left = self._stands() - (self._clock() - self._seen_at)
         if self._in_trouble or left <= 0:
@@ -183,7 +181,7 @@ class Lease:
         except ApiError as error:
             if error.code != 404:
                 raise
-            found = LeaseObject(spec=self._seen.spec)  # deleted: its holder may continue to lead until it expires
+            found = LeaseObject(spec=self._seen.spec)  # deleted: the holder may continue to lead until it expires
         if found.metadata.resource_version != self._seen.metadata.resource_version or self._seen_at == float("-inf"):
             self._seen, self._seen_at = found, self._clock()
 
@@ -201,12 +199,12 @@ class Lease:
         return self.holds()
 
     async def _renew(self) -> bool:
-        """Renew from the last record that we wrote; if another one was written, find out its holder."""
+        """Renew from the last record that we wrote; if the record is another one, find out its holder."""
         spec = self._seen.spec
         try:
             await self._lead(msgspec.structs.replace(spec, renew_time=micro_now()))
         except ApiError:
-            await self._read()  # our own write with a lost answer, or another leader's
+            await self._read()  # our own write whose response was lost, or another leader's
             if self._seen.spec.holder_identity != self.identity:
                 self._until = float("-inf")
             raise
@@ -230,5 +228,5 @@ class Lease:
         self._seen_at = self._clock()
 
     def _patience(self) -> float:
-        """Return the timeout of one try, which leaves time for another one before the deadline."""
+        """Return the timeout of one attempt, which leaves time for another before the deadline."""
         return min(self.in_flight, max(self.retry, self.renew_deadline / 3))

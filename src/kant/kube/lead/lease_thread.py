@@ -1,7 +1,7 @@
 """A Lease in a thread of its own, with its own event loop and client.
 
-Building the state of a large cluster, or scheduling on it, may block the loop of the driver for seconds. A leader that
-could not renew in that time would lose its Lease after each build of its state.
+Building the state of a large cluster, or scheduling on it, may block the loop of the driver for seconds. Without the
+thread, a leader could not renew in that time, and would lose its Lease after each build of its state.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kant.kube.connect.config import Config
 from kant.kube.lead.lease import Lease
 
 Make = Callable[[ApiClient, Callable[[str], None], Callable[[Exception], None]], Lease]
-"""Makes a lease from a client, a callback for when it is acquired, and a callback for errors."""
+"""Creates a lease from a client, a callback for when it is acquired, and a callback for errors."""
 
 
 class LeaseThread:
     """Use as `async with LeaseThread(config, make, on_trouble) as candidate: token = await candidate.elected()`.
 
-    `keep`: the Lease is not given up at the end.
+    `keep`: do not give up the Lease at the end.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LeaseThread:
         return self._token.result()
 
     async def _until(self, done: Awaitable[object]) -> None:
-        """Wait for it. Raises the exception of the thread where that ends first."""
+        """Wait for `done`. Raises the exception of the thread if that ends first."""
         waiting = asyncio.ensure_future(done)
         await asyncio.wait({waiting, self._thread}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -61,7 +61,7 @@ class LeaseThread:
             self._thread.result()
 
     def holds(self) -> bool:
-        """Whether this process still leads in the term in which it was elected."""
+        """Whether this process still leads, in the term for which it was elected."""
         lease = self._lease
         return lease is not None and lease.holds() and self._token.done() and lease.token == self._token.result()
 
@@ -89,6 +89,6 @@ class LeaseThread:
             self._loop.call_soon_threadsafe(what, *words)
 
     def _elect(self, token: str) -> None:
-        """Take in, in the loop of the driver, that this process leads."""
+        """Record, in the loop of the driver, that this process leads."""
         if not self._token.done():
             self._token.set_result(token)

@@ -85,7 +85,7 @@ class LiveState:
 
     @cached_property
     def awaited_nodes(self) -> AwaitedNodes:
-        """Jobs that wait for nodes of autoscalers; imported when a queue or a job does."""
+        """Jobs that wait for nodes of autoscalers; imported with the first queue or job that does."""
         from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 
         return AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
@@ -99,7 +99,7 @@ class LiveState:
 
     @cached_property
     def saved_work(self) -> SavedWork:
-        """What would be lost with running jobs; imported with the first pod that says when its work was saved."""
+        """What stopping running jobs would lose; imported with the first pod that states when its work was saved."""
         from kant.kube.reconcile.saved_work import SavedWork
 
         return SavedWork(self.workloads)
@@ -131,7 +131,7 @@ class LiveState:
 
     @property
     def has_news(self) -> bool:
-        """Whether the mirror has changes that have not been taken in."""
+        """Whether the mirror has changes that have not been processed."""
         return any(_touched(self.mirror)) or bool(self.informers.read)
 
     def take_changes(self) -> None:
@@ -167,7 +167,7 @@ class LiveState:
         if self.translation.devices.has_other_homes:  # shared devices may be available elsewhere
             self.rebuilding.look_soon()
         workloads.lost_places.retry_partially_bound()
-        workloads.partially_bound.complete_all()  # no gang is left partial when the core decides
+        workloads.partially_bound.complete_all()  # no gang is partially bound when the core decides
         self._count_pods()
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
@@ -188,7 +188,7 @@ class LiveState:
         return names
 
     def _take_devices(self) -> list[str]:
-        """Return the uids of the pods whose claims have changed, or the devices that they ask for."""
+        """Return the uids of the pods whose claims or requested devices have changed."""
         devices = self.mirror.devices
         touched, devices.touched = devices.touched, {}
         if touched:
@@ -234,7 +234,7 @@ class LiveState:
         return keys
 
     def look_at_filters(self) -> None:
-        """Find out again which nodes fail the filters of waiting pods. Only workloads with such pods are re-created."""
+        """Evaluate the filters of waiting pods again. Only workloads with such pods are re-created."""
         began = time.monotonic()
         keys = self.workloads.look_at_filters()
         self.translation.eligible.tell_sets(self.core)
@@ -244,11 +244,11 @@ class LiveState:
         self.rebuilding.looked(began)
 
     def _take_overrun(self) -> None:
-        """Handle nodes that have lost GPUs which jobs hold."""
+        """Handle nodes that have lost GPUs which jobs still hold."""
         overrun, self.fleet.overrun = self.fleet.overrun, {}
         if overrun:
             self.workloads.lost_places.withdraw(overrun)
-            self.fleet.follow(overrun)  # the places given up may free the lost GPUs
+            self.fleet.follow(overrun)  # the places that jobs give up may include the lost GPUs
         self.steps.binder.short = set(self.fleet.overrun)
 
     def _look_at_clock(self) -> None:
@@ -260,7 +260,7 @@ class LiveState:
             workloads.settle_all(due)
         workloads.messages.look_at_growing()
         for gang, limit in workloads.partially_bound.overdue(self.settings.recovery, self.settings.staleness):
-            workloads.partially_bound.release(gang, f"not whole within {limit:g} s")
+            workloads.partially_bound.release(gang, f"not complete within {limit:g} s")
             self.counts.released += 1
 
     def _count_pods(self) -> None:
@@ -272,7 +272,7 @@ class LiveState:
         self.workloads.rule_changes.count_beside(changed)
 
     def look_up(self) -> None:
-        """Have the objects read of groups that workloads wait for."""
+        """Have the group objects read that workloads wait for."""
         reading = self.workloads.reading
         awaited, reading.awaited = reading.awaited, {}
         for ref in awaited:
@@ -281,12 +281,12 @@ class LiveState:
     # --- actions ---------------------------------------------------------------------------
 
     def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan of the core, as events, and as work for the steps."""
+        """Carry out a plan of the core: as events, and as work for the steps."""
         log_decisions(log, plan, self.core.state.node_rows.names)
         self.executor.execute(plan)
 
     def preempt_by_node(self) -> None:
-        """Make room for a pod that only node filters keep from every node."""
+        """Make room for a pod that node filters keep from every node."""
         found = self.node_preemption.turn() if self.workloads.transitions.nowhere else None
         if found is not None:
             workload, plan = found
@@ -297,7 +297,7 @@ class LiveState:
                 self.workloads.settle(workload.key)
 
     def hand_over(self) -> None:
-        """Hand over all pending writes to the steps, and send messages to users."""
+        """Pass all pending writes to the steps, and send messages to users."""
         self._start_evictions()
         transitions, members = self.workloads.transitions, self.workloads.members
         while transitions.completed:
@@ -334,7 +334,7 @@ class LiveState:
 
 
 def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
-    """Return the parts of the mirror with changes that have not been taken in."""
+    """Return the parts of the mirror with unprocessed changes."""
     return (
         mirror.touched,
         mirror.resized,

@@ -1,9 +1,9 @@
-"""The claim on a scheduler name: if two Kants in two namespaces are to schedule the same pods, one waits.
+"""The claim on a scheduler name: if two Kant installations are to schedule the same pods, one of them waits.
 
-Each Kant has its Lease in a namespace of its own, so they do not see each other. The claim is another Lease, one per
+Each installation has its Lease in its own namespace, so they do not see each other. The claim is another Lease, one per
 cluster: `kube-system/scheduler-name-NAME`. Its holder is a namespace, not a process: the leader in that namespace
 renews it, so a change of leader causes no wait. It is never given up, and lasts four times as long as a Lease, so that
-no Kant of another namespace comes between two leaders.
+no other installation takes the name between two leaders.
 
 If this Lease may not be written, Kant continues without a claim, and reports that.
 """
@@ -36,8 +36,8 @@ LOOK = 0.1  # seconds between checks that the waiting replica is still elected
 class NameClaim:
     """Use as `async with NameClaim(...) as claim: if await claim.granted(elected): ...`.
 
-    `namespace` is this Kant's; `lease` has the duration of its own Lease, the renew deadline and the retry interval
-    (seconds). `on_taken` is called with the reason why this Kant waits, or "" when it no longer does.
+    `namespace` is that of this installation; `lease` has the duration, the renew deadline and the retry interval of its
+    own Lease (seconds). `on_taken` is called with the reason why this replica waits, or "" when it no longer waits.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class NameClaim:
         await self._thread.__aexit__(kind, error, trace)
 
     async def granted(self, elected: Callable[[], bool]) -> bool:
-        """Wait until the name is ours, or its holder cannot be determined. False: `elected` is no longer true."""
+        """Wait until the name is ours, or until the holder cannot be determined. False: `elected` is no longer true."""
         claimed = asyncio.ensure_future(self._thread.elected())
         try:
             while elected() and not self._waived and not claimed.done():
@@ -86,7 +86,7 @@ class NameClaim:
                 await claimed
 
     def holds(self) -> bool:
-        """Whether no Kant of another namespace may lead under this name."""
+        """Whether no installation in another namespace may lead under this name."""
         return self._waived or self._thread.holds()
 
     def _lease(
@@ -117,7 +117,7 @@ class NameClaim:
 
     def _trouble(self, error: Exception) -> None:
         if isinstance(error, InputError):
-            self._waived = False  # now it is known
+            self._waived = False  # the claim is known again
             self._on_taken(str(error))
             self._on_trouble(error)
         elif isinstance(error, ApiError) and error.code in (403, 404, 422):

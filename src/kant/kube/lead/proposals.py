@@ -49,7 +49,7 @@ class Proposals:
         return self._defragmentations.statuses() if self._defragmentations is not None else iter(())
 
     def carry_out(self, state: LiveState) -> None:
-        """Carry out proposals of the solver, which preempt jobs so that others start or nodes become free."""
+        """Carry out proposals of the solver: preempt jobs so that others start or nodes become free."""
         core, evictor = state.core, state.steps.evictor
         if self.rounds is not None and not evictor.is_busy:
             proposal = self.rounds.turn(core)

@@ -1,4 +1,4 @@
-"""When the state is rebuilt, once it is stale and the nodes are calm, and when filters of nodes are looked at again."""
+"""When the state is rebuilt (once it is stale and the nodes are stable), and when node filters are evaluated again."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kant.live.core import Core
 
 QUIET = 0.5  # seconds without a change of the nodes after which the state is rebuilt
 LONGEST_UNREST = 5.0
-FAILING = 2.0  # seconds between two looks because nodes fail fewer filters
+FAILING = 2.0  # seconds between two evaluations when nodes fail fewer filters
 STALE = 10.0  # seconds between two rebuilds on standby
-LEAST_WORK = 20.0  # minimum interval, as a multiple of the time of the last build or check
+LEAST_WORK = 20.0  # minimum interval, as a multiple of the duration of the last build or evaluation
 
 
 class Rebuilding:
-    """`built_at` is when the last state was built (seconds), `change_at` when the next rebuild is due (the run's
-    clock).
+    """`built_at` is when the last state was built (seconds), `change_at` when the next rebuild is due (clock of the
+    run).
 
     `touched` are nodes that may fail fewer filters than before.
     """
@@ -30,12 +30,12 @@ class Rebuilding:
         self.rest = STALE  # seconds until the next build on standby
         self._took = self._look_at = self._looked = 0.0
         self._improved_at = math.inf
-        self._unrest = self.stable_since = -1.0  # since when nodes change in ways that the state lacks, and last did
+        self._unrest = self.stable_since = -1.0  # since when nodes change in ways that the state lacks; last change
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
     def built(self, read: int, began: float) -> None:
-        """Note that a state has been built, from `began` until now: as of `read` (clock of the run)."""
+        """Record that a state was built between `began` and now, with data as of `read` (clock of the run)."""
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
@@ -48,18 +48,18 @@ class Rebuilding:
         return fleet.stale or self.translation.stale or self.change_at <= core.now
 
     def is_look_due(self) -> bool:
-        """Whether filters have to be looked at again: a start was refused, nodes may pass, or pods wait for a limit."""
+        """Whether to evaluate filters again: a start was refused, nodes may pass, or pods wait for a limit."""
         filters, now = self.translation.filters, time.monotonic()
         if now < self._look_at:
             return False
         return filters.outdated or self._improved_at <= now or filters.devices.may_have_more
 
     def look_soon(self) -> None:
-        """Schedule another look at the filters, but not too often."""
+        """Schedule another evaluation of the filters, but not too often."""
         self._improved_at = min(self._improved_at, self._looked + FAILING)
 
     def looked(self, began: float) -> None:
-        """Note that the filters have been looked at, from `began` until now."""
+        """Record that the filters were evaluated between `began` and now."""
         self._looked = time.monotonic()
         self._look_at, self._improved_at = self._looked + LEAST_WORK * (self._looked - began), math.inf
 
@@ -75,7 +75,7 @@ class Rebuilding:
         self.change_at = min(self.change_at, core.now + int(max(FAILING, LEAST_WORK * self._took) * 1e6))
 
     def look(self, core: Core, nodes: dict[str, None]) -> None:
-        """Note where nodes no longer fail a filter of waiting pods, which may not use them until then."""
+        """Note nodes that pass a filter again; waiting pods may use them only after the next evaluation."""
         filters, mirror = self.translation.filters, self.translation.mirror
         if filters.failing:
             self.touched.update(nodes)

@@ -54,7 +54,7 @@ REREAD = 5.0  # seconds between two reads of the profile file
 log = logging.getLogger("kant.kube")
 
 LeaderAnswer = Callable[[KubeDriver, StartForecasts, "Question"], Awaitable[bytes]]
-"""Answers a question from the state of a leading driver, and the forecasts made from it."""
+"""Answers a question from the state of the leading driver, and from the forecasts made from that state."""
 
 Page = Callable[["LeaderQuestions", Config, str], "list[web.RouteDef]"]
 """Returns the routes of the page, for an API server and the secret with which questions are signed."""
@@ -68,7 +68,7 @@ class ReplicaOptions(DriverSettings):
     context: str | None = None
     journal: Path | None = None
     journal_bytes: int = 3 << 30
-    """Limit of all journals together: less than the volume of the manifests, since a full volume ends the pod."""
+    """Limit of all journals together: below the size of the manifests' volume, since a full volume ends the pod."""
     leader_election: bool = True
     lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
     """Duration of the Lease, renew deadline, retry interval."""
@@ -77,16 +77,16 @@ class ReplicaOptions(DriverSettings):
     log_format: str = "json"
     log_level: str = "info"
     profile_file: Path | None = None
-    """Reread when it changes."""
+    """The file is read again when it changes."""
     page: Page | None = None
-    """The page, where it is served."""
+    """Returns the routes of the page, if it is served."""
     solver: Solver = no_solver
     answer: LeaderAnswer | None = None
-    """Answers `kubectl kant`, where probes are served."""
+    """Answers `kubectl kant`, if probes are served."""
 
 
 def serve(options: ReplicaOptions) -> int:
-    """Run until SIGTERM or SIGINT; return the exit code. Raises InputError for anything that a person has to fix."""
+    """Run until SIGTERM or SIGINT; return the exit code. Raises InputError for errors that a person has to fix."""
     set_up(options.log_format, options.log_level)
     config = load(options.kubeconfig, options.context)
     warm(options.profile)
@@ -117,8 +117,8 @@ class Replica:
         self._said: dict[str, None] = {}
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
-        self._stood: dict[str, str] = {}  # last seen annotations of the Lease
-        self._name_taken = ""  # why an elected replica waits: another Kant has the name
+        self._stood: dict[str, str] = {}  # annotations of the Lease when last seen
+        self._name_taken = ""  # why an elected replica waits: another installation has the name
 
     async def run(self) -> int:
         """Run until stopped."""
@@ -186,7 +186,7 @@ class Replica:
         return str(journals.path or "") if journals is not None else ""
 
     def _unready(self) -> str:
-        """Return why this replica is not ready; empty if it leads and follows, or is on standby."""
+        """Return why this replica is not ready; "" if it leads and is up to date, or is on standby."""
         if self._name_taken:
             return self._name_taken
         driver = self.driver
@@ -214,7 +214,7 @@ class Replica:
         }
 
     async def _reread(self) -> None:
-        """Use a changed profile; a malformed one is reported, and the previous one stays."""
+        """Use a changed profile; a malformed one is reported, and the previous profile stays."""
         path, text = self.options.profile_file, self.profile.text
         while path is not None:
             await asyncio.sleep(REREAD)
@@ -225,7 +225,7 @@ class Replica:
                 text = found
                 self.profile = parse_profile(found, str(path))
             except (InputError, OSError, UnicodeDecodeError) as error:
-                log_event(log, f"the profile stays as it was: {error}", logging.ERROR)
+                log_event(log, f"the previous profile stays in use: {error}", logging.ERROR)
                 continue
             log_event(log, "the profile has changed", profile=self.profile.name)
             if self.driver is not None:
@@ -237,14 +237,14 @@ class Replica:
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.steps.binder.step.drain(1.0)  # so that the next leader finds no partial gang
+            await self.driver.steps.binder.step.drain(1.0)  # so that the next leader finds no partially bound gang
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     async def _greet(self, client: ApiClient) -> None:
-        """Wait for an API server that is reachable, new enough, and accepts us."""
+        """Wait for an API server that is reachable, new enough, and accepts our credentials."""
         wait = 1.0
         while True:
             try:
@@ -253,7 +253,7 @@ class Replica:
             except ApiError as error:
                 if not error.heals:
                     sentence = advice(error, self.config.source)
-                    raise InputError("the API server", f"one that lets us in ({sentence})") from None
+                    raise InputError("the API server", f"one that accepts our credentials ({sentence})") from None
                 self.trouble(error)
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, 30.0)
@@ -308,7 +308,7 @@ class Replica:
         def look(rival: dict[str, str]) -> None:
             other = rival.get(SCHEDULER, name)
             if other != name:
-                expected = f"{other}, by which the Lease {lease} is held, or a --namespace with a Lease of its own"
+                expected = f"{other}, which holds the Lease {lease}, or a --namespace with a Lease of its own"
                 on_trouble(InputError("--scheduler-name", expected, name))
 
         return Lease(
@@ -326,7 +326,7 @@ class Replica:
         )
 
     def _notes(self, stood: dict[str, str]) -> dict[str, str]:
-        """Return the annotations to write on the Lease, given the present ones: values not known yet are kept."""
+        """Return the annotations to write on the Lease, given the present ones; those unknown so far are kept."""
         self._stood = stood
         known = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
         if (driver := self.driver) is not None:
@@ -337,7 +337,7 @@ class Replica:
         return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in known.items() if v}
 
     def _in_flight(self) -> float:
-        """Return the timeout (seconds) of requests of a leader: less than others wait for its Lease."""
+        """Return the timeout (seconds) of a leader's requests: less than the time that others wait for its Lease."""
         duration, deadline, _ = self.options.lease
         return min(4.0, (duration - deadline) * 0.8)
 
@@ -358,7 +358,7 @@ class Replica:
 
     async def _lead(self, ready: Ready) -> None:
         self.driver = driver = ready.driver
-        if driver.settings.profile is not self.profile:  # it has changed since
+        if driver.settings.profile is not self.profile:  # the profile has changed since
             driver.take_profile(self.profile)
         ready.led.set()
         self.telemetry.flag("kant_leader", True)
@@ -382,7 +382,7 @@ class Replica:
             self.telemetry.staleness = {}
 
     def trouble(self, error: Exception) -> None:
-        """Log an error, each sentence at most once in a while."""
+        """Log an error; each sentence at most once in a while."""
         text = advice(error, self.config.source) if isinstance(error, ApiError) else str(error)
         if text not in self._said:
             self._said[text] = None

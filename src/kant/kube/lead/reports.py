@@ -1,4 +1,4 @@
-"""Reports of a leader about itself and the cluster: malformed objects, built states, its journal, missing queues."""
+"""Reports of a leader about itself and the cluster: malformed objects, built states, its journal, missing Queues."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ log = logging.getLogger("kant.kube")
 
 
 class Reports:
-    """Each is logged, counted in the metrics, or an Event of the object that it is about; in a shadow of another
-    scheduler without Events."""
+    """Each report is a log line, a metric, or an Event of the object concerned; in shadow mode without Events."""
 
     def __init__(
         self, settings: DriverSettings, translation: Translation, recorder: EventRecorder, telemetry: KubeTelemetry
@@ -32,7 +31,7 @@ class Reports:
         self._queues_gone = False
 
     def malformed(self, kind: str, meta: Meta, sentence: str) -> None:
-        """Report an object that cannot be decoded, and is left out."""
+        """Report an object that cannot be decoded and is left out."""
         known = {"pods": "Pod", "nodes": "Node"}.get(kind)
         if known is not None and meta.uid:
             self._fault(known, meta, f"it does not match the API: {sentence}")
@@ -61,7 +60,7 @@ class Reports:
         self.nodes(mirror.nodes)
 
     def look_at_journals(self) -> bool:
-        """Report whether the journal is being written. Returns whether it wants a new file, with a rebuilt state."""
+        """Report whether the journal is being written. Returns whether it needs a new file, with a rebuilt state."""
         journals = self.settings.journals
         if journals is None:
             return False
@@ -70,7 +69,7 @@ class Reports:
             self._journal_trouble = trouble = journals.trouble
             self.telemetry.flag("kant_journal_failed", bool(trouble))
             if trouble:
-                text = f"{trouble}; nothing is recorded until it can be written, and scheduling continues"
+                text = f"{trouble}; nothing is recorded until the journal can be written, and scheduling continues"
                 self.recorder.event(self._lease, "Warning", "JournalStopped", text, "Recording", "Lease")
             else:
                 log_event(log, "the journal continues in a new file")
@@ -79,7 +78,7 @@ class Reports:
         return journals.wants_new_file()
 
     def look_for_gone_queues(self) -> None:
-        """Report that no Queue is left; or that there is one again, or that none is meant to exist."""
+        """Report that no Queue is left, that there is one again, or that none is intended to exist."""
         presence = self.translation.queues.presence
         if bool(presence.gone) == self._queues_gone:
             return

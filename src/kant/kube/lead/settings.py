@@ -1,4 +1,4 @@
-"""Settings of a replica's decisions and their scope."""
+"""Settings of a replica: what it decides about, and how."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kant.scheduler.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """`journals`: where they are written (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, but
-    carry nothing out.
+    """`journals`: the folder in which they are written (None: no journals). `shadow`: decide for the GPU pods of these
+    schedulers, but carry out nothing.
 
     `recovery`, `staleness`: seconds for which a gang may be partially bound, see `PartiallyBound.overdue`. `namespace`
     is that of the Lease. `solver` is used if the profile has `[fallback]` or `[defragment]`, `forecaster` for pods that

@@ -24,14 +24,14 @@ class Ready:
         self.running = asyncio.create_task(driver.run(self.led))
 
     async def drop(self) -> None:
-        """End the driver and ignore its errors: the next one reads everything again."""
+        """End the driver and ignore its errors: the next driver reads everything again."""
         self.running.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await self.running
 
 
 class Standby:
-    """Use as `async with Standby(make) as standby: await standby.until(elected)`. `make` makes a driver."""
+    """Use as `async with Standby(make) as standby: await standby.until(elected)`. `make` creates a driver."""
 
     def __init__(self, make: Callable[[], KubeDriver]) -> None:
         self._make = make
@@ -56,7 +56,7 @@ class Standby:
             election.cancel()
 
     async def take(self) -> Ready:
-        """Return the ready driver, or a new one if there is none or the last has ended."""
+        """Return the ready driver, or a new one if there is none or the last one has ended."""
         found, self._ready = self._ready, None
         if found is not None and found.running.done():
             await found.drop()

@@ -1,8 +1,8 @@
 """Pods that only ask when they would start: held by a gate of Kant, answered in their condition, never bound.
 
 Any user who may create pods in a namespace may ask, and sees no other job. The answers are computed one after another,
-for each namespace in turn, with a pause of the forecaster between them, so no user's questions delay decisions, or
-other forecasts for long.
+for each namespace in turn and with pauses, so that no user's questions delay decisions, or other users' forecasts for
+long.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from kant.model.units import SECOND
 
 MOST_PODS = 10_000
 AGAIN = 1.0
-"""Seconds between two checks whether the state is settled."""
+"""Seconds between two checks whether the state is complete."""
 
 REST = 0.2
-"""Minimum seconds between two answers; also not less than the last one took."""
+"""Minimum seconds between two answers; also at least as long as the last answer took."""
 
 
 class Trials:
@@ -92,7 +92,7 @@ class Trials:
         return trial_sentence(found)
 
     def _job(self, core: Core, pod: Pod) -> Job:
-        """Return the job of as many such pods as the annotation says, as if submitted now. Raises InputError."""
+        """Return the job of as many such pods as the annotation asks for, as if submitted now. Raises InputError."""
         notes = pod.metadata.annotations or {}
         text = notes.get(TEST_PODS, "1")
         if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MOST_PODS:

@@ -1,10 +1,10 @@
-"""Messages to users: why pods wait, that they are bound, why they are evicted; and the marks that autoscalers read.
+"""Messages to users: why pods wait, that they are bound, why they are evicted; and the condition that autoscalers read.
 
 A pod that waits for capacity is marked unschedulable, and our gate is removed from it, so that an autoscaler may add
-nodes. A pod that waits for quota or for its queue keeps the gate, and is not marked: more nodes would not help it.
+nodes. A pod that waits for quota or for its queue keeps the gate, and is not marked: more nodes would not help.
 
-The message for a pod is kept. It is compared with the pod's condition whenever the pod changes, whenever the API server
-rejects the message, and a while after it was sent: answers get lost, watches lag, and others write to pods too.
+The message for a pod is kept. It is compared with the pod's condition when the pod changes, when the API server rejects
+the message, and a while after it was sent: responses get lost, watches lag, and others write to pods too.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Notifier:
         self._gates: Step[str] = effects.step(GATES)  # by the uid of a pod
         self._messages: dict[
             str, tuple[str, str, str]
-        ] = {}  # by waiting pod: text, reason, the version at which it was sent
+        ] = {}  # by waiting pod: text, reason, and the version of the pod when it was sent
         self._looks: set[str] = set()  # pods with a timer to check them again
         recorder.on_refused = self.refused
 
     def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, remarks: str = "") -> None:
-        """Report that a workload was tried, and waits. `remarks` is added to the reason."""
+        """Report that a workload was tried, and that it waits. `remarks` is added to the reason."""
         text = public_sentence(reason) + (f"; {remarks}" if remarks else "")
         if text == workload.reason:
             return
@@ -54,11 +54,11 @@ class Notifier:
         self.says(pods, text, "Queued" if workload.queued else "Unschedulable")
 
     def _is_booked(self, pods: Iterable[str]) -> bool:
-        """Whether these pods may only run in a reservation, whose nodes are already chosen."""
+        """Whether these pods may only run in a reservation whose nodes are already chosen."""
         return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
 
     def answers(self, uid: str, text: str, reason: str) -> None:
-        """Put this text only on the condition of a pod."""
+        """Write this text to the condition of a pod, without an Event."""
         self._messages[uid] = text, reason, ""
         self.again(uid)
 
@@ -76,12 +76,12 @@ class Notifier:
             self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
 
     def again(self, uid: str) -> None:
-        """Send the message of a changed pod, unless its condition shows it or an update is still to be seen."""
+        """Send the message of a changed pod, unless the pod shows it or an update is still expected."""
         message, pod = self._messages.get(uid), self.mirror.pods.get(uid)
         if message is None:
             return
         if pod is None or pod.spec.node_name:
-            del self._messages[uid]  # it does not wait any more
+            del self._messages[uid]  # it no longer waits
             return
         text, reason, version = message
         if reason == "Unschedulable" and our_gate(pod) >= 0:
@@ -92,7 +92,7 @@ class Notifier:
         if self.recorder.condition(pod.metadata, text, reason, current):
             self._messages[uid] = text, reason, pod.metadata.resource_version
         elif current is None or (current.reason, current.message) != (reason, text):
-            self._look_later(uid, SETTLED)  # it has been sent, or is being sent
+            self._look_later(uid, SETTLED)  # the message has been sent, or is being sent
 
     def refused(self, uid: str, code: int) -> None:
         """Handle a rejected message: the pod has changed, or the cause is unknown."""
@@ -107,7 +107,7 @@ class Notifier:
             asyncio.get_running_loop().call_later(seconds, self._look, uid)
 
     def _look(self, uid: str) -> None:
-        """Check the condition of a pod, rather than rely on the message having been sent."""
+        """Check the condition of a pod, rather than rely on the sent message."""
         self._looks.discard(uid)
         if uid in self._messages and self.recorder.is_pending(uid):
             self._look_later(uid, SETTLED)
@@ -141,7 +141,7 @@ class Notifier:
 
 
 def _is_gated(pod: Pod) -> bool:
-    """Whether the API server reports that a pod is held by gates, and some are not ours: then it needs no message."""
+    """Whether the API server reports that gates hold a pod, and some gates are not ours: then it needs no message."""
     current = pod.scheduled
     gated = current is not None and current.reason == "SchedulingGated"
     return gated and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)

@@ -1,6 +1,6 @@
-"""Reasons for every waiting job, even for one that no cycle has tried because an equal one was tried before.
+"""Reasons for every waiting job, even for jobs that no cycle has tried because an equal job was tried before.
 
-A cycle says why a job waits when it is first held back. Jobs of one queue with equal requests wait for the same reason,
+A cycle gives a reason when it first holds a job back. Jobs of one queue with equal requests wait for the same reason,
 so one diagnosis answers for all of them. Reasons become outdated; they are computed again, a few at a time. A job that
 waits for a quota is diagnosed again when some quota is freed: now it may only lack capacity.
 """
@@ -76,7 +76,7 @@ class Reasons:
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
-        from kant.kube.reconcile.node_remarks import node_remarks  # with the first job that finds no room
+        from kant.kube.reconcile.node_remarks import node_remarks  # with the first job that no node fits
         from kant.kube.reconcile.rule_words import rule_words
 
         row, waits = state.rows[workload.job], list[str]()
@@ -100,7 +100,7 @@ class Reasons:
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)
         reason = diagnosis.why(row)
-        if isinstance(reason, Behind):  # of equal jobs the first one shows what all of them lack
+        if isinstance(reason, Behind):  # the first of several equal jobs shows what all of them lack
             jobs, head = diagnosis.state.jobs, diagnosis.row(reason.job)
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)

@@ -4,8 +4,8 @@ Messages are sent in the background and never delay bindings. They may be late, 
 beyond a limit are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
 dropped: there is at most one for each pod.
 
-At a concurrency of eight a request costs the API server and etcd half as much CPU time again as at 32 or more (`python
--m benchmarks.kubernetes_costs`). But ten at once, each on a new connection, delay a binding: few go a few at a time.
+At a concurrency of eight, a request costs the API server and etcd 50% more CPU time than at 32 or more (`python -m
+benchmarks.kubernetes_costs`). But ten at once, each on a new connection, delay a binding: few go a few at a time.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ REPEAT = 1_800.0  # seconds until the same event may be sent again; the server f
 NOTE = 1_024  # maximum characters in the note of an event
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
 OVERDUE = 15.0  # seconds that an event waits for bindings to end
-CONDITION_OVERDUE = 0.5  # seconds that a condition does
-FEW = 4  # requests that may be sent at once, however few messages wait
-SHARE = 4  # queued messages for each further one
-LOOK = 0.05  # seconds between two checks whether they have ended
+CONDITION_OVERDUE = 0.5  # seconds that a condition waits for them
+FEW = 4  # requests that may be sent at once, however few messages there are
+SHARE = 4  # queued messages for each further concurrent request
+LOOK = 0.05  # seconds between two checks whether bindings have ended
 
 Key = tuple[str, str]
 
@@ -55,10 +55,10 @@ class Note:
 class EventRecorder:
     """Queues messages about pods and nodes (identified by their `Meta`); `run` sends them.
 
-    `workers`: most concurrent requests, half of the client's connections by default; `busy()`: whether bindings are in
-    flight, during which conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE, and then use
-    a quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts messages lost to
-    the limit, `failed` those that were rejected, and `sent` the rest.
+    `workers`: the most concurrent requests, half of the client's connections by default; `busy()`: whether bindings are
+    in flight. Meanwhile conditions wait for up to CONDITION_OVERDUE seconds and events for up to OVERDUE, and then use
+    a quarter of the workers. A worker is a task that ends when nothing is queued. `dropped` counts messages lost to the
+    limit, `failed` those that were rejected, and `sent` the rest.
     """
 
     def __init__(
@@ -76,19 +76,19 @@ class EventRecorder:
         self.client = client
         self.workers = workers or max(1, client.concurrency // 2)
         self.sent = self.dropped = self.failed = 0
-        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected for good
+        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected finally
         self.on_dropped: Callable[[], None] = lambda: None
         self._bound, self._on_trouble, self._clock = bound, on_trouble, clock
         self.busy = busy
         self._rng = rng or random.Random()
         self._conditions: OrderedDict[Key, Note] = OrderedDict()
         self._events: OrderedDict[Key, Note] = OrderedDict()
-        self._queues = self._conditions, self._events  # the first goes first
+        self._queues = self._conditions, self._events  # conditions go first
         self._said: OrderedDict[Key, tuple[str, float]] = OrderedDict()
         self._group: asyncio.TaskGroup | None = None
         self._at_work = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: set[Key] = set()  # at most one request per key, to keep their order
+        self._under_way: set[Key] = set()  # at most one request per key, so that their order is kept
         self._not_before = float("-inf")
         self._wait = FIRST_WAIT
         self._numbers = count(time.time_ns())  # suffixes of event names, which only have to differ
@@ -115,8 +115,8 @@ class EventRecorder:
     ) -> bool:
         """Queue PodScheduled=False with this reason, unless it was sent last, or the pod shows it (`current`).
 
-        If the pod has changed since `pod.resource_version`, the server rejects it: a bound pod is never marked. Returns
-        whether it is queued now; otherwise it has been sent, or is being sent.
+        If the pod has changed since `pod.resource_version`, the server rejects the condition: a bound pod is never
+        marked. Returns whether it is queued now; otherwise it has been sent, or is being sent.
         """
         key, said = (pod.uid, ""), f"{reason}: {message}"
         sent = self._said.get(key)
@@ -178,7 +178,7 @@ class EventRecorder:
         self._put(self._events, Note(key, "POST", path, body.encode(), note, self._clock()))
 
     def _put(self, queue: OrderedDict[Key, Note], note: Note) -> None:
-        queue[note.key] = note  # the latest wins, in the place of the older
+        queue[note.key] = note  # the latest replaces an older one in its place
         if self._events and len(self._conditions) + len(self._events) > self._bound:
             self._events.popitem(last=False)
             self.dropped += 1
@@ -216,7 +216,7 @@ class EventRecorder:
         return None
 
     def _may_be_sent(self, queue: OrderedDict[Key, Note]) -> bool:
-        """Whether messages of a queue may be sent now: no bindings are in flight, or the first has waited for long."""
+        """Whether messages of a queue may be sent now: no bindings are in flight, or the first is overdue."""
         if not queue or not self.busy():
             return bool(queue)
         longest = OVERDUE if queue is self._events else CONDITION_OVERDUE
@@ -240,7 +240,7 @@ class EventRecorder:
         self._look_later()
 
     async def _turn(self) -> None:
-        """Wait for the end of a back-off."""
+        """Wait until a back-off ends."""
         while (rest := self._not_before - self._clock()) > 0:
             await asyncio.sleep(rest)
 
@@ -248,7 +248,7 @@ class EventRecorder:
         condition = note.method == "PATCH"
         kind = "application/strategic-merge-patch+json" if condition else "application/json"
         if condition:
-            self._remember(note)  # at once, so that an equal one is not queued in the meantime
+            self._remember(note)  # at once, so that an equal one is not queued meanwhile
         try:
             await self.client.call(note.method, note.path, note.body, content_type=kind)
         except (ApiError, InputError) as error:
@@ -275,13 +275,13 @@ class EventRecorder:
             self._said.popitem(last=False)
 
     def _back_off(self, note: Note, error: ApiError) -> None:
-        """Put a message back at the head of its queue, unless there is a newer one; all workers back off."""
+        """Put a message back at the head of its queue, unless there is a newer one; all workers pause."""
         queue = self._conditions if note.method == "PATCH" else self._events
         if note.key not in queue:
             self._put(queue, note)
             if note.key in queue:
                 queue.move_to_end(note.key, last=False)
-        if self._clock() >= self._not_before:  # one back-off for all the workers that failed together
+        if self._clock() >= self._not_before:  # one back-off for all workers that failed at the same time
             wait = max(error.retry_after or 0.0, self._wait * self._rng.uniform(0.5, 1.0))
             self._not_before = self._clock() + wait
             self._wait = min(self._wait * 2, LONGEST_WAIT)

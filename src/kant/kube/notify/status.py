@@ -1,6 +1,6 @@
 """The status of our own objects: what a queue uses, whether it is valid, the phase and nodes of a reservation.
 
-It is written periodically, and only if it differs from that of the object: the API server is needed for bindings.
+It is written periodically, and only if it has changed, to leave the API server to bindings.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from kant.kube.translate.reservations import BookedGpus, ReservedNodes
 
 PACE = 2.0  # seconds between two rounds
-UNSEEN = 10.0  # seconds after which a written status that is not seen on the object is written again
+UNSEEN = 10.0  # seconds until a written status that is not seen on the object is written again
 
 Status = dict[str, Any]
 
 
 class Sources(Protocol):
-    """The input from which the statuses of a state are computed."""
+    """The input for the statuses of a state."""
 
     core: Core
 
@@ -123,7 +123,7 @@ def _ready(item: Unstructured, wrong: str, good: str) -> Status:
 
 
 def queue_statuses(core: Core) -> dict[str, Status]:
-    """Return, for each queue, how many jobs of it and of the queues below it wait and run, and what these hold."""
+    """Return, for each queue, how many jobs wait and run in it and in the queues below it, and what these hold."""
     state = core.state
     tree, quota_usage = state.quota_usage.tree, state.quota_usage
     if tree is None:
@@ -174,7 +174,7 @@ def reservation_status(reserved: ReservedNodes | None, nodes: NodeSets, now: int
 
 
 def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Status:
-    """Return the phase of a reservation of GPUs, and its nodes; without nodes it collides, and is tried again."""
+    """Return the phase of a reservation of GPUs, and its nodes; without nodes it collides and is tried again."""
     phase = "Over" if now >= booked.end else "Collides" if not nodes else "Pending" if now < booked.start else "Active"
     return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 
@@ -188,7 +188,7 @@ def _said(item: Unstructured) -> Status:
 
 
 def _with_times(wanted: Status, item: Unstructured) -> Status:
-    """Return the status with the time at which each condition got its value: the time in the object, or now."""
+    """Return the status with the time since which each condition has its value: the time in the object, or now."""
     before = {one.get("type"): one for one in _said(item).get("conditions", [])}
     now = now_text()
     conditions = []

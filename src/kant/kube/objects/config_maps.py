@@ -1,4 +1,4 @@
-"""ConfigMaps with data of Kant's own."""
+"""ConfigMaps with Kant's own data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class ConfigMap(PartialMetadata, frozen=True):
     binary_data: dict[str, str] | None = None
 
     def unpacked(self, key: str) -> bytes:
-        """Return the unzipped data of this key; empty if there is none. Raises OSError, EOFError, ValueError."""
+        """Return the decompressed data of this key; empty if there is none. Raises OSError, EOFError, ValueError."""
         packed = (self.binary_data or {}).get(key, "")
         return gzip.decompress(base64.b64decode(packed)) if packed else b""
 
 
 def config_map(meta: dict[str, Any], key: str, packed: bytes) -> dict[str, Any]:
-    """Return a ConfigMap with these bytes."""
+    """Return a ConfigMap with these bytes under `key`."""
     data = {key: base64.b64encode(packed).decode()}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "binaryData": data}

@@ -17,7 +17,7 @@ Amount = str | int | float
 
 
 class DeviceAttribute(View, frozen=True):
-    """One value; or, from 1.36 on and where that is enabled, several."""
+    """One value; or several, from 1.36 on if that is enabled."""
 
     int_value: int | None = field(default=None, name="int")
     bool_value: bool | None = field(default=None, name="bool")
@@ -36,7 +36,7 @@ class RequestRange(View, frozen=True):
 
 
 class RequestPolicy(View, frozen=True):
-    """Which amounts of a capacity a request may take."""
+    """Which amounts of a capacity a request may use."""
 
     default: Amount | None = None
     valid_values: tuple[Amount, ...] = ()
@@ -51,7 +51,7 @@ class AmountOf(View, frozen=True):
 
 
 class CounterSet(View, frozen=True):
-    """Counters that the devices of a pool share; or (`counterSet`) what one device takes of them."""
+    """Counters that the devices of a pool share; or (`counterSet`) how much of them one device uses."""
 
     name: str = ""
     counter_set: str = ""
@@ -122,7 +122,7 @@ class CapacityRequests(View, frozen=True):
 
 
 class ExactRequest(View, frozen=True):
-    """The content of one request; or (with a `name`) of one alternative, the first available of which is taken."""
+    """One request; or (with a `name`) one alternative of a request, of which the first available one is used."""
 
     name: str = ""
     device_class_name: str = ""

@@ -14,24 +14,24 @@ TEST_GATE = f"{OWN}/test-only"
 """The scheduling gate of a pod that only asks when it would start."""
 
 TEST_PODS = f"{OWN}/test-pods"
-"""The annotation of such a pod with the number of pods, to ask for a gang of them."""
+"""The annotation of such a pod with a number of pods, to ask about a gang of that size."""
 
 TEST_ONLY = "TestOnly"
 """The reason of the condition PodScheduled with the answer."""
 
 MOVABLE = f"{OWN}/movable"
-"""The annotation of a pod that may be evicted so that others fit better; its owner re-creates it."""
+"""The annotation of a pod that may be evicted so that other pods fit better; its controller re-creates it."""
 
 LEADER = f"{OWN}/leader"
 """The annotation with the token of the leader that sent a binding or an eviction, or wrote a claim."""
 
 HOLD = f"{OWN}/hold"
-"""The annotation of a pod that is not to start until it is removed: `true`."""
+"""The annotation that keeps a pod from starting until the annotation is removed: `true`."""
 
 PRIORITY = f"{OWN}/priority"
 """The annotation of a waiting pod with a priority that replaces that of its PriorityClass: a whole number."""
 ALLOCATED = f"{OWN}/allocated"
-"""The annotation of a device claim that Kant has allocated, and takes back when it is unused."""
+"""The annotation of a device claim that Kant has allocated, and withdraws when it is unused."""
 
 TAINT_RULES = "devicetaintrules"
 """The plural of the kind DeviceTaintRule."""
@@ -40,7 +40,7 @@ SCHEDULER = f"{OWN}/scheduler-name"
 """The annotation of the Lease with the schedulerName of the pods that its holder schedules."""
 
 NAME_CLAIM = "scheduler-name-"
-"""Prefix of the name of the Lease in kube-system by which a Kant claims a schedulerName, which follows it."""
+"""Prefix of the name of the Lease in kube-system by which an installation claims a schedulerName; that name follows."""
 
 PROFILE = f"{OWN}/profile"
 """The annotation of the Lease with the text of the profile of its holder."""
@@ -49,12 +49,12 @@ VERSION = f"{OWN}/version"
 """The annotation of the Lease with the version of its holder."""
 
 QUEUES_KNOWN = f"{OWN}/queues"
-"""The annotation of the Lease that says whether its holder has seen Queues (`reconcile/queue_presence.py`)."""
+"""The annotation of the Lease that says whether Queues have been seen (`reconcile/queue_presence.py`)."""
 
 TICKET = f"{OWN}/ticket"
-"""The annotation of the Lease with the secret for questions to the holder, for users who may read the Lease."""
+"""The annotation of the Lease with the secret for questions to its holder, for users who may read the Lease."""
 
 
 def lease_path(namespace: str) -> str:
-    """Return the path of the Lease of the Kant in a namespace."""
+    """Return the API path of the Lease of Kant in a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"

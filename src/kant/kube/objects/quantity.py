@@ -48,7 +48,7 @@ def _parsed(text: str) -> Fraction | None:
 
 
 def milli(value: Quantity | Fraction, where: str, up: bool = True) -> int:
-    """Return thousandths, mostly of cores. Requests are rounded up, capacities (`up` False) down."""
+    """Return thousandths, such as millicores. Requests are rounded up, capacities (`up` False) down."""
     return _whole(exact(value, where) * 1000, value, where, up)
 
 

@@ -12,9 +12,9 @@ class MalformedError(SentenceError):
 
 
 class NoMatchingNodeError(MalformedError):
-    """No present node fits, but others may join the sets `node_sets`.
+    """No present node fits, but nodes may join the node sets `node_sets`.
 
-    `why` says in one sentence why none fits; it looks at all nodes, so it is called only if the error is shown.
+    `why` says in one sentence why none fits; since it looks at all nodes, call it only if the error is shown.
     """
 
     def __init__(self, why: Callable[[], str], node_sets: frozenset[str]) -> None:
@@ -30,7 +30,7 @@ class NotYetError(MalformedError):
 
 
 class SelectorError(Exception):
-    """A device selector that cannot be evaluated, in one sentence. `later`: it can be evaluated after some time."""
+    """A device selector that cannot be evaluated, in one sentence. `later`: it may be tried again after some time."""
 
     def __init__(self, sentence: str, later: bool = False) -> None:
         super().__init__(sentence)

@@ -35,7 +35,7 @@ class CsiNode(PartialMetadata, frozen=True):
 
 
 class StorageCapacity(PartialMetadata, frozen=True):
-    """A CSIStorageCapacity: how much storage of a class the nodes of a topology reach."""
+    """A CSIStorageCapacity: how much storage of a class is left for the nodes of a topology."""
 
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None

@@ -1,4 +1,4 @@
-"""Times of the API, such as 2026-01-31T12:00:00Z, and the same as microseconds since 1970."""
+"""Times of the API, such as 2026-01-31T12:00:00Z, also as microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_text() -> str:
-    """Return the present time as the API writes it, such as 2026-01-31T12:00:00Z."""
+    """Return the present time in the form of the API, such as 2026-01-31T12:00:00Z."""
     return micro_now()[:19] + "Z"
 
 
 def micro_now() -> str:
-    """Return the present time as a MicroTime of the API: with microseconds."""
+    """Return the present time as a MicroTime of the API, which has microseconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -44,7 +44,7 @@ class Meta(View, frozen=True):
 
     @property
     def controller(self) -> Owner:
-        """The controller that made the object; without a name and a uid where none did."""
+        """The controller that created the object; with an empty name and uid if none did."""
         return next((one for one in self.owner_references if one.controller), Owner())
 
 
@@ -158,11 +158,11 @@ class VolumeClaim(View, frozen=True):
 
 
 class EphemeralVolume(View, frozen=True):
-    """A volume with a claim of its own, created from a template in the pod."""
+    """A volume with its own claim, created from a template in the pod."""
 
 
 class Disk(View, frozen=True):
-    """A disk in the spec of a pod, of one of the old kinds of volumes; one of these fields identifies it."""
+    """A disk in the spec of a pod, in one of the older kinds of volumes; one of these fields identifies it."""
 
     volume: str = msgspec.field(default="", name="volumeID")  # awsElasticBlockStore
     pd_name: str = ""  # gcePersistentDisk
@@ -194,7 +194,7 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodClaim(View, frozen=True):
-    """A device claim: its name or template (`spec`), or the name of the one created (`status`; null: none needed)."""
+    """A device claim: its name or template (`spec`), or the name of the created claim (`status`; null: none needed)."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -202,7 +202,7 @@ class PodClaim(View, frozen=True):
 
 
 class RequestMapping(View, frozen=True):
-    """The request of a claim that gives a container an extended resource."""
+    """Which request of a claim provides an extended resource to a container."""
 
     container_name: str = ""
     resource_name: str = ""
@@ -217,8 +217,8 @@ class ExtendedStatus(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    """`by_claim` is not part of the API: extended resources served by a device class, which the last of
-    `resource_claims` stands for (`DeviceMirror.resolved`).
+    """`by_claim` is not part of the API: extended resources that a device class provides, through the last of
+    `resource_claims` (`DeviceMirror.resolved`).
     """
 
     node_name: str = ""
@@ -252,7 +252,7 @@ class Condition(View, frozen=True):
 
 
 class ContainerStatus(View, frozen=True):
-    """What a container has now (`resources`), and what its kubelet has granted it: a resize takes time."""
+    """The resources that a container has now (`resources`), and those granted by its kubelet: a resize takes time."""
 
     name: str = ""
     resources: Resources | None = None
@@ -431,7 +431,7 @@ class Unstructured(View, frozen=True):
 
 
 class Status(View, frozen=True):
-    """The answer of the API server where it is not an object."""
+    """The response of the API server if it is not an object."""
 
     code: int = 0
     reason: str = ""

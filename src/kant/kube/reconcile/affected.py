@@ -12,8 +12,8 @@ from kant.kube.translate.provisioning import consumed_by
 
 
 class Affected:
-    """Each method returns the keys of workloads to settle. Jobs of waiting workloads are ended first, so that they are
-    re-created: their requests for nodes may have changed.
+    """Each method returns the keys of workloads to settle (see `Workloads.settle`). Jobs of waiting workloads are ended
+    first, so that they are re-created: their requests for nodes may have changed.
 
     `unanswered` are gangs to look at again once their last binding has been answered.
     """
@@ -26,13 +26,13 @@ class Affected:
         self.unanswered: dict[str, None] = {}
 
     def come_to(self, nodes: Collection[str]) -> dict[str, None]:
-        """Return the workloads on these nodes, which have joined or changed, and those that no node fitted."""
+        """Return the workloads on these nodes, which have joined or changed, and those that no node fitted before."""
         on_node = self.mirror.on_node
         found = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
         return found | self.rejected() if nodes else {}
 
     def rejected(self) -> dict[str, None]:
-        """Return the workloads that could never run; they may be able to now."""
+        """Return the workloads that could never run on the previous nodes; they may be able to now."""
         found = self.transitions.unplaced(Phase.REJECTED)
         for workload in found:
             self.transitions.end(workload)
@@ -70,7 +70,7 @@ class Affected:
         return ours
 
     def answered(self) -> dict[str, None]:
-        """Return the gangs that changed while bindings of them were in flight, and have none in flight any more."""
+        """Return the gangs that changed while some of their bindings were unanswered; all are answered now."""
         in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
         keys = {key: None for key in self.unanswered if key not in workloads or not in_flight(workloads[key])}
         for key in keys:

@@ -1,6 +1,6 @@
 """Jobs that wait for a new node before they preempt others, according to what node autoscalers report.
 
-The state is compared with the latest report on each pod, so it does not matter when the report came.
+The state is compared with the latest report on each pod, so the time at which a report arrived does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AwaitedNodes:
         self._next = 0.0
 
     def follow(self) -> None:
-        """Tell the core for which waiting jobs autoscalers add no node, and for which ones they do again."""
+        """Tell the core for which waiting jobs autoscalers add no node, and for which they may add one again."""
         core, scale_ups = self.all.core, self.all.mirror.scale_ups
         self.listen()
         if not scale_ups.touched and (not scale_ups.of_pod or core.clock() < self._next):

@@ -1,8 +1,8 @@
 """Reservations of GPUs: each gets whole adjacent nodes, which the calendar chooses, and the core is informed.
 
-The status of a reservation names its nodes, so that it keeps them when the state is rebuilt, and under the next leader.
-A reservation without a place is tried again periodically, and whenever reservations change. The calendar is imported
-with the first reservation that needs a place.
+The status of a reservation names its nodes, so that the reservation keeps them when the state is rebuilt, and under the
+next leader. A reservation without a place is tried again periodically, and whenever reservations change. The calendar
+is imported with the first reservation that needs a place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMED = 8
 
 
 class Bookings:
-    """The reservations of one state. `places` has the nodes of each placed one, `troubles` why another has none."""
+    """The reservations of one state. `places` has the nodes of each placed one, `troubles` why any other has none."""
 
     def __init__(self, core: Core, translation: Translation) -> None:
         self.core = core
@@ -39,7 +39,7 @@ class Bookings:
         self._again = 0
 
     def settle(self) -> bool:
-        """Book new reservations and release ended ones. Returns whether a new one has got a place."""
+        """Book new reservations and release ended ones. Returns whether a new reservation has got a place."""
         core = self.core
         now, known = core.now, {one.name: one for one in self.translation.booked}
         for name in [name for name in core.state.bookings if name not in known or known[name].end <= now]:
@@ -77,7 +77,7 @@ class Bookings:
         self._say(one, held)
 
     def _before(self, one: BookedGpus) -> Held | None:
-        """Return its previous nodes, if they still exist and no other reservation has booked them; else None."""
+        """Return the previous nodes of a reservation, if they still exist and no other has booked them; else None."""
         state, held = self.core.state, dict[int, int]()
         for node in one.nodes:
             index = state.node_index.get(node, -1)

@@ -1,9 +1,9 @@
 """Budgets: which pods a PodDisruptionBudget covers, and which jobs it protects from preemption now.
 
-A job may be chosen as a victim only while every budget allows as many disruptions as it covers pods of the job. Nothing
-is decided here: the state is informed of protected jobs (`JobProtected`), and the Eviction API decides in the end.
+A job may be chosen as a victim only if every budget allows at least as many disruptions as the job has pods in it. This
+module decides nothing: it informs the state of protected jobs (`JobProtected`), and the Eviction API has the last word.
 
-Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go: the pods about which it asks a budget.
+Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go, on which pods count against a budget.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def covers(budget: DisruptionBudget, pod: Pod) -> bool:
 
 
 def allowed(budget: DisruptionBudget) -> int:
-    """Return the disruptions that it allows now; 0 while its status is about an older version of it."""
+    """Return how many disruptions a budget allows now; 0 while its status describes an older version of the budget."""
     status = budget.status
     return max(status.disruptions_allowed, 0) if status.observed_generation >= budget.metadata.generation else 0
 
@@ -48,7 +48,7 @@ def takes(budget: DisruptionBudget, pod: Pod) -> bool:
 
 
 class DisruptionBudgets:
-    """Which of the mirror's budgets cover which of its pods, kept in step with both."""
+    """Which of the mirror's budgets cover which of its pods, updated as pods and budgets change."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
@@ -113,10 +113,10 @@ class DisruptionBudgets:
                 or is_over(pod)
                 or pod.metadata.deletion_timestamp is not None
             ):
-                continue  # the Eviction API asks no budget about such a pod
+                continue  # the Eviction API ignores budgets for such a pod
             if len(names) > 1:
                 several = ", ".join(sorted(name for _, name in names))
-                return pod, f"several disruption budgets cover one pod of it ({several}), and so none may be asked"
+                return pod, f"several disruption budgets cover one of its pods ({several}): the Eviction API refuses it"
             (name,) = names
             taken[name] += takes(self._known[name], pod)
             if taken[name] > allowed(self._known[name]):
@@ -159,7 +159,7 @@ class Protection:
         if workload.protected_until > self.all.core.clock():
             return "it could not be evicted"
         pods, slots = self.all.mirror.pods, workload.slots
-        if 0 < workload.floor < len(slots):  # the pods above its floor may be evicted alone
+        if 0 < workload.floor < len(slots):  # the pods above its floor may be evicted while the others run on
             slots = slots[workload.floor :]
         found = self.budgets.refuses(pods[slot.pod] for slot in slots if slot.pod in pods)
         return found[1] if found is not None else ""

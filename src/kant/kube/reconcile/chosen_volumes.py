@@ -1,7 +1,7 @@
 """Chosen volumes: which local volumes the claims of placed, unbound pods get.
 
-They are decided for all pods of a workload at once, before any is written. No other pod gets these volumes as long as
-one of the pods exists and has a place. Once the API server has them, the `claimRef` of a volume shows it.
+They are decided for all pods of a workload at once, before any is written. Until then no other pod gets these volumes,
+as long as one of the pods exists and has a place. Once the API server has them, the `claimRef` of a volume shows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ChosenVolumes:
                 wants.setdefault(key_of(claim), (claim, []))[1].append(view)
         if not wants:
             return {}
-        for key, (_, nodes) in wants.items():  # a claim that others of its pods use at other nodes
+        for key, (_, nodes) in wants.items():  # other pods use the same claim on other nodes
             nodes += [view for name in self._nodes_of(key) if (view := self.mirror.nodes.get(name)) is not None]
         taken = {volume for key, volume in self.chosen.items() if key not in wants and self._stands(key)}
         return match(list(wants.values()), self.mirror.volumes.values(), taken)
@@ -43,12 +43,12 @@ class ChosenVolumes:
         self.chosen |= self.match(placed) or {}
 
     def _stands(self, key: ClaimName) -> bool:
-        """Whether a pod that uses the claim has a place, and the claim no volume yet."""
+        """Whether a pod that uses the claim has a place while the claim has no volume yet."""
         claim = self.mirror.claims.get(key)
         return claim is not None and not is_bound(claim) and bool(self._nodes_of(key))
 
     def _nodes_of(self, key: ClaimName) -> list[str]:
-        """Return the nodes of the pods that use a claim, bound there or to be bound."""
+        """Return the nodes of the pods that use a claim, whether bound there or about to be bound."""
         found = []
         for uid in self.mirror.users.get(key, ()):
             pod = self.mirror.pods.get(uid)

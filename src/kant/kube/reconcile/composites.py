@@ -33,7 +33,7 @@ def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain 
         found.append((outer.name, known))
         spec = known
     if spec.parent:
-        raise MalformedError(f"group {ref.name}: expected at most {DEEPEST} groups one inside the other")
+        raise MalformedError(f"group {ref.name}: expected groups nested at most {DEEPEST} levels deep")
     return found
 
 

@@ -1,6 +1,6 @@
 """CSI volumes of pods to be placed: no node attaches more than its limit, and no driver exceeds its storage capacity.
 
-Both are checked for all pods of a workload at once, and a start that would exceed one is refused. From then on two
+Both are checked for all pods of a workload at once, and a start that would exceed a limit is refused. From then on two
 kinds of nodes fail a filter: nodes to which too few volumes may be attached; and, until something about the storage
 changes, nodes that reach only storage found too small for a whole gang.
 """
@@ -25,7 +25,7 @@ from kant.kube.translate.volumes import claims_of, selected_node
 
 
 class CsiVolumes:
-    """`short` has, by driver, the numbers of volumes of pods that were too many for some node."""
+    """`short` has, by driver, the volume counts of pods for which some node had too few attachments left."""
 
     def __init__(self, promises: Promises) -> None:
         self.promises = promises
@@ -46,8 +46,7 @@ class CsiVolumes:
         return found
 
     def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NO_PODS) -> Iterator[tuple[str, int, int]]:
-        """Yield drivers of which these pods need more volumes than the node may attach: name, number left, number
-        needed.
+        """Yield the drivers with too few attachments left on the node for these pods: name, number left, number needed.
 
         Pods in `going` are not counted.
         """
@@ -78,12 +77,12 @@ class CsiVolumes:
                 yield found
 
     def too_many(self, node: str, pods: list[Pod], going: Collection[str]) -> str:
-        """Return why a node may not attach the volumes of these pods, and make the shortage a filter; "" if it may."""
+        """Return why a node cannot attach the volumes of these pods, and add the shortage as a filter; "" if it can."""
         for driver, left, number in self.room(node, pods, going):
             for pod in pods:
                 if own := self.wanted(pod).get(driver):
                     self.short.setdefault(driver, set()).add(len(own))
-            return f"node {node} may attach {left} more volumes of {driver}, and it wants {number}"
+            return f"node {node} may attach {left} more volumes of {driver}, and the pod needs {number}"
         return ""
 
     def limits_of(self, pod: Pod) -> Iterator[str]:
@@ -96,7 +95,7 @@ class CsiVolumes:
                 yield " ".join([driver, str(len(volumes)), *filter(self._is_used, claims)])
 
     def _is_used(self, claim: str) -> bool:
-        """Whether the volume of a claim may already be attached to some node, so that it takes no slot there."""
+        """Whether the volume of a claim may already be attached to some node, where it needs no further attachment."""
         space, _, name = claim.partition("/")
         found = self.mirror.claims.get((space, name))
         if found is not None and found.spec.volume_name in self.mirror.csi.attached_volumes:
@@ -129,7 +128,7 @@ class CsiVolumes:
         return lacking[0] if lacking else None
 
     def _granted(self, but_for: Collection[tuple[str, str]]) -> list[VolumeRequest]:
-        """Return the volumes to be provisioned for placed pods, and those that are being provisioned."""
+        """Return the volumes that are to be or are being provisioned for placed pods."""
         mirror, pods = self.mirror, self.mirror.pods
         placed = [(node, pods[uid]) for node, uids in self.promises.promised.items() for uid in uids if uid in pods]
         found = self.requests(placed)
@@ -149,7 +148,7 @@ class CsiVolumes:
         return any(names & set(self.mirror.csi.capacities.reached(lacking._replace(node=view))) for view in others)
 
     def overdraw(self, placed: Placed, lacking: VolumeRequest) -> None:
-        """Let these pods avoid the storage that is too small for all of them."""
+        """Exclude the storage that is too small for all of these pods from their future placements."""
         self._refresh()
         names = tuple(self.mirror.csi.capacities.reached(lacking))
         for _, pod in placed:
@@ -157,7 +156,7 @@ class CsiVolumes:
             self._overdrawn[pod.metadata.uid] = tuple(sorted({*known, *names}))
 
     def asks(self, pod: Pod) -> str:
-        """Return the storage that a pod requests, with that found too small for its gang, as a key; "" for none."""
+        """Return the storage that a pod requests, and that found too small for its gang, as a key; "" for none."""
         drivers = self.mirror.csi.drivers
         if not drivers or not pod.spec.volumes:
             return ""

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class DeclaredQueues:
-    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits for new nodes, or has waited."""
+    """`config` is the content of the objects. `awaits_nodes`: a queue or a job waits for new nodes, or has done so."""
 
     def __init__(self, mirror: Mirror, complaints: Complaints) -> None:
         self.mirror = mirror
         self.complaints = complaints
         self.config = QueueConfig()
         self.presence = QueuePresence()
-        self.namespaces: QueueNamespaces | None = None  # which of them queues are open to; None without a Queue
+        self.namespaces: QueueNamespaces | None = None  # namespaces that queues are open to; None without a Queue
         self.awaits_nodes = False
 
     def follow(self, core: Core, at: int | None = None) -> None:
@@ -55,11 +55,11 @@ class DeclaredQueues:
         return self.namespaces is not None and self.namespaces.selecting
 
     def take_reopened(self) -> set[str] | None:
-        """Return the namespaces whose pods may name other queues since the last call; None for all."""
+        """Return the namespaces whose pods may use other queues than at the last call; None for all."""
         return self.namespaces.take_changed() if self.namespaces is not None else set()
 
     def check_namespace(self, job: Job, pods: list[Pod]) -> None:
-        """Raise InputError if the queue is not open to the namespace of the pods."""
+        """Raise InputError if the queue of a job is not open to the namespace of its pods."""
         if self.namespaces is not None and self.namespaces.allowed:
             why = self.namespaces.refuses(job.queue, pods[0].metadata.namespace)
             if why:

@@ -1,8 +1,8 @@
 """Device allocations: which devices the claims of pods get, decided for all pods of a workload before any is written.
 
-A plan is valid from the start of its workload until its pods are bound. Until then, and after that as long as the
-claims are allocated, no other pod gets these devices. An allocation of ours that no bound pod and no valid plan uses is
-provisional: it is decided again, or taken back.
+A plan is valid from the start of its workload until its pods are bound. Until then, and afterwards for as long as the
+claims are allocated, no other pod gets these devices. An allocation by Kant that no bound pod and no valid plan uses is
+provisional: it may be changed or withdrawn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # the allocator is loaded with the first claim
 class ClaimPlan(NamedTuple):
     """The devices that a claim is to get, and for which pods (uids), on which node or nodes. `uid` is its `identity`.
 
-    `made` is the claim in its final form, if it stands for `extended` resources of a pod.
+    `made` is the complete claim if the scheduler creates it, for `extended` resources of a pod.
     """
 
     claim: ClaimName
@@ -46,9 +46,9 @@ class ClaimPlan(NamedTuple):
 
 
 class DeviceAllocations:
-    """`plans` has, by claim, what will be written for workloads that have started.
+    """`plans` has, by claim, the allocation to be written for workloads that have started.
 
-    `coming` has, by uid, the workloads of pods that are to be bound, or were.
+    `coming` has, by pod uid, the workloads whose pods are placed, bound or not.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", requests: DeviceRequests | None = None) -> None:
@@ -58,12 +58,12 @@ class DeviceAllocations:
         self.limits = DeviceLimits(mirror, self.requests)
         self.plans: dict[ClaimName, ClaimPlan] = {}
         self.coming: dict[str, Workload] = {}
-        self._claims_of: dict[DeviceId, dict[ClaimName, None]] = {}  # claims that a device was planned for
+        self._claims_of: dict[DeviceId, dict[ClaimName, None]] = {}  # the claims for which each device has been planned
         self._never: dict[tuple[str, str], bool] = {}
         self._version = -1
 
     def begin(self) -> None:
-        """Begin a new state, in which only bound pods have places."""
+        """Start over for a new state, in which only bound pods have places."""
         self._version = -1
         self.coming.clear()
         self.plans.clear()
@@ -72,7 +72,7 @@ class DeviceAllocations:
         self.limits.begin()
 
     def seek_elsewhere(self) -> None:
-        """Let shared claims whose devices are not planned try their next home."""
+        """Let shared claims without planned devices try their next home (`DeviceRequests.homes`)."""
         homes = self.requests.homes
         planned = {key: homes.pop(key) for key, plan in self.plans.items() if key in homes and self._is_valid(plan)}
         self.requests.begin()
@@ -81,7 +81,7 @@ class DeviceAllocations:
             self.requests.seek_at(key, home)
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot give it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot allocate it."""
         self.requests.check(pod)
         for claim in self.requests.claims(pod):
             plan = self.plans.get(key_of(claim))
@@ -109,7 +109,7 @@ class DeviceAllocations:
         return self._decide(placed, going)[0]
 
     def are_awaited(self, placed: Placed) -> bool:
-        """Whether other pods that are about to bind share a claim with these pods: its devices are planned already."""
+        """Whether the devices of these pods are planned, by a claim shared with pods that are about to be bound."""
         own = [pod.metadata.uid for _, pod in placed]
         keys = {(pod.metadata.namespace, name) for _, pod in placed for name in known_names(pod)}
         return any(self._shared(key, own) is not None for key in keys)
@@ -119,7 +119,7 @@ class DeviceAllocations:
         why, plans = self._decide(placed, going)
         for plan in plans if not why else ():
             if len(self.devices.users.get(plan.claim, ())) > len(plan.pods):
-                self.devices.touched[plan.claim] = None  # its other pods wait for it from now on, and seek no place
+                self.devices.touched[plan.claim] = None  # other pods that use it wait for its allocation
             self._drop(plan.claim)
             self.plans[plan.claim] = plan
             for one in plan.grants:
@@ -128,7 +128,7 @@ class DeviceAllocations:
         return why
 
     def fails(self, pod: Pod, node: str, empty: bool = False) -> bool:
-        """Whether the pod cannot have its devices on a node; `empty`: not even if no other pod had any."""
+        """Whether the pod cannot have its devices on a node; with `empty`, not even if no other pod used any there."""
         if not empty:
             return bool(self._decide([(node, pod)], NO_PODS)[0])
         if self._version != self.devices.version:
@@ -151,20 +151,20 @@ class DeviceAllocations:
         for key, there in users.items():
             claim = self.devices.claims.get(key)
             if claim is None:
-                return f"its claim {key[1]} is not there", []
+                return f"its claim {key[1]} does not exist", []
             needed = self.needed_at(key, there[0][0])
             if needed is not None and not needed:
-                continue  # the node has it all from device plugins
+                continue  # device plugins of the node provide all of it
             if self.requests.is_settled(claim):
                 node = "" if empty else self._beyond(claim, [node for node, _ in there])
                 if node:
-                    return f"node {node} does not reach the devices of its claim {key[1]}", []
+                    return f"node {node} cannot use the devices of its claim {key[1]}", []
                 continue
             pods = tuple(pod.metadata.uid for _, pod in there)
             shared = self._shared(key, pods)
             if shared is not None and not empty:
                 if any(not self._reaches(shared, node) for node, _ in there):
-                    return f"another pod is about to have its claim {key[1]} elsewhere", []
+                    return f"another pod is about to use its claim {key[1]} on other nodes", []
                 plans.append(shared)
                 continue
             made = self.devices.extended[key].claim(needed) if needed else None
@@ -178,7 +178,7 @@ class DeviceAllocations:
         try:
             found = allocate(tasks, self._free(users, going, empty))
         except TooHardError:
-            return f"no devices were found for {_asks(todo[0])}: there are too many ways to choose them", []
+            return f"no devices were found for {_asks(todo[0])} within the limit of the search", []
         except SelectorError as error:
             return str(error), []
         if found is None:
@@ -190,12 +190,12 @@ class DeviceAllocations:
         return "", plans
 
     def needed_at(self, key: ClaimName, node: str) -> tuple[str, ...] | None:
-        """Return the extended resources for which a node needs this claim; None for a claim that stands for none."""
+        """Return the extended resources for which a node needs this claim; None for a claim of another kind."""
         extended = self.devices.extended.get(key)
         return extended.needed_at(self.mirror.nodes.get(node)) if extended is not None else None
 
     def _shared(self, key: ClaimName, pods: Sequence[str]) -> ClaimPlan | None:
-        """Return the plan of a claim that other pods are about to use too, with these pods; None for none."""
+        """Return the plan of a claim that other placed pods share, with these pods added; None if there is none."""
         plan = self.plans.get(key)
         if plan is None or not self._is_valid(plan):
             return None
@@ -218,7 +218,7 @@ class DeviceAllocations:
         return next((one for one in nodes if one in views and not meets(terms, views[one])), "")
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
-        """Return the request with the devices that all of these nodes can use."""
+        """Return the request of a claim, with the devices that all of these nodes can use."""
         from kant.kube.translate.device_allocator import Task
 
         inventory, views = self.devices.inventory, [self.mirror.nodes.get(node) for node in nodes]
@@ -232,7 +232,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """Return what is free besides the claims that are not decided here, without those of leaving pods (`going`)."""
+        """Return the devices that no claim uses, but for claims being decided and those of leaving pods (`going`)."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
@@ -276,7 +276,7 @@ class DeviceAllocations:
         return found
 
     def is_beyond(self, grants: Iterable[Grant], writing: Collection[ClaimName]) -> bool:
-        """Whether claims other than those being written leave too little of a device that these are to share."""
+        """Whether other claims leave too little of a shared device for these allocations."""
         spent: dict[DeviceId, Tally[str]] = {}
         limits: dict[DeviceId, Mapping[str, Limit]] = {}
         for one in grants:
@@ -301,7 +301,7 @@ class DeviceAllocations:
         return claim is not None and identity(claim) == plan.uid and any(map(self.stands, plan.pods))
 
     def _goes(self, key: ClaimName, going: Collection[str]) -> bool:
-        """Whether Kant may take a claim back, and only pods use it that are gone, are leaving, or have no place."""
+        """Whether Kant may withdraw the allocation of a claim: all pods that use it are gone, leaving or unplaced."""
         claim = self.devices.claims.get(key)
         if claim is None or not is_ours(claim):
             return False
@@ -316,5 +316,5 @@ class DeviceAllocations:
 
 
 def _asks(plan: ClaimPlan) -> str:
-    """Return what requests the devices of a plan, as text."""
+    """Return which requests the devices of a plan are for, as text."""
     return ", ".join(plan.extended) or f"its claim {plan.claim[1]}"

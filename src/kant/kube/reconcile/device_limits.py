@@ -1,7 +1,7 @@
-"""Device limits: how many pods with equal claims to devices one node may get, which the core counts as a class.
+"""Device limits: how many pods with equal claims one node can serve with devices, as a class that the core counts.
 
-The core packs pods onto a node until its CPU or memory is used up. If free devices allow fewer pods, all others would
-be refused there, and each node would cost another rebuild of the state. A limit is no guarantee: each pod is still
+The core packs pods onto a node until its CPU or memory is used up. If free devices allow fewer pods, the excess pods
+would be refused there, and each node would cost a rebuild of the state. A limit may be too high: each pod is still
 checked when it gets its place. Limits date from the build of the state, so a long wait causes a rebuild of the state.
 """
 
@@ -17,15 +17,15 @@ from kant.kube.translate.pod_rules import CLAIMED
 from kant.model.rules import PodAntiAffinity
 
 PATIENCE = 10.0
-"""Seconds after which a limit may be too low, since devices may have been returned."""
+"""Seconds after which a limit may be too low, since devices may have been freed."""
 
 
 class DeviceLimits:
-    """Lives as long as the filters; `begin` is called with each state, and when the filters are looked at again."""
+    """Lives as long as the filters; `begin` is called with each state, and when the filters are evaluated again."""
 
     def __init__(self, mirror: Mirror, requests: DeviceRequests) -> None:
         self.mirror, self.requests = mirror, requests
-        self.since: dict[str, float] = {}  # by uid, in the order in which they were limited
+        self.since: dict[str, float] = {}  # by pod uid, in the order in which pods were limited
         self._most: dict[str, int] = {}
 
     def begin(self) -> None:
@@ -34,9 +34,9 @@ class DeviceLimits:
         self._most.clear()
 
     def of(self, pod: Pod) -> PodAntiAffinity | None:
-        """Return the class of a waiting pod, and how many others of it a node may have; None for no limit.
+        """Return the class of a waiting pod, with the most other pods of the class per node; None for no limit.
 
-        Pods that share a claim are each in a class of their own: they need one device together.
+        Pods that share a claim each get a class of their own, since they share one device.
         """
         kind = self.requests.digest(pod)
         if kind not in self._most:
@@ -54,7 +54,7 @@ class DeviceLimits:
         return bool(self.since) and self.waited() > PATIENCE
 
     def waited(self) -> float:
-        """Return for how many seconds the first pod that still waits has had its limit."""
+        """Return for how many seconds the first pod that still waits has been limited."""
         for uid, when in list(self.since.items()):
             pod = self.mirror.pods.get(uid)
             if pod is not None and not pod.spec.node_name:

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 class DeviceRequests:
-    """`homes` has, for claims that pods of one gang share, the nodes on which devices are sought now.
+    """`homes` has, for each claim that pods of a gang share, the nodes on which devices are sought now.
 
-    `has_other_homes`: if these have no place for the gang, others may.
+    `has_other_homes`: other homes are left to try if these have no place for the gang.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", selectors: DeviceSelectors | None = None) -> None:
@@ -55,7 +55,7 @@ class DeviceRequests:
         self.scheduler = scheduler
         self._selectors = selectors
         self.homes: dict[ClaimName, Reach] = {}
-        self._sought: Counter[Reach] = Counter()  # devices, by the homes at which claims seek them or have them
+        self._sought: Counter[Reach] = Counter()  # devices that claims seek or have, by home
         self.has_other_homes = False
         self._turns: dict[ClaimName, int] = {}
         self._version = -1
@@ -65,7 +65,7 @@ class DeviceRequests:
 
     @property
     def selectors(self) -> DeviceSelectors:
-        """Evaluates the expressions of claims; imported with the first of them."""
+        """Evaluates the CEL expressions of claims; imported with the first of them."""
         if self._selectors is None:
             from kant.kube.translate.device_selectors import DeviceSelectors
 
@@ -74,7 +74,7 @@ class DeviceRequests:
 
     @property
     def turned_away(self) -> bool:
-        """Whether the expressions of some namespace have used up their time."""
+        """Whether the expressions of some namespace have exceeded their time limit."""
         return self._selectors is not None and self._selectors.turned_away
 
     def begin(self) -> None:
@@ -98,15 +98,15 @@ class DeviceRequests:
             self._selectors.keep(self.devices.inventory.stamps)
 
     def _renew(self) -> None:
-        """Forget everything cached if it was found with other slices or classes than the present ones."""
+        """Forget everything cached if slices or classes have changed since."""
         if self._version != self.devices.version:
             self._forget()
 
     def asked(self, claim: ResourceClaim) -> Asked:
-        """Return what a claim asks for. Raises NotYetError, InputError."""
+        """Return the devices that a claim asks for. Raises NotYetError, InputError."""
         self._renew()
         key = claim.metadata.uid
-        if not is_made(claim):  # which requests it has depends on the node
+        if not is_made(claim):  # its requests depend on the node
             key = " ".join((identity(claim), *(one.name for one in claim.spec.devices.requests)))
         found = self._asked.get(key)
         if found is None:
@@ -116,7 +116,7 @@ class DeviceRequests:
     # --- requests of a pod ----------------------------------------------------------------------------------------
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError if a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot allocate it."""
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaims"
         if not self.mirror.serves_devices:
             raise InputError(where, "a cluster that has the API resource.k8s.io/v1 (Kubernetes 1.34 or newer)")
@@ -125,7 +125,7 @@ class DeviceRequests:
         for name in claim_names(pod):
             claim = self.devices.claims.get((pod.metadata.namespace, name))
             if claim is None:
-                raise NotYetError(f"its claim {name} is not there")
+                raise NotYetError(f"its claim {name} does not exist")
             if claim.metadata.deletion_timestamp is not None:
                 raise NotYetError(f"its claim {name} is being deleted")
             self._check_use(pod, claim)
@@ -137,14 +137,14 @@ class DeviceRequests:
             raise NotYetError(f"its claim {name} belongs to another pod")
         consumers = {one.uid for one in claim.status.reserved_for}
         if len(consumers | {uid}) > MOST_CONSUMERS:
-            raise NotYetError(f"its claim {name} is used by {len(consumers)} pods, as many as may")
+            raise NotYetError(f"its claim {name} is used by {len(consumers)} pods, the most that may use it")
         if not self.is_settled(claim):
             asked = self.asked(claim)
             for want in (want for alternatives in asked.requests for want in alternatives):
                 self._try(want, asked.namespace)
 
     def _try(self, want: Want, namespace: str) -> None:
-        """Raise NotYetError or InputError where selectors of this request cannot be evaluated."""
+        """Raise NotYetError or InputError if selectors of this request cannot be evaluated."""
         try:
             self._matching(want, namespace)
         except SelectorError as error:
@@ -165,7 +165,7 @@ class DeviceRequests:
         return [one for one in found if one is not None]
 
     def is_settled(self, claim: ResourceClaim) -> bool:
-        """Whether the claim is allocated for good: by another allocator, or for a pod that is bound."""
+        """Whether the claim is allocated permanently: by another allocator, or for a bound pod."""
         if claim.status.allocation is None:
             return False
         if not is_ours(claim):
@@ -180,7 +180,7 @@ class DeviceRequests:
         return bool(pod.spec.node_name) or uid in self.mirror.bound_here or pod.spec.scheduler_name != self.scheduler
 
     def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
-        """Return, for each claim with devices or one home for them, the terms of which a node has to meet one."""
+        """Return, for each claim that restricts a pod's nodes, alternative terms: a node has to match one of them."""
         found: list[tuple[Term, ...]] = []
         for claim in self.claims(pod):
             terms = reach_terms(claim) if self.is_settled(claim) else self._home(claim)
@@ -188,9 +188,9 @@ class DeviceRequests:
         return found
 
     def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
-        """Return the nodes on which a shared claim is to get devices; None if these are not tied to nodes.
+        """Return the nodes on which a shared claim is to get devices; None if its devices are not tied to nodes.
 
-        The homes with the most devices that are free and not sought by other claims come first; each has its turn.
+        Homes with the most free devices that no other claim seeks come first; then the others in turn.
         """
         key = key_of(claim)
         if len(self.devices.users.get(key, ())) < 2:
@@ -209,7 +209,7 @@ class DeviceRequests:
         return (term,) if term is not None else None
 
     def seek_at(self, key: ClaimName, home: Reach) -> None:
-        """Seek the devices of a claim at this home: as many devices there as it asks for are not free for others."""
+        """Reserve as many devices of this home as a claim asks for, so that other claims choose homes without them."""
         self.homes[key], wants = home, self._requests(self.devices.claims[key])
         self._sought[home] += sum(min((want.number for want, _ in own), default=0) for own in wants)
 
@@ -221,16 +221,16 @@ class DeviceRequests:
         return [self.devices.inventory.by_id[one] for one in ids]
 
     def _requests(self, claim: ResourceClaim) -> list[list[tuple[Want, frozenset[DeviceId]]]]:
-        """Return the alternatives of each request with their matching devices; [] where that cannot be determined."""
+        """Return the alternatives of each request with their matching devices; [] if that cannot be determined."""
         try:
             asked = self.asked(claim)
-            none, space = frozenset[DeviceId](), asked.namespace  # none are taken with administrator access
+            none, space = frozenset[DeviceId](), asked.namespace  # requests with administrator access use none up
             return [[(w, none if w.admin else self._matching(w, space)) for w in wants] for wants in asked.requests]
         except (InputError, SelectorError):
             return []
 
     def most_at_one_node(self, pod: Pod) -> int:
-        """Return an upper bound on how many times the claims of this pod find devices on one node; 0: unknown."""
+        """Return an upper bound on the number of such pods whose claims one node can serve; 0 if unknown."""
         found: list[int] = []
         for claim in self.claims(pod):
             if not self.is_settled(claim):
@@ -238,7 +238,7 @@ class DeviceRequests:
         return min(found, default=0)
 
     def _most_of(self, claim: ResourceClaim) -> list[int]:
-        """Return the bound of `most_at_one_node` for each request of a claim that is about devices of single nodes."""
+        """Return the bound of `most_at_one_node` for each request of a claim for devices of single nodes."""
         found: list[int] = []
         for wants in self._requests(claim):
             homes: Counter[str] = Counter()
@@ -253,7 +253,7 @@ class DeviceRequests:
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
-        """Whether several of these pods share a claim that is to get devices of one node."""
+        """Whether several of these pods share a claim whose devices belong to one node."""
         shared: dict[ClaimName, ResourceClaim] = {}
         seen: set[ClaimName] = set()
         for pod in pods if len(pods) > 1 else ():
@@ -272,14 +272,14 @@ class DeviceRequests:
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
     def gpus(self, pod: Pod) -> Claimed:
-        """Return the GPUs of its node that a pod has or requests by claims. A shared claim counts once."""
+        """Return the GPUs that a pod has or requests on its node by claims. A shared claim counts once."""
         counted = [self._gpus_of(claim) or NO_GPUS for claim in self.claims(pod) if self._is_first(pod, claim)]
         found = sum(one.gpus for one in counted)
         gpus = max(found - used_of(pod.spec).gpus, 0) if found and pod.spec.by_claim else found
         return Claimed(gpus, sum(one.milli for one in counted))
 
     def uncounted(self, pod: Pod) -> str:
-        """Return a claim of a pod whose GPUs cannot be counted (partly whole, or unknown in number or worth); or ""."""
+        """Return a claim of a pod whose GPUs cannot be counted (a mix of whole GPUs and parts, or unknown), or ""."""
         counted = {one.metadata.name: self._gpus_of(one) for one in self.claims(pod)}
         whole = used_of(pod.spec).gpus or any(one is not None and one.gpus for one in counted.values())
         return next((name for name, one in counted.items() if one is None or (one.milli and whole)), "")
@@ -297,7 +297,7 @@ class DeviceRequests:
             asked = self.asked(claim)
             counts = [[self._gpus_of_want(want, asked.namespace) for want in wants] for wants in asked.requests]
         except (InputError, SelectorError):
-            return NO_GPUS  # reported when its pods are checked
+            return NO_GPUS  # the error is reported when its pods are checked
         gpus, milli = 0, 0
         for ways in counts:
             known = [one for one in ways if one is not None]
@@ -323,7 +323,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _worth(self, want: Want, device: Candidate) -> int | None:
-        """Return the thousandths of a GPU that a request gets of a part of a GPU, or of a shared one; None: unknown."""
+        """Return which thousandths of a GPU a request gets with a partition or a shared device; None if unknown."""
         if not device.shared:
             return device.worth
         return part_of(taken_of(dict(want.capacity), device.limits) or {}, device.limits) or None
@@ -335,7 +335,7 @@ class DeviceRequests:
         return self._gpus[want]
 
     def _gpus_among(self, want: Want, namespace: str) -> Claimed | None:
-        """Return the GPUs that a request asks for, counted as in `_gpus_of`; of unlike parts the largest counts."""
+        """Return the GPUs that a request asks for, counted as in `_gpus_of`; of unlike partitions the largest."""
         if want.admin:
             return NO_GPUS
         found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]

@@ -1,6 +1,6 @@
 """Dynamic resource allocation as the rest of Kant sees it; its modules are imported with the first device or claim.
 
-The term is that of kube-scheduler's plugin DynamicResources. Questions about pods without claims, and about clusters
+The name is that of kube-scheduler's plugin DynamicResources. Questions about pods without claims, and about clusters
 without devices, are answered here.
 """
 
@@ -44,28 +44,28 @@ class DynamicResources:
     # --- states ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a new state, in which only bound pods have places."""
+        """Start over for a new state, in which only bound pods have places."""
         if self.mirror.has_devices:
             self.allocations.begin()
 
     def seek_elsewhere(self) -> None:
-        """Let shared claims whose devices are not planned try their next home."""
+        """Let shared claims without planned devices try their next home (`DeviceRequests.homes`)."""
         if self.mirror.has_devices:
             self.allocations.seek_elsewhere()
 
     @property
     def has_other_homes(self) -> bool:
-        """Whether nodes other than those on which shared devices are sought may have a place for their gang."""
+        """Whether shared devices could be sought on other nodes, if their gang has no place with the present ones."""
         return self.mirror.has_devices and self.requests.has_other_homes
 
     @property
     def has_turned_away(self) -> bool:
-        """Whether the expressions of some namespace have used up their time."""
+        """Whether the expressions of some namespace have exceeded their time limit."""
         return self.mirror.has_devices and self.requests.turned_away
 
     @property
     def may_have_more(self) -> bool:
-        """Whether a pod has waited so long that its limit of devices per node may be too low by now."""
+        """Whether a pod has waited so long that its limit of pods per node may be too low by now (`DeviceLimits`)."""
         return self.mirror.has_devices and self.allocations.limits.are_old
 
     # --- nodes and pods -------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class DynamicResources:
         return self.requests.gpus_at(node) if self.mirror.has_devices else 0
 
     def gpus(self, pod: Pod) -> Claimed:
-        """Return the GPUs of its node that a pod has or requests by claims. A shared claim counts once."""
+        """Return the GPUs that a pod has or requests on its node by claims. A shared claim counts once."""
         return self.requests.gpus(pod) if pod.spec.resource_claims else NO_GPUS
 
     def uncounted(self, pod: Pod) -> str:
@@ -83,18 +83,18 @@ class DynamicResources:
         return self.requests.uncounted(pod) if pod.spec.resource_claims else ""
 
     def check(self, pod: Pod) -> None:
-        """Raise NotYetError if a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot allocate it."""
         if pod.spec.resource_claims:
             self.allocations.check(pod)
 
     def are_made(self, pod: Pod) -> bool:
-        """Whether all claims of the pod exist, so that it is known what it asks for."""
+        """Whether all claims of the pod exist, so that its requests are known."""
         return not pod.spec.resource_claims or self.requests.are_made(pod)
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
-        """Whether several of these pods share a claim that is to get devices of one node."""
+        """Whether several of these pods share a claim whose devices belong to one node."""
         return any(pod.spec.resource_claims for pod in pods) and self.requests.are_one(pods)
 
     def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
-        """Return, for each claim with devices or one home for them, the terms of which a node has to meet one."""
+        """Return, for each claim that restricts a pod's nodes, alternative terms: a node has to match one of them."""
         return self.requests.demands(pod) if pod.spec.resource_claims else []

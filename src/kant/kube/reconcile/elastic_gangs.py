@@ -1,9 +1,9 @@
 """Elastic gangs: a running gang includes further pods as they arrive, and shrinks when some of its pods are deleted.
 
-The core knows such a gang by its floor, the number of pods that its group cannot do without, and by its ceiling, the
-number of pods that exist (`JobScaled`). It grows into capacity that no waiting job can use, and gives back pods above
-the floor before any gang is preempted. It does not matter who creates or deletes pods, a controller, an autoscaler or a
-person: a slot above the floor is free when its pod is gone.
+The core knows such a gang by its floor, the number of pods that have to run, and its ceiling, the number of pods that
+exist (`JobScaled`). It grows into capacity that no waiting job can use, and gives back pods above the floor before any
+gang is preempted. Pods may be created or deleted by a controller, an autoscaler or a person: a slot above the floor is
+free when its pod is gone.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from kant.model.event import JobGrown, JobScaled, JobShrunk
 from kant.model.job import Job, Role
 from kant.model.placement import GROUP, MASK, NODE, Allocation
 
-HELD = 3.0  # seconds for which a slot is kept for its pod to be re-created, while others of the gang wait
+HELD = 3.0  # seconds for which a slot is kept until its pod is re-created, while others of the gang wait
 AGAIN = 10.0  # seconds after which a gang whose growth could not be carried out may grow again
 
 
 class AnewError(Exception):
-    """The gang does not match what the core knows: its job has to be ended and re-created."""
+    """The gang does not match its job in the core: the job has to be ended and created again."""
 
 
 class ElasticGangs:
     """The running gangs that may have more or fewer pods.
 
-    `joining` are those with pods that wait to join, and `held` those with a slot that is reserved for a while.
+    `joining` has the gangs with pods that wait to join, `held` those that keep a slot for a lost pod for a while.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -53,7 +53,7 @@ class ElasticGangs:
         self._again: dict[Workload, float] = {}
 
     def job(self, workload: Workload) -> Job:
-        """Return the job of the workload, as the core has it."""
+        """Return the job of the workload as the core knows it."""
         return self.core.state.live[self.core.state.rows[workload.job]]
 
     # --- arriving and deleted pods --------------------------------------------------------------------------------
@@ -61,15 +61,15 @@ class ElasticGangs:
     def follow(
         self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False
     ) -> list[Pod]:
-        """Adjust a running gang to its pods: to new ones and to deleted ones.
+        """Update a running gang after pods were created or deleted.
 
-        `together`: its pods are stopped all at once, so that none can be spared.
-        Returns the pods that cannot join it. Raises AnewError.
+        `together`: its pods are always stopped together, so that it cannot give up single ones. Returns the pods that
+        cannot join it. Raises AnewError.
         """
         job = self.job(workload)
         self._check(workload, live)
         gone = sum(slot.done for slot in workload.slots if not slot.pod)
-        workload.least = min(least, workload.least)  # a higher one counts at the next start
+        workload.least = min(least, workload.least)  # a larger one counts from the next start
         floor = max(workload.least - workload.ended - gone, 1)
         joining, alone = self._joiners(workload, job, live)
         waiting = self._refill(workload, joining, floor)
@@ -87,7 +87,7 @@ class ElasticGangs:
         return alone
 
     def _check(self, workload: Workload, live: Sequence[Pod]) -> None:
-        """Raise AnewError if a bound pod of it has no slot, or one on another node.
+        """Raise AnewError if a bound pod of the gang has no slot, or a slot on another node.
 
         Unbound pods with a slot on a closed node wait again.
         """
@@ -129,7 +129,7 @@ class ElasticGangs:
         try:
             own = self.translation.joining_job(self.core, workload.group, pod)
         except InputError:
-            return None  # reported once the pod is a workload of its own
+            return None  # the error is reported once the pod is a workload of its own
         if own.queue != job.queue or own.reservation != job.reservation:
             return None
         (kind,) = kinds_of(own)
@@ -153,9 +153,9 @@ class ElasticGangs:
         self._scale(workload, self.job(workload), always=True)
 
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
-        """Give vacant slots to re-created pods, and those of the floor to any; return the pods that still wait.
+        """Give vacant slots to re-created pods, and those of the floor to any pod; return the pods that still wait.
 
-        Raises AnewError if the floor could be complete, but not in these slots.
+        Raises AnewError if the floor could be completed, but not in these slots.
         """
         lacking = floor - sum(bool(slot.pod) for slot in workload.slots)
         vacant = [slot for slot in workload.slots if slot.vacant]
@@ -174,7 +174,7 @@ class ElasticGangs:
         return left
 
     def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
-        """Return the slots to keep: those with pods, those that the floor lacks, and for a while those of lost pods."""
+        """Return the slots to keep: those with pods, those needed for the floor, and for a while those of lost pods."""
         now, filled = self.core.clock(), sum(bool(slot.pod) for slot in workload.slots)
         lacking, kept, held = floor - filled, list[Slot](), False
         for slot in workload.slots:
@@ -191,7 +191,7 @@ class ElasticGangs:
         return kept
 
     def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[int]:
-        """Return how many pods of each group are the floor, at least one of each."""
+        """Return how many pods of each group belong to the floor, at least one of each group."""
         pods, group_of = self.mirror.pods, {slot.pod: slot.group for slot in kept if slot.pod}
         there = [pods[slot.pod] for slot in kept if slot.pod in pods]
         chosen = starting_pods(tasks, (), there, min(floor, len(there)))
@@ -204,7 +204,7 @@ class ElasticGangs:
     def _tell(
         self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[int]
     ) -> None:
-        """Tell the core the changes. Raises AnewError if no pod of some group is left."""
+        """Tell the core the new size of the gang. Raises AnewError if no pod of some group is left."""
         holds, waits = Counter(slot.group for slot in kept), Counter(member.group for member in waiting)
         groups = range(len(job.groups))
         if any(not holds[group] for group in groups):
@@ -233,7 +233,7 @@ class ElasticGangs:
         self.transitions.existing_pods.freed(slot.node for slot in given)
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
-        """Return the pieces of these slots in the allocation of the job. Raises AnewError if it lacks one."""
+        """Return the pieces of these slots in the allocation of the job. Raises AnewError if a slot has no piece."""
         state, found = self.core.state, list[Allocation]()
         rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
         for slot in reversed(slots):
@@ -247,7 +247,7 @@ class ElasticGangs:
     # --- what the core decides ------------------------------------------------------------------------------------
 
     def grow(self, workload: Workload, allocation: Allocation) -> None:
-        """Use further places from the core: waiting pods get them, or they are given back at once."""
+        """Use further places granted by the core: waiting pods get them, and the rest is given back at once."""
         core, transitions = self.core, self.transitions
         core.happen(JobGrown(core.now, workload.job, allocation))
         try:
@@ -264,7 +264,7 @@ class ElasticGangs:
         transitions.placed(workload, slots)
 
     def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
-        """Return the slots that the gang gives up with these pieces: the latest on those nodes."""
+        """Return the slots that the gang gives up with these pieces: on each node the latest ones."""
         left, found, names = list(workload.slots), list[Slot](), self.transitions.node_names
         for row in pod_by_pod(allocation):
             there = [slot for slot in left if slot.node == names[row[NODE]] and slot.group == row[GROUP]]
@@ -274,7 +274,7 @@ class ElasticGangs:
         return found
 
     def shrink(self, workload: Workload, allocation: Allocation, by: str) -> list[Pod]:
-        """Give pieces back for the job `by`. Returns the pods to evict."""
+        """Give up pieces for the job `by`. Returns the pods to evict."""
         slots, pods = self.going(workload, allocation), self.mirror.pods
         self.transitions.count_again(slots)
         self.core.happen(JobShrunk(self.core.now, workload.job, allocation, by=by))
@@ -295,7 +295,7 @@ class ElasticGangs:
     # --- timers and messages --------------------------------------------------------------------------------------
 
     def due(self) -> dict[str, None]:
-        """Return the keys of gangs that have kept a slot for long; gangs that could not grow may try again."""
+        """Return the keys of gangs that have kept a slot for too long; gangs whose growth failed may try again."""
         now = self.core.clock()
         for workload, then in list(self._again.items()):
             if then <= now:
@@ -305,7 +305,7 @@ class ElasticGangs:
         return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
 
     def tell_waiting(self) -> None:
-        """Report, for pods that wait to join a gang, how it runs without them, and what they lack."""
+        """Report, for pods that wait to join a gang, the size at which it runs, and what they lack."""
         growth, state = self.core.scheduler.growth, self.core.state
         for workload in list(self.joining):
             if workload.phase is not Phase.PLACED or not workload.members or workload.job not in state.rows:

@@ -1,4 +1,4 @@
-"""Jobs of gangs that may have more or fewer pods while they run: their floors, and which nodes their pods accept."""
+"""Jobs of gangs whose number of pods may change while they run: their floors, and the nodes that their pods accept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 def may_be_elastic(job: Job) -> bool:
     """Whether it is known which pods of a job may be evicted, and where more may be placed (`kant.cluster.asks`).
 
-    False for pods with MIG instances: bound ones hold what their node has cut, which is not what they ask for.
+    False for pods with MIG instances: a bound pod holds what its node has created, which may differ from its request.
     """
     plain = not (job.affinity_group or job.apart or job.near or job.base_job)
     return plain and not any(one.within or one.demand.profile for one in job.groups)
@@ -62,7 +62,7 @@ def kinds_of(job: Job) -> list[Kind]:
 
 
 def identity(pod: Pod) -> str:
-    """Return the part that a re-created pod has in common with its predecessor: its completion index, or its name."""
+    """Return what identifies a pod across re-creation: its completion index, or its name."""
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
     return f"#{said[INDEX]}" if INDEX in said else pod.metadata.name
 
@@ -71,7 +71,7 @@ def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]
     """Whether an indexed Job, or a JobSet of one, ran whole with its bound pods before it was scaled up: the waiting
     pods all have later indices.
 
-    Without this, such a Job looks, after a restart, as if only a part of it had been bound.
+    Without this check, such a Job looks partially bound after a restart.
     """
     if group is None or group.source not in ("jobs", "jobset") or not waiting:
         return False

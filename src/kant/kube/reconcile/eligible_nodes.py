@@ -37,7 +37,7 @@ class EligibleNodes:
         self._nowhere = -1, dict[tuple[Selection, ...], str]()  # why no node fits, at a version of the mirror
 
     def begin(self, topologies: Topologies) -> None:
-        """Begin a state."""
+        """Start over for a new state."""
         self.topologies = topologies
         self.node_sets = NodeSets()
         self._set_changes: list[SetChange] = []
@@ -48,7 +48,7 @@ class EligibleNodes:
         self.topologies.changed[name] = None
 
     def tell_sets(self, core: Core) -> None:
-        """Emit events for changes in the nodes of the node sets and the domains that jobs name."""
+        """Emit events for changes to the node sets and domains that jobs name."""
         self.topologies.tell(core)
         for name in self.filters.take_failed():
             if name in core.state.node_index:
@@ -67,13 +67,13 @@ class EligibleNodes:
         return found
 
     def check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
-        """Report the nodes of the sets that a job names. Raises NoMatchingNodeError if one of them has none."""
+        """Tell the core the nodes of the sets that a job names. Raises NoMatchingNodeError if a set has none."""
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 
     def accepting(self, pod: Pod, nodes: Iterable[str], filters: Filters | None = None) -> list[str]:
-        """Return the nodes that a pod accepts by its spec; without `filters`, whatever is short there."""
+        """Return the nodes that a pod accepts by its spec; without `filters`, including nodes with shortages."""
         try:
             said, model = selection(pod, self.storage, filters or self.shares.requirements), model_asked(pod)
         except InputError:
@@ -82,7 +82,7 @@ class EligibleNodes:
         return [name for name, view in views if view and model in ("", model_of(view)) and self._admits(said, view)]
 
     def admits(self, pod: Pod, node: str) -> bool:
-        """Whether a node now has the GPU model, labels and taints that a pod accepts."""
+        """Whether a pod accepts the present GPU model, labels and taints of a node."""
         return bool(self.accepting(pod, (node,), self.requirements_of))
 
     def _admits(self, selection: Selection, view: View) -> bool:
@@ -111,7 +111,7 @@ class EligibleNodes:
             said = why_out_of_reach(pod, storage)
             bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
             if said and not would and any(self._admits(selection(bare), view) for view in nodes):
-                return f"no suitable node reaches its volumes: {said}"
+                return f"no suitable node can use its volumes: {said}"
         if self._nowhere[0] != self.mirror.version:
             self._nowhere = self.mirror.version, {}
         known, asked = self._nowhere[1], tuple(selection(pod, storage) for pod in pods)

@@ -25,13 +25,13 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 Lack = tuple[int, int, bool, bool]
-"""What a pod on a node lacks: thousandths of one of certain devices (a bit mask), CPU, memory."""
+"""What a pod on a node lacks: thousandths of one of the devices in a bit mask; the mask; CPU; memory."""
 
 
 class ExistingPods:
-    """`short` has the keys of workloads that hold less than they ask for, by node and by what they lack there.
+    """`short` has the keys of workloads that hold less than they ask for, by node and by `Lack`.
 
-    `overrun` are nodes where such pods have appeared, so that nothing more should be bound there.
+    `overrun` has the nodes with such pods, to which nothing more should be bound.
     """
 
     def __init__(self, core: Core, translation: Translation, leaving: dict[str, dict[str, None]]) -> None:
@@ -41,26 +41,26 @@ class ExistingPods:
         self.short: dict[str, dict[Lack, dict[str, None]]] = {}
         self.overrun: dict[str, None] = {}
         self._freed: dict[str, None] = {}  # nodes with such pods that may have more free now
-        self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the state is built and knows it
+        self.free: FreeCapacity | None = FreeCapacity(core.state.table)  # None once the built state tracks it
 
     def came(self, job: Job) -> int:
-        """Return the arrival time of a job: while a state is being built, the submission time that its pods give."""
+        """Return the arrival time of a job: while a state is being built, the earliest creation time of its pods."""
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
     def adopt(self, workload: Workload, bound: list[Pod], floor: int, may_be_stopped: bool = True) -> bool:
-        """Add bound pods as a running job that holds their requests as far as these are free. False: no job was added.
+        """Add bound pods as a running job that holds as much of their requests as is free. False: no job was added.
 
-        It cannot do without its first `floor` pods; the others may be preempted if all hold what they ask for.
+        The first `floor` pods are indispensable; the others may be preempted if all pods hold what they ask for.
         """
         core, index = self.core, self.core.state.node_index
         if not workload.foreign and all(pod.metadata.deletion_timestamp is not None for pod in bound):
-            for pod in bound:  # being deleted; nothing is bound there before they are gone
+            for pod in bound:  # pods being deleted; nothing is bound there until they are gone
                 self.leaving.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = None
             workload.phase = Phase.LEAVING
             return False
         here = [pod for pod in bound if pod.spec.node_name in index]
         pieces: list[list[int]] = []
-        kinds: list[Kind] = []  # of each piece
+        kinds: list[Kind] = []  # the kind of each piece
         free, slots = self.free or FreeCapacity(core.state.table), []
         for pod in here:
             node, holdings, at = pod.spec.node_name, self.translation.holdings(pod), len(kinds)
@@ -104,9 +104,9 @@ class ExistingPods:
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 
     def held(self, workload: Workload, free: FreeCapacity | None = None) -> Allocation | None:
-        """Return the pieces of its bound pods; None if one is on an unknown node, or holds less than it asks for.
+        """Return the pieces of the bound pods; None if a pod is on an unknown node, or holds less than it asks for.
 
-        The pieces are taken from `free`, so that several workloads get disjoint pieces.
+        The pieces are taken from `free`, so that several workloads get disjoint ones.
         """
         state = self.core.state
         free, index = free or FreeCapacity(state.table), state.node_index
@@ -126,7 +126,7 @@ class ExistingPods:
         self._freed.update(dict.fromkeys(node for node in nodes if node in self.short))
 
     def gaining(self) -> Iterator[str]:
-        """Yield the keys of workloads that lack what is free on freed nodes, as long as something is free."""
+        """Yield the keys of workloads that hold too little, while a freed node still has some of what they lack."""
         freed, self._freed = self._freed, {}
         for node in freed:
             lacks = self.short.get(node, {}) if node in self.core.state.node_index else {}
@@ -134,7 +134,7 @@ class ExistingPods:
                 for key in list(keys):
                     if not self._is_free(node, lack):
                         break
-                    del keys[key]  # it comes last if it still lacks something
+                    del keys[key]  # served last if it still lacks something
                     yield key
                 if not keys:
                     del lacks[lack]
@@ -142,7 +142,7 @@ class ExistingPods:
                 self.short.pop(node, None)
 
     def _is_free(self, node: str, lack: Lack) -> bool:
-        """Whether a pod that lacks this would get more on a node."""
+        """Whether a pod with this lack would get more on a node."""
         table, (milli, devices, cpu, memory) = self.core.state.table, lack
         row = table[self.core.state.node_index[node]].tolist()
         gpus = row[c.DEVICES : c.DEVICES + c.devices_of(table)] if devices else ()
@@ -151,7 +151,7 @@ class ExistingPods:
 
 
 def _lack(demand: Demand, devices: int, pieces: list[list[int]]) -> Lack | None:
-    """Return what a pod with this demand lacks beyond its pieces (`FreeCapacity.take_parts`); None if nothing."""
+    """Return how much of this demand the pieces lack (`FreeCapacity.take_parts`); None if nothing."""
     first, milli, left = pieces[0], 0, 0
     if not demand.mig and sum(piece[MASK].bit_count() for piece in pieces) < demand.gpus:
         shares_one = demand.milli < GPU and not devices

@@ -2,7 +2,7 @@
 
 Nodes join, leave, and change their size, place, labels and taints without a rebuild. Only changes that affect all nodes
 or pods make the state stale, so that the driver rebuilds it: another level of the fabric, another way to share GPUs,
-more pools than a cluster may have, or a node that its running pods would no longer fit.
+more pools than a cluster may have, or a node too small for its running pods.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpe
 
 
 class Fleet:
-    """`closed` are nodes of the state that are gone or accept nothing new; `stale`: the state has to be rebuilt."""
+    """`closed` has the nodes of the state that are gone or accept no new pods; `stale`: the state has to be rebuilt."""
 
     def __init__(self, core: Core, mirror: Mirror, translation: Translation) -> None:
         self.core = core
@@ -61,8 +61,8 @@ class Fleet:
             self._let_go()
 
     def _follow(self, name: str, index: int, seen: tuple[Node, NodeStatus, int, int] | None) -> None:
-        """Emit events for the number of GPUs of a node of the state, and for whether it takes new pods."""
-        if seen is None:  # gone or malformed: running pods go on
+        """Emit events for the number of GPUs of a node of the state, and for whether it accepts new pods."""
+        if seen is None:  # gone or malformed: its running pods continue
             self._serve(index, name, NodeStatus.CORDONED, -1)
             return
         (_, status, until, lost), view = seen, self.mirror.nodes[name]
@@ -97,7 +97,7 @@ class Fleet:
         self.others |= dict.fromkeys((*new, *(node.name for node in other)))
 
     def _let_go(self) -> None:
-        """Remove deleted nodes on which nothing is held any more."""
+        """Remove deleted nodes on which no job holds anything any more."""
         state, nodes = self.core.state, self.mirror.nodes
         self._gone = {name: None for name in self._gone if name not in nodes and name in state.node_index}
         leaving = tuple(name for name in self._gone if not state.is_in_use(name))
@@ -121,7 +121,7 @@ class Fleet:
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
-        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free ones, from the last on.
+        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, then free ones from the last on.
 
         GPUs that jobs hold become lost when they are freed.
         """

@@ -22,7 +22,7 @@ class GroupReading:
         self.unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
 
     def spec(self, workload: Workload) -> GroupSpec | None:
-        """Return the group of a workload, as its object defines it; None while it is unread. Raises InputError."""
+        """Return the group of a workload, as its object defines it; None while that is unread. Raises InputError."""
         if workload.wrong:
             raise MalformedError(workload.wrong)
         if workload.group is None or workload.foreign:
@@ -33,14 +33,14 @@ class GroupReading:
         return spec
 
     def is_read(self, workload: Workload) -> bool:
-        """Whether the group of a workload has been read, even if it is malformed."""
+        """Whether the group of a workload has been read, even if its object is malformed."""
         try:
             return self.spec(workload) is not None
         except InputError:
             return True
 
     def wait_for_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
-        """Handle a gang whose group has not been read: bound pods count already, and waiting pods stay with it."""
+        """Handle a gang whose group has not been read: its bound pods are counted, its waiting pods keep waiting."""
         if bound:
             self.transitions.adopt(workload, bound, known=False)
             if workload.phase is Phase.PLACED:
@@ -49,6 +49,6 @@ class GroupReading:
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def may_lack_places(self) -> bool:
-        """Whether some gang has bound pods while its group, which may ask for more pods, has not been read."""
+        """Whether a gang with an unread group has bound pods: the group may require more pods."""
         self.unread = {one: None for one in self.unread if one.unread and one.phase is Phase.PLACED}
         return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self.unread)

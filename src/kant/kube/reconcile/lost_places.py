@@ -1,4 +1,4 @@
-"""Lost places: bindings and evictions that the API server has refused, and nodes that others have taken since."""
+"""Lost places: bindings and evictions that the API server has refused, and nodes that other pods have taken."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kant.kube.reconcile.workload import Phase, Workload
 PROTECTED = 30.0  # seconds without another eviction of pods that a disruption budget protects
 
 Act = Callable[[Workload, list[Pod]], None]
-"""Acts on a workload with these live pods."""
+"""A function that is called with a workload and its live pods."""
 
 
 class LostPlaces:
     """`begin` submits a workload without a job, `follow` processes changes to a placed one, `settle` does what is due.
 
-    `recall` cancels unsent bindings to nodes, `recount` counts again what nodes have.
+    `recall` cancels unsent bindings to nodes; `recount` counts the capacity of nodes again.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LostPlaces:
             workload = by_key.get(key)
             if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
                 self.transitions.end(workload)
-            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps since nothing was left for it
+            if workload is not None and workload.phase is Phase.INCOMPLETE:  # perhaps as nothing was left for it
                 self.settle(key)
 
     def retry_partially_bound(self) -> None:
@@ -67,10 +67,10 @@ class LostPlaces:
             self.partially_bound.complete_all()
 
     def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
-        """Handle the final refusal of a binding: all of the placed workload waits again, is completed or evicted.
+        """Handle the final refusal of a binding: the whole placed workload waits again, is completed or is evicted.
 
-        This waits until every binding of it has been answered, since a sent one may still be carried out. `blameless`:
-        it may be placed elsewhere at once.
+        This is delayed until every binding of the workload has been answered, since a sent one may still be carried
+        out. `blameless`: the workload may be placed elsewhere at once.
         """
         if workload.phase is not Phase.PLACED:
             return
@@ -83,13 +83,13 @@ class LostPlaces:
         elif any(slot.bound for slot in workload.slots):
             nodes = [slot.node for slot in workload.slots]
             self.partially_bound.complete(workload, blameless)
-            self.recount(nodes)  # so that it does not get lost devices again
+            self.recount(nodes)  # so that lost devices are not assigned to it again
             self.partially_bound.complete_all()
         else:
             self.transitions.requeue(workload, why, blameless)
 
     def _refused_in_part(self, workload: Workload) -> None:
-        """Handle refused bindings of an elastic gang: the pods wait to join, or it becomes a partial gang."""
+        """Handle refused bindings of an elastic gang: the pods wait to join it, or it becomes partially bound."""
         self.transitions.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         nodes = [slot.node for slot in workload.slots]
         for slot in workload.slots:
@@ -101,15 +101,15 @@ class LostPlaces:
         else:
             self.transitions.end(workload)
             self.begin(workload, live)
-        self.recount(nodes)  # it is not to get lost devices again
+        self.recount(nodes)  # so that lost devices are not assigned to it again
         self.partially_bound.complete_all()
 
     def stays(self, workload: Workload, protect: bool) -> None:
-        """Handle a refused eviction: the workload stays. `protect`: it is not preempted again for a while."""
-        if workload.job and workload.phase is not Phase.PLACED:  # a partial gang, which is counted until it is gone
+        """Handle a refused eviction: the workload stays. `protect`: it is not chosen as a victim again for a while."""
+        if workload.job and workload.phase is not Phase.PLACED:  # a partially bound gang, which counts until it is gone
             self.partially_bound.keep_refused(workload)
             return
-        if shrinks := bool(workload.job):  # it was to give up some pods, and still has all of them
+        if shrinks := bool(workload.job):  # it was asked to give up some pods, and still has all of them
             self.transitions.end(workload)
         workload.phase = Phase.INCOMPLETE
         if protect:
@@ -119,7 +119,7 @@ class LostPlaces:
             self.begin(workload, self.members.live(workload.key))
 
     def look_at_protected(self) -> None:
-        """Let workloads be preempted again whose eviction was refused long ago."""
+        """Allow the preemption of workloads whose eviction was refused long ago."""
         for workload in [one for one in self._protected if one.protected_until <= self.transitions.core.clock()]:
             del self._protected[workload]
             self.transitions.unprotected[workload] = None

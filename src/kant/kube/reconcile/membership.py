@@ -15,8 +15,8 @@ from kant.model.errors import InputError
 class Membership:
     """All workloads by key; the key of each pod, and the pods of each key, by uid.
 
-    `unlike` has the keys of gangs whose pods name different minimum numbers of pods. The largest counts; the value is
-    True while a change of it has not been handled.
+    `unlike` has the keys of gangs whose pods state different minimum numbers of pods. The largest number counts; the
+    value is True while a change of it has not been handled.
     """
 
     def __init__(self, mirror: Mirror, translation: Translation) -> None:
@@ -45,7 +45,7 @@ class Membership:
             if known is None:
                 self.by_key[key] = Workload(key, group, foreign=not ours, wrong=wrong)
             else:
-                known.reason = ""  # this pod has not got the reason yet
+                known.reason = ""  # the reason has not been reported for this pod yet
                 if group is not None and known.group is not None and group.least != known.group.least:
                     self._take_larger(known, group)
         return key
@@ -79,7 +79,7 @@ class Membership:
             self.unlike.pop(key, None)
 
     def _take_larger(self, workload: Workload, group: GroupRef) -> None:
-        """Record a pod of a gang that names another minimum number of pods than the pods before it."""
+        """Record a pod of a gang that states another minimum number of pods than earlier pods."""
         larger = workload.group is None or group.least > workload.group.least
         self.unlike[workload.key] = self.unlike.get(workload.key, False) or larger
         if larger:
@@ -89,7 +89,7 @@ class Membership:
         """Determine the minimum number of pods again from the remaining pods of a gang."""
         found: list[GroupRef] = []
         for pod in self.pods(key):
-            with suppress(InputError):  # its annotations have been changed since it came
+            with suppress(InputError):  # its annotations have been changed since it arrived
                 found += [one for one in (group_of(pod),) if one is not None]
         largest, workload = max(found, key=lambda one: one.least, default=None), self.by_key[key]
         if largest is not None:

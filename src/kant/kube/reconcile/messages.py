@@ -10,21 +10,21 @@ from kant.kube.reconcile.workload import Phase, Workload
 STILL = 1.0  # seconds without another pod after which a gang is reported to lack some
 
 
-UNSCHEDULABLE = "Unschedulable"  # more nodes may help it
-QUEUED = "Queued"  # nothing is wrong, and more nodes would not help it
+UNSCHEDULABLE = "Unschedulable"  # more nodes may help
+QUEUED = "Queued"  # nothing is wrong, and more nodes would not help
 ERROR = "SchedulerError"  # it cannot be scheduled in its present form
 
 
 class Messages:
-    """`unsent` collects (workload, sentence, reason of the condition PodScheduled)."""
+    """`unsent` has the messages to post: workload, sentence, and reason of the condition PodScheduled."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.unsent: deque[tuple[Workload, str, str]] = deque()
-        self.growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: what to report, and when
+        self.growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: the sentence to report, and when
 
     def say(self, workload: Workload, sentence: str, reason: str = ERROR) -> None:
-        """Report why a workload waits, unless that was the last report."""
+        """Report why a workload waits, unless this was its last report."""
         self.growing.pop(workload, None)
         if workload.reason != sentence and not workload.foreign:
             workload.reason = sentence
@@ -36,7 +36,7 @@ class Messages:
             self.growing[workload] = sentence, self.clock() + STILL
 
     def look_at_growing(self, at_once: bool = False) -> None:
-        """Report what gangs lack that have had no new pod for a while; with `at_once`, of all that lack pods."""
+        """Report what gangs lack that have had no new pod for a while; with `at_once`, all gangs that lack pods."""
         for workload, (sentence, due) in list(self.growing.items()):
             if at_once or due <= self.clock():
                 del self.growing[workload]

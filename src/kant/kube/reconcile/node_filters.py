@@ -1,8 +1,8 @@
 """Node filters: constraints that the core cannot count, checked exactly for each pod before it gets its place.
 
-These are devices of claims (dynamic resource allocation), and volumes that are yet to be chosen, provisioned or
-attached. The core chooses nodes without knowing of them. A start that would break one is refused. From then on the
-nodes that fail are in no node set of such pods, until they pass again. So nothing is ever overcommitted.
+They are about devices of claims (dynamic resource allocation), and volumes that are yet to be chosen, provisioned or
+attached. The core chooses nodes without knowing the filters. A start on a node that fails one is refused. From then on
+the nodes that fail it are in no node set of such pods, until they pass again. So nothing is ever overcommitted.
 
 The term is kube-scheduler's (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
 """
@@ -39,7 +39,7 @@ DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f
 class NodeFilters:
     """`failing` has, by node, the filters that it failed at the last check. `outdated`: a start was refused since then.
 
-    `apart` are the keys of gangs whose pods conflict on one node: each gets a node of its own.
+    `apart` has the keys of gangs whose pods conflict on one node, so that each pod needs its own node.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str, devices: DynamicResources | None = None) -> None:
@@ -47,14 +47,14 @@ class NodeFilters:
         self.devices = devices or DynamicResources(mirror, scheduler)
         self.promises = Promises(mirror)
         self.failing: dict[str, frozenset[str]] = {}
-        self.pods: dict[str, dict[str, Pod]] = {}  # that need each filter, by uid, in order of request
+        self.pods: dict[str, dict[str, Pod]] = {}  # the pods that need each filter, by uid, in order of request
         self.apart: set[str] = set()
         self.outdated = False
-        self._clean: set[str] = set()  # filters that no node failed when they were looked at
-        self._failed: set[str] = set()  # filters that some node failed
+        self._clean: set[str] = set()  # filters that no node failed at the last check
+        self._failed: set[str] = set()  # filters that some node failed at the last check
         self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
-        self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by request
-        self._taken: dict[tuple[str, str], str] = {}  # why these claims get no devices at a node, in this state
+        self._short_devices: dict[str, set[Demand]] = {}  # device requests that could not be met, by filter
+        self._taken: dict[tuple[str, str], str] = {}  # why these claims get no devices on a node, in this state
 
     @cached_property
     def csi_volumes(self) -> CsiVolumes:
@@ -72,18 +72,18 @@ class NodeFilters:
 
     @property
     def chooses_volumes(self) -> bool:
-        """Whether a pod has needed volumes to be chosen, provisioned or attached."""
+        """Whether any pod so far has needed volumes to be chosen, provisioned or attached."""
         return any(name.startswith((f"{FILTER}volumes ", STORAGE, ATTACHED)) for name in self.pods)
 
     # --- what nodes fail, for node sets -------------------------------------------------------------------------
 
     def begin(self, waiting: Collection[Pod]) -> None:
-        """Begin a new state: find out which nodes fail the filters of these pods now."""
+        """Start over for a new state: determine which nodes fail the filters of these pods now."""
         self.promises.promised.clear()
         self._look_at_all(waiting)
 
     def look_again(self) -> list[str]:
-        """Find out again which nodes fail the filters that waiting pods need. Returns these pods, by uid."""
+        """Determine again which nodes fail the filters that waiting pods need. Returns these pods, by uid."""
         before, uids = self.failing, {uid: None for pods in self.pods.values() for uid in pods}
         self.devices.seek_elsewhere()
         waiting = [pod for uid in uids if (pod := self.mirror.pods.get(uid)) is not None and not pod.spec.node_name]
@@ -111,7 +111,7 @@ class NodeFilters:
         self._clean, self._failed, self._new_failing = self.pods.keys() - named, named, {}
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
-        """Return requirements for a pod's nodes: they must not fail a filter of the pod that some node fails."""
+        """Return requirements that exclude the nodes which fail a filter of the pod."""
         names = self._names(pod)
         for name in names:
             self.pods.setdefault(name, {})[pod.metadata.uid] = pod
@@ -120,7 +120,7 @@ class NodeFilters:
         return tuple(Requirement(name, "DoesNotExist") for name in names if name in self._failed)
 
     def _look(self, name: str, pod: Pod) -> None:
-        """Find out which nodes fail a filter."""
+        """Determine which nodes fail a filter."""
         found = [node for node in self.mirror.nodes if self._fails(name, node, pod)]
         (self._failed if found else self._clean).add(name)
         for node in found:
@@ -140,7 +140,7 @@ class NodeFilters:
         return self.devices.allocations.limits.of(pod) if is_short else None
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Return which filters keep a pod from these nodes, which would otherwise do, in one sentence."""
+        """Return which filters keep a pod from these nodes, which fit otherwise, in one sentence."""
         at = list(nodes)
         found = [name for name in self._names(pod) if any(name in self.failing.get(node, ()) for node in at)]
         return "; ".join(self._words(name, pod) for name in found)
@@ -148,17 +148,17 @@ class NodeFilters:
     def _words(self, name: str, pod: Pod) -> str:
         kind, _, what = name.removeprefix(FILTER).partition(" ")
         if kind == "plugin":
-            return "the suitable nodes give out their GPUs only for claims (dynamic resource allocation)"
+            return "the suitable nodes provide their GPUs only through claims (dynamic resource allocation)"
         if kind == "devices":
             return f"no suitable node has the devices that its claims ask for ({_claims(pod)})"
         if kind == "free-devices":
-            return f"the devices that its claims ask for ({_claims(pod)}) are taken on the suitable nodes"
+            return f"the devices that its claims ask for ({_claims(pod)}) are in use on the suitable nodes"
         if kind == "volumes":
             names = ", ".join(claim.metadata.name for claim in chosen_claims(pod, self.mirror.storage))
             return f"no suitable node has free volumes that fit its claims ({names})"
         if kind == "storage":
             names = ", ".join(claim.metadata.name for claim in unbound_claims(pod, self.mirror.storage))
-            return f"no suitable node reaches storage enough for its claims ({names})"
+            return f"no suitable node reaches enough storage for its claims ({names})"
         driver, number, *_ = what.split(" ")
         return f"no suitable node may attach {number} more volumes of {driver}"
 
@@ -223,19 +223,19 @@ class NodeFilters:
         )
 
     def improved(self, nodes: Iterable[str]) -> bool:
-        """Whether one of these nodes passes a filter that it failed."""
+        """Whether one of these nodes passes a filter that it failed before."""
         seen = [(node, name) for node in nodes for name in self.failing.get(node, ())]
         waiting = {name: pod for name in {name for _, name in seen} if (pod := self._waiting(name)) is not None}
         return any(not self._fails(name, node, waiting[name]) for node, name in seen if name in waiting)
 
     def _waiting(self, name: str) -> Pod | None:
-        """Return a waiting pod that needs a filter; None for none. A placed pod would count its own devices."""
+        """Return a waiting pod that needs a filter; None for none. A placed pod would find its own devices in use."""
         asked = self.pods[name]
         for uid in list(asked):
             pod = self.mirror.pods.get(uid)
             if pod is None or pod.spec.node_name:
                 del asked[uid]
-            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # otherwise its claim is to get some
+            elif not name.startswith(FREE_DEVICES) or name in self._names(pod):  # otherwise its claim gets some devices
                 return pod
         return None
 
@@ -244,7 +244,7 @@ class NodeFilters:
     def check(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Return why these pods may not have these places together, in one sentence; "" if they may.
 
-        Pods in `going` are not counted. A shortage that is found becomes a filter from now on.
+        Pods in `going` are not counted. A shortage found here becomes a filter from now on.
         """
         taken = next((why for _, pod in placed if (why := self.claim_taken(pod, going))), "")
         if taken:
@@ -254,7 +254,7 @@ class NodeFilters:
         return why
 
     def _short(self, placed: Placed, going: Collection[str]) -> str:
-        """Return what is short for these pods there, in one sentence; "" for nothing."""
+        """Return what these pods lack at these places, in one sentence; "" for nothing."""
         has_volumes = any(pod.spec.volumes for _, pod in placed)
         for node, pods in _by_node(placed).items() if has_volumes else ():
             if why := self.csi_volumes.too_many(node, pods, going):
@@ -276,11 +276,11 @@ class NodeFilters:
             self.chosen_volumes.promise(placed)
 
     def _chooses_for(self, placed: Placed) -> bool:
-        """Whether the scheduler chooses a volume of one of these pods."""
+        """Whether the scheduler has to choose a volume for one of these pods."""
         return any(chosen_claims(pod, self.mirror.storage) for _, pod in placed if pod.spec.volumes)
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NO_PODS) -> str:
-        """Return which exclusive claim (ReadWriteOncePod) of a pod another pod has, in one sentence; "" for none."""
+        """Return which exclusive claim (ReadWriteOncePod) of a pod another pod uses, in one sentence; "" for none."""
         mirror = self.mirror
         for name in claims_of(pod):
             key = pod.metadata.namespace, name
@@ -293,11 +293,11 @@ class NodeFilters:
                     continue
                 if other.spec.node_name or any(uid in there for there in self.promises.promised.values()):
                     holder = f"{other.metadata.namespace}/{other.metadata.name}"
-                    return f"its claim {name} takes one pod (ReadWriteOncePod), and pod {holder} has it"
+                    return f"its claim {name} allows one pod (ReadWriteOncePod), and pod {holder} uses it"
         return ""
 
     def among_themselves(self, placed: Placed) -> bool:
-        """Whether these pods conflict with each other, and might not if each had a node of its own."""
+        """Whether these pods conflict with each other on one node, and might not with a node for each."""
         for node, pods in _by_node(placed).items():
             alone = len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods)
             if alone and not (any(pod.spec.volumes for pod in pods) and self.csi_volumes.spreads(node, pods)):
@@ -310,19 +310,19 @@ class NodeFilters:
             return ""
         allocations = self.devices.allocations
         asked = [(allocations.requests.digest(pod), node) for node, pod in claiming]
-        if allocations.are_awaited(claiming):  # other claims have other results
+        if allocations.are_awaited(claiming):  # with other claims the result may differ
             return allocations.why_not(claiming, going)
         known = "" if going else next((self._taken[one] for one in asked if one in self._taken), "")
         why = known or allocations.why_not(claiming, going)
         for (digest, _), (_, pod) in zip(asked, claiming, strict=True) if why else ():
             if digest:
                 self._short_devices.setdefault(digest, set()).add(self._used(pod))
-        if why and asked[0][0] and len(asked) == 1 and not going:  # several may only be too many together
+        if why and asked[0][0] and len(asked) == 1 and not going:  # several claims may only exceed the node together
             self._taken[asked[0]] = why
         return why
 
     def is_excluded(self, placed: Placed) -> bool:
-        """Whether the next state excludes these places, so that the pods may be placed elsewhere at once."""
+        """Whether the next state excludes these places, so that the pods may be placed elsewhere without a pause."""
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
 

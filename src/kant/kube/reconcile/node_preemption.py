@@ -1,8 +1,8 @@
-"""Preemption by node for single pods that the core would place, but that filters keep from every node.
+"""Preemption by node, for single pods that the core could place but filters keep from every node.
 
 The filters are about devices of claims, and volumes. The core says which jobs such a pod may preempt
-(`kant.scheduler.node_preemption`). This module says which jobs are in its way on each node, and whether the node could
-take the pod without them. The pod gets its place in the same transaction as its victims are evicted.
+(`kant.scheduler.node_preemption`). This module finds the jobs in the way of the pod on each node, and whether the node
+would fit the pod without them. The pod gets its place in the same transaction in which its victims are evicted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kant.model.event import JobCancelled, JobSubmitted
 from kant.model.job import Job
 
 AGAIN = 10.0
-"""Seconds until a pod is tried again for which no victims were found."""
+"""Seconds until a pod without possible victims is tried again."""
 
 SHARE = 9
 """The pause after a search, as a multiple of the time that the search took."""
 
 
 class NodePreemption:
-    """Searches for victims of pods that no node takes now (`Transitions.nowhere`), one pod at a time."""
+    """Searches for victims of pods that no node fits now (`Transitions.nowhere`), one pod at a time."""
 
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
@@ -41,7 +41,7 @@ class NodePreemption:
         self.translation = transitions.translation
         self.filters = transitions.translation.filters
         self._next: dict[str, float] = {}  # by uid, when the pod may be tried again
-        self._rest = 0.0  # until when no pod is tried
+        self._rest = 0.0  # no pod is tried until then
 
     def turn(self) -> tuple[Workload, Plan] | None:
         """Return a plan that gives a pod a place by preemption, with its workload; None if there is none now."""
@@ -71,9 +71,9 @@ class NodePreemption:
         return (workload, plan) if plan is not None else None
 
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
-        """Record that the plan was carried out: the pod is not bound before these pods are gone, wherever they are.
+        """Record that the plan was carried out: the pod is not bound until these pods are gone from all nodes.
 
-        Returns False if its workload was not placed, and is no job any more.
+        Returns False if the workload was not placed, and has no job any more.
         """
         if workload.phase is Phase.PLACED:
             workload.after = frozenset(going)
@@ -101,7 +101,7 @@ class NodePreemption:
         accepted = dict.fromkeys(self.translation.eligible.accepting(pod, names))
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
-            return None  # it has a place once the leaving pods are gone
+            return None  # it gets a place once the leaving pods are gone
         if not any(will_do(node, near) for node in accepted if (near := on_node[node])):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
@@ -109,13 +109,13 @@ class NodePreemption:
         if plan is None:
             core.happen(JobCancelled(core.now, job.id))
             return None
-        if workload.job:  # which may accept fewer nodes
+        if workload.job:  # the job may accept fewer nodes
             self.transitions.end(workload)
         self.transitions.came(workload, job, [Member(pod, self.translation.demand(pod))])
         return plan
 
     def _stoppable(self, job: Job) -> dict[str, Workload]:
-        """Return the jobs that it might preempt, without regard to their quotas."""
+        """Return the jobs that this job might preempt, regardless of their quotas."""
         policy, state = self.core.scheduler.profile.preemption, self.core.state
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
             return {}

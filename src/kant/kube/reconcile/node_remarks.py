@@ -1,4 +1,4 @@
-"""Remarks for waiting jobs about nodes that accept nothing new: because of their status, or because they are full."""
+"""Remarks for waiting jobs on nodes that accept no new pods, because of their status or because they are full."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def _crowded(state: ClusterState) -> str:
     masks = [mask & there for _, mask in closing_rules(state.table, counters, one)]
     full = [state.nodes[row] for mask in masks for row in np.flatnonzero(mask).tolist()]
     if len(full) == 1:
-        return f"node {full[0].name} has as many pods as it may ({dict(full[0].amounts)[PODS]})"
-    return f"{len(full):,} nodes have as many pods as they may" if full else ""
+        return f"node {full[0].name} has the most pods that it may have ({dict(full[0].amounts)[PODS]})"
+    return f"{len(full):,} nodes have the most pods that they may have" if full else ""
 
 
 def out_of_service(closed: Collection[str], nodes: Collection[str]) -> str:
-    """Return how many of the nodes accept nothing new because of their own status, in one sentence; "" if all do."""
+    """Return how many of the nodes accept no new pods due to their own status, in one sentence; "" if none."""
     shut = sorted(name for name in closed if name in nodes)
     why = "(cordoned, not ready or malformed)"
     if not nodes:
         return "the cluster has no nodes"
     if len(shut) == 1:
-        return f"node {shut[0]} takes nothing new {why}"
-    return f"{len(shut):,} of {len(nodes):,} nodes take nothing new {why}" if shut else ""
+        return f"node {shut[0]} accepts no new pods {why}"
+    return f"{len(shut):,} of {len(nodes):,} nodes accept no new pods {why}" if shut else ""

@@ -1,8 +1,8 @@
-"""Partially bound gangs: completed, or evicted, but never left so.
+"""Partially bound gangs: they are completed or evicted, but never left partially bound.
 
-What is left of a gang after a crash, a refused binding or a lost node is reported to the core (`JobFound`), which makes
-a separate plan for such gangs. If it finds no place for the rest, the bound pods stay for a limited time, and are then
-evicted.
+The bound pods of a gang after a crash, a refused binding or a lost node are reported to the core (`JobFound`), which
+plans the missing pods separately. If the core finds no place for the missing pods, the bound pods stay for a limited
+time, and are then evicted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kant.model.event import JobEvicted, JobFound, JobRefused
 class PartiallyBound:
     """The workloads that are partially bound.
 
-    `to_complete` are to get their missing pods placed now. `tried` had no place for some pods at this version of the
-    free capacity (`ClusterState.capacity_version`).
+    `to_complete` has the workloads whose missing pods are to be placed now. `tried` has the version of the free
+    capacity at which a workload found no place (`ClusterState.capacity_version`).
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -33,11 +33,11 @@ class PartiallyBound:
         self.tried: dict[Workload, int] = {}
 
     def awaits_group(self, workload: Workload) -> bool:
-        """Whether it has pods that wait until its group is read."""
+        """Whether the workload has pods that wait until its group is read."""
         return workload.lacking > 0 and workload not in self.tried
 
     def complete(self, workload: Workload, blameless: bool = False) -> None:
-        """Handle a placed gang that is not bound as planned: report what is bound, and let the core place the rest."""
+        """Handle a placed gang that is not bound as planned: report its bound pods, and let the core place others."""
         core = self.core
         self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         members = []
@@ -50,11 +50,11 @@ class PartiallyBound:
             self.transitions.end(workload)
             return
         if len(members) < len(workload.slots):
-            return  # it lacks pods, and may lack them for a while
+            return  # it lacks pods, and this is allowed for a while
         if workload.whole:
-            core.happen(JobEvicted(core.now, workload.job, "a pod of it lost its place"))
+            core.happen(JobEvicted(core.now, workload.job, "one of its pods lost its place"))
         else:
-            core.happen(JobRefused(core.now, workload.job, "a pod of it could not be bound", blameless))
+            core.happen(JobRefused(core.now, workload.job, "one of its pods could not be bound", blameless))
         workload.members, workload.whole = members, False
         self.transitions.waits(workload)
         bound = [slot for slot in workload.slots if slot.bound]
@@ -63,9 +63,9 @@ class PartiallyBound:
         self.to_complete.append(workload)
 
     def complete_all(self) -> None:
-        """Place the rest of partially bound gangs in a plan of their own, or keep them in part.
+        """Place the missing pods of partially bound gangs in a plan of their own, or keep these gangs partially bound.
 
-        All of them are reported before anything is planned, so that none gets what another one holds.
+        All such gangs are reported before anything is planned, so that none gets capacity that another holds.
         """
         core, found = self.core, self.to_complete
         self.to_complete = []
@@ -80,11 +80,11 @@ class PartiallyBound:
             if gang.job in starts:
                 self.transitions.start(gang, starts[gang.job].allocation, held[gang])
         for gang in found:
-            if gang.phase is Phase.WAITING:  # there is no place for the rest, or it may not have it
+            if gang.phase is Phase.WAITING:  # the missing pods have no place, or may not have it
                 self._keep_in_part(gang)
 
     def _keep_in_part(self, workload: Workload) -> None:
-        """Keep the bound pods of a gang whose rest has no place now, up to the time limit."""
+        """Keep the bound pods of a gang whose other pods have no place now, up to the time limit."""
         since = workload.partial if workload.partial >= 0 else self.core.clock()
         bound = self._bound(workload)
         lacking = len(workload.members) - len(bound)
@@ -92,10 +92,10 @@ class PartiallyBound:
         self.transitions.adopt(workload, bound)
         if workload.phase is Phase.PLACED:
             self._note_lacking(workload, lacking, since)
-            self.transitions.messages.say(workload, "the rest of its gang finds no place", UNSCHEDULABLE)
+            self.transitions.messages.say(workload, "no place was found for its other pods", UNSCHEDULABLE)
 
     def keep_refused(self, workload: Workload) -> None:
-        """Keep a gang whose eviction was refused; it is tried again after the limit for partial gangs."""
+        """Keep a gang whose eviction was refused; it is tried again after the time limit of partially bound gangs."""
         workload.phase = Phase.PLACED
         self._note_lacking(workload, 1, self.core.clock())
 
@@ -105,7 +105,7 @@ class PartiallyBound:
         self.tried[workload] = self.core.state.capacity_version
 
     def to_retry(self) -> Iterator[Workload]:
-        """Yield partial gangs whose rest may have a place, since capacity has been freed."""
+        """Yield partially bound gangs whose missing pods may have a place, since capacity has been freed."""
         for workload, version in list(self.tried.items()):
             if not workload.lacking:
                 del self.tried[workload]
@@ -116,18 +116,18 @@ class PartiallyBound:
                     self.tried[workload] = self.core.state.capacity_version
 
     def release(self, workload: Workload, why: str) -> None:
-        """Give up a partial gang: its bound pods are evicted, and counted until they are gone."""
+        """Give up a partially bound gang: its bound pods are evicted, and counted until they are gone."""
         self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         bound = self._bound(workload)
         self.transitions.end(workload)
         self.transitions.adopt(workload, bound)
         workload.phase = Phase.LEAVING
-        self.transitions.to_evict.append((workload, f"its gang was bound in part, and {why}"))
+        self.transitions.to_evict.append((workload, f"its gang was partially bound, and {why}"))
 
     def overdue(self, recovery: float, staleness: float) -> list[tuple[Workload, float]]:
-        """Return gangs that have been partial for too long, each with its limit in seconds.
+        """Return gangs that have been partially bound for too long, each with its limit in seconds.
 
-        The limit is `recovery` where they have never been whole, `staleness` where they were (0: no limit).
+        The limit is `recovery` for gangs that were never complete, `staleness` for the others (0: no limit).
         """
         now, found = self.core.clock(), []
         for workload in self.in_part():

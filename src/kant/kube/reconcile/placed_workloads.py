@@ -22,7 +22,7 @@ from kant.model.event import JobCancelled, JobFinished
 class PlacedWorkloads:
     """`begin` submits the live pods of a workload without a job, `split_off` makes a pod a workload of its own.
 
-    `unsized` are the keys of gangs to settle again once the state is complete.
+    `unsized` has the keys of gangs to settle again once the state is complete.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PlacedWorkloads:
             finished = any(slot.done for slot in workload.slots)
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
             return
-        self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
+        self.transitions.time_partial(workload)  # the watch may be faster than the responses to our bindings
         filled = {slot.pod for slot in workload.slots}
         coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
         anew = self._is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
@@ -63,11 +63,11 @@ class PlacedWorkloads:
             return
         misplaced = self._fill(workload, newcomers) or misplaced
         self.transitions.time_partial(workload)
-        if misplaced and not self.transitions.is_in_flight(workload):  # otherwise once the last answer has arrived
+        if misplaced and not self.transitions.is_in_flight(workload):  # otherwise once the last response has arrived
             self.partially_bound.complete(workload)
 
     def _is_unexpected(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether a pod has arrived whose slot was kept for a stand-in with other requests, taken from the template."""
+        """Whether a pod differs in its requests from the stand-in (made from the template) that held its slot."""
         expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
         try:
             return bool(expecting) and any(
@@ -77,7 +77,7 @@ class PlacedWorkloads:
             return False
 
     def _resize(self, workload: Workload, live: list[Pod]) -> bool:
-        """Process new and deleted pods of a gang that may have more or fewer. Returns False if it may not."""
+        """Process created and deleted pods of a gang whose size may change. Returns False if it may not change."""
         if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
             return False
         try:
@@ -104,14 +104,14 @@ class PlacedWorkloads:
         return True
 
     def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
-        """Have its group read again: whatever creates or deletes its pods may have changed the group as well."""
+        """Have the group of a workload read again: what creates or deletes its pods may have changed it as well."""
         pods = frozenset(pod.metadata.uid for pod in live)
         if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
             self.reading.awaited[workload.group] = None
         workload.asked = pods
 
     def _note_pod(self, slot: Slot) -> bool:
-        """Update a slot from its pod. Returns True if the pod is, or is to be, on a wrong node."""
+        """Update a slot from its pod. Returns True if the pod is, or is about to be, on a wrong node."""
         pod = self.transitions.mirror.pods.get(slot.pod) if slot.pod else None
         if pod is None or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None):
             slot.pod, slot.bound = "", False
@@ -126,9 +126,9 @@ class PlacedWorkloads:
         return False
 
     def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether pods have arrived for all vacant slots of a gang whose job does not state what they demand of nodes.
+        """Whether pods have arrived for all vacant slots of a gang whose job does not state their constraints on nodes.
 
-        Such a gang is submitted again, so that its new pods obey all rules of a first placement.
+        Such a gang is submitted again, so that its new pods obey all constraints of a first placement.
         """
         vacant = sum(slot.vacant for slot in workload.slots)
         able = sum(self.translation.is_free(pod) for pod in newcomers)
@@ -167,5 +167,5 @@ class PlacedWorkloads:
 
 
 def grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
-    """Whether only one pod has to run, and the object of its group says that others may join it."""
+    """Whether only one pod has to run, and the object of its group says that others may join."""
     return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)

@@ -1,4 +1,4 @@
-"""Promises: which pods are to be bound to which nodes, in addition to the pods that are already there."""
+"""Promises: pods that are about to be bound to a node, in addition to the pods that are already there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Placed = Sequence[tuple[str, Pod]]
 
 
 class Promises:
-    """`promised` has, by node, the uids of pods to be bound there; `leaving` those that will be gone by then."""
+    """`promised` has, by node, the uids of pods about to be bound there; `leaving` those that will be gone by then."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
@@ -21,7 +21,7 @@ class Promises:
         self.leaving: Mapping[str, Mapping[str, None]] = {}
 
     def promise(self, node: str, pod: str) -> None:
-        """Note that a pod is to be bound to a node."""
+        """Note that a pod is about to be bound to a node."""
         self.promised.setdefault(node, {})[pod] = None
 
     def on(self, node: str, ignored: Collection[str] = NO_PODS) -> list[Pod]:

@@ -1,4 +1,4 @@
-"""Readiness: the conditions before pods become a job: their claims, the nodes that they consume, a reservation."""
+"""Readiness: the conditions for pods to become a job, on their claims, provisioned nodes and reservation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_claims_of(pods: Iterable[Pod], devices: DynamicResources, filters: NodeFilters) -> None:
-    """Raise NotYetError or InputError where volumes or devices of these pods cannot be used."""
+    """Raise NotYetError or InputError if volumes or devices of these pods cannot be used."""
     for pod in pods:
         devices.check(pod)
         if pod.spec.volumes:
@@ -38,10 +38,10 @@ def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
 
 
 def check_reservation(job: Job, booked: Iterable[BookedGpus], core: Core) -> None:
-    """Raise NotYetError if the job's reservation has no place, MalformedError if it is not for its queue."""
+    """Raise NotYetError if the job's reservation has no place, MalformedError if it is not for the job's queue."""
     known = next((one for one in booked if one.name == job.reservation and one.end > core.now), None)
     if known is None:
-        raise NotYetError(f"its reservation {job.reservation} is not there, or is over")
+        raise NotYetError(f"its reservation {job.reservation} does not exist, or is over")
     if known.queues and job.queue not in known.queues:
         raise MalformedError(f"reservation {known.name} is for the jobs of {', '.join(known.queues)}")
     if known.name not in core.state.bookings:

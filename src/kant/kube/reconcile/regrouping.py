@@ -1,4 +1,4 @@
-"""Regrouping: pods whose objects say that they start with other groups, as several gangs, or in sequence."""
+"""Regrouping: pods whose owner objects say that they start with other groups, as several gangs, or in sequence."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Regrouping:
 
     def _into_outer(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
         """Move the pods of a group within composite groups into one gang."""
-        from kant.kube.reconcile.composites import chain_of, needed  # few groups are in others
+        from kant.kube.reconcile.composites import chain_of, needed  # few groups are nested
 
         assert workload.group is not None
         if workload.group.source == COMPOSITE:
             return {}
         chain = chain_of(self.translation, workload.group, spec)
         if not isinstance(chain, list):
-            return workload.group._replace(paths=chain.paths)  # settles this workload once it is read
+            return workload.group._replace(paths=chain.paths)  # the workload is settled again once that group is read
         if not chain:
             return {}
         outer = composite_of(workload.group.namespace, chain[-1][0])
@@ -51,7 +51,7 @@ class Regrouping:
         return {key: None}
 
     def _into_gangs(self, workload: Workload, gangs: Sequence[Sequence[str]]) -> dict[str, None]:
-        """Split the pods of one object into gangs, each named by its first part; other parts are gangs too."""
+        """Split the pods of one object into gangs, each named by its first part; the other parts are gangs too."""
         assert workload.group is not None
         first, found = {name: gang[0] for gang in gangs for name in gang}, dict[str, GroupRef]()
         for pod in self.members.pods(workload.key):
@@ -74,8 +74,8 @@ class Regrouping:
     # --- pods that are yet to be made -----------------------------------------------------------------------------
 
     def expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
-        """Return stand-ins for pods that are created once others of the gang are ready. Raises InputError."""
-        from kant.kube.translate.parts import stand_ins  # few groups are made in parts
+        """Return stand-ins for pods that will be created once other pods of the gang are ready. Raises InputError."""
+        from kant.kube.translate.parts import stand_ins  # few groups are created in parts
 
         assert workload.group is not None
         counted = [

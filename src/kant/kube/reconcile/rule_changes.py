@@ -1,7 +1,7 @@
-"""The classes that pods are in for rules among pods, kept up to date: a new rule may be about running pods.
+"""Keeps the classes of pods for affinity rules up to date: a new rule may match running pods.
 
-A job states them for the pods of each group, as far as all of these have them. The rest is counted by node, outside the
-jobs (`PodsCounted`): pods that count in more classes than the others of their group, and pods that are in no job.
+A job states, for each group, the classes that all pods of the group have. Other classes of pods, and pods in no job,
+are counted by node outside the jobs (`PodsCounted`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.rules import PodAntiAffinity, PodRules
 
 
 class RuleChanges:
-    """Emits events for changes in the classes in which pods count, and in what they demand."""
+    """Emits events for changes in the classes of pods and in their affinity rules."""
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
         self.transitions = transitions
@@ -29,9 +29,9 @@ class RuleChanges:
         self.mirror = transitions.mirror
         self.translation = transitions.translation
         self.members = members
-        self.touched: dict[str, None] = {}  # pods that exist, and may have new labels or be ending
-        self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counted outside the jobs, by node
-        self._counted: set[str] = set()  # pods of which something is
+        self.touched: dict[str, None] = {}  # existing pods that may have new labels or be ending
+        self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counts outside the jobs, by node
+        self._counted: set[str] = set()  # pods with a part in these counts
 
     def take(self) -> dict[str, None]:
         """Emit the classes of running jobs' pods. Returns the keys of waiting workloads to re-create in new groups."""
@@ -55,7 +55,7 @@ class RuleChanges:
         return again
 
     def _rule(self, workload: Workload) -> bool:
-        """Update the rules of a job. Returns False for a waiting job whose groups changed, which has been ended."""
+        """Update the rules of a job. Returns False if it was ended: it waited, and its groups have changed."""
         groups = [list[PodRules]() for _ in workload.kinds]
         waits = workload.phase is not Phase.PLACED
         pods, members = self.mirror.pods, [member.pod for member in workload.members]
@@ -77,10 +77,10 @@ class RuleChanges:
         return True
 
     def _likes_others(self, workload: Workload) -> bool:
-        """Whether the preferences of a waiting pod for other pods differ from what its job states."""
+        """Whether a waiting pod's preferences for other pods differ from those stated in its job."""
         state = self.core.state
         job = state.live.get(state.rows[workload.job])
-        if job is None:  # the job has ended, and the workload does not reflect it yet
+        if job is None:  # the job has ended, and the workload is not updated yet
             return False
         said = job.preferences or (Preferences(),) * len(workload.kinds)
         pulls = self.translation.rule_book.pulls
@@ -93,9 +93,9 @@ class RuleChanges:
             return self.translation.rules_there(pod, foreign=True)
 
     def count_beside(self, changed: Collection[tuple[str, str]]) -> None:
-        """Emit the counts of pods beyond what jobs state, where these may have changed: uids with their nodes.
+        """Emit the counts of pods beyond those stated in jobs, for these pods (uid, node) that may have changed.
 
-        A node may have hundreds of pods. They are not counted again for a pod that counts in no class, now or before.
+        A node may have hundreds of pods. A pod that matches no class, now or before, causes no new count.
         """
         pods, counted, again = self.mirror.pods, self._counted, dict[str, None]()
         for uid, node in changed:
@@ -119,7 +119,7 @@ class RuleChanges:
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
 
     def _beyond(self, pod: Pod) -> tuple[list[str], dict[str, int]]:
-        """Return the classes and exact amounts of a pod beyond what its job states."""
+        """Return the classes and exact amounts of a pod that its job does not state."""
         said, own = self._said(pod), self.translation.rule_book.classes(pod)
         known = said.classes if said is not None else ()
         return [name for name in own if name not in known], dict(amounts_of(pod)) if said is None else {}

@@ -1,4 +1,4 @@
-"""Explanations: which rules among pods, and which exact amounts, keep pods from all nodes that would otherwise do."""
+"""Explanations: which affinity rules and exact amounts keep pods from all nodes that would fit otherwise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, Topol
 from kant.model.status import NodeStatus
 
 Example = Callable[[str, list[int]], str]
-"""Returns the name of a pod of a class on one of these rows of nodes; "" for none."""
+"""Returns the name of a pod of a class that runs on one of these node rows; "" for none."""
 
 
 def rule_words(state: ClusterState, job: int, example: Example = lambda name, rows: "") -> list[str]:
-    """Return what keeps the pods of a waiting job from each node with room for one, now or once empty.
+    """Return, in sentences, what keeps a waiting job's pods from each node with capacity for one, now or once empty.
 
-    It is about the first group that no other node fits; otherwise, for a gang, about the requests of its pods besides
-    GPUs, CPU and memory.
+    This concerns the first group that no node fits; if there is none, for a gang, the requests besides GPUs, CPU and
+    memory.
     """
     shape = state.shape_of(job)
     for rules, (_, demand) in zip(shape.ask.rules, shape.parts, strict=False):
@@ -40,10 +40,10 @@ def rule_words(state: ClusterState, job: int, example: Example = lambda name, ro
 
 
 def _able(state: ClusterState, table: Table, demand: int) -> Mask:
-    """Return the mask of nodes that one pod may go to and that have the GPUs, CPU and memory for it in `table`."""
+    """Return the mask of nodes that one pod may use and that have the GPUs, CPU and memory for it in `table`."""
     asked = state.shapes.demands[demand]
     able: Mask = admitting(asked, table[:, c.POOL])
-    rows = able.nonzero()[0]  # few where pods select nodes, and reading a row of a large table takes long
+    rows = able.nonzero()[0]  # few nodes if pods select nodes; reading a row of a large table takes long
     status, cpu, memory, free = table[rows[:, None], [c.STATUS, c.CPU_FREE, c.MEMORY_FREE, c.FREE]].T
     fits = (cpu >= asked[c.D_CPU]) & (memory >= asked[c.D_MEMORY]) & (free >= asked[c.D_GPUS] * asked[c.D_MILLI])
     able[rows] = fits & (status == NodeStatus.IN_SERVICE)
@@ -55,10 +55,10 @@ def _words(state: ClusterState, rule: Rule, closed: Mask, example: Example) -> s
         case PodAntiAffinity():
             return _apart_words(state, rule, closed, example)
         case PodAffinity():
-            return "no node where it would fit has a pod beside which it has to run (podAffinity)"
+            return "no node where it would fit has a pod that it has to run with (podAffinity)"
         case TopologySpread():
             key = named_topology(rule.topology)
-            return f"nodes where it would fit have too many pods like it already (topologySpreadConstraints by {key})"
+            return f"nodes where it would fit have too many matching pods already (topologySpreadConstraints by {key})"
     name, amount = rule
     return f"no suitable node has {amount}{' MiB' if is_bytes(name) else ''} of {name} left"
 
@@ -66,18 +66,18 @@ def _words(state: ClusterState, rule: Rule, closed: Mask, example: Example) -> s
 def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, example: Example) -> str:
     what = named_class(anti.pod_class)
     if what:
-        return f"{what} is taken on the suitable nodes"
+        return f"{what} is in use on the suitable nodes"
     tables, rows = state.counter_tables, np.flatnonzero(closed).tolist()
     if anti.topology != HOST:
         domains = {tables.domain(anti.topology, row) for row in rows}
         rows = [row for row in range(len(state.table)) if tables.domain(anti.topology, row) in domains]
     other = example(anti.pod_class, rows)
     such = f", such as pod {other}" if other else ""
-    return f"the suitable nodes have pods beside which it must not run{such}"
+    return f"the suitable nodes have pods that exclude it (podAntiAffinity){such}"
 
 
 def _kinds(rules: PodRules) -> Iterator[str]:
-    """Yield the rules of a pod, in the terms of its spec, and its exact amounts."""
+    """Yield the affinity rules and exact amounts of a pod, in the terms of its spec."""
     for name, amount in rules.amounts:
         if name != PODS:
             yield f"{amount}{' MiB' if is_bytes(name) else ''} of {name}"

@@ -1,7 +1,7 @@
-"""What preempting a job would lose: the work since its last checkpoint, by an annotation of one of its pods.
+"""What preempting a job would lose: the work since its last checkpoint, which a pod's annotation states.
 
-The state takes a price for each job. The price grows with time. It is updated once the loss has grown by an eighth, and
-by half a minute: victims are compared by it, and a precision of a few per cent is enough for that.
+The state has a preemption cost for each job. It grows with time. It is updated when the loss has grown by an eighth and
+by half a minute, which is precise enough to compare victims.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LEAST = 30 * SECOND
 
 
 class SavedWork:
-    """`due` is when (on the clock of the run) some price has to be updated next, -1 for never."""
+    """`due` is when (on the clock of the run) some cost has to be updated next, -1 for never."""
 
     def __init__(self, workloads: Workloads) -> None:
         self.all = workloads
         self.due = -1
-        self._saving: dict[Workload, tuple[str, int, int]] = {}  # its job, last save, last update of the price
+        self._saving: dict[Workload, tuple[str, int, int]] = {}  # its job, last save, last update of the cost
 
     def follow(self, pods: Iterable[str]) -> None:
-        """Process changes to these pods (uids), and update the prices that are due."""
+        """Process changes to these pods (uids), and update the costs that are due."""
         mirror, members, now = self.all.mirror.pods, self.all.members, self.all.core.now
         changed: dict[Workload, None] = {}
         for uid in pods:
@@ -67,7 +67,7 @@ class SavedWork:
             core.happen(JobPriced(core.now, workload.job, milli * ((core.now - saved) // SECOND)))
 
     def _time(self, pod: Pod) -> int:
-        """Return when the work of a pod's job was saved, by the pod; -1 if the pod has no valid time."""
+        """Return when the work of a pod's job was last saved, by the annotation of the pod; -1 without a valid time."""
         text = (pod.metadata.annotations or {}).get(CHECKPOINTED, "")
         if not text:
             return -1
@@ -81,5 +81,5 @@ class SavedWork:
 
 
 def _next(saved: int, said: int) -> int:
-    """Return when the loss has grown enough for an update of the price."""
+    """Return when the loss will have grown enough for the next update, given the last save and the last update."""
     return said + max(LEAST, (said - saved) // 8)

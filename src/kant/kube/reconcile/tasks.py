@@ -1,7 +1,7 @@
-"""Tasks: which pods of a gang start it, if its group requires a number of pods of each task.
+"""Tasks: which pods of a gang start it, if its group requires a minimum of pods of each task.
 
-These are Volcano's `minTaskMember`, YuniKorn's task groups, the roles of an elastic Kubeflow job, the head and the
-groups of workers of a Ray cluster that scales, and the PodGroups of a CompositePodGroup.
+Tasks stand for Volcano's `minTaskMember`, YuniKorn's task groups, roles of an elastic Kubeflow job, head and workers of
+an autoscaling Ray cluster, and PodGroups of a CompositePodGroup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def task_of(pod: Pod) -> str:
 
 
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
-    """Return the first task that has too few pods, in words; "" if each has enough."""
+    """Return the first task with too few pods, as text with its numbers; "" if each has enough."""
     counts = Counter(task_of(pod) for pod in there)
     return next(
         (f"{counts[task]} of the {least} pods of task {task}" for task, least in tasks if counts[task] < least), ""
@@ -33,7 +33,7 @@ def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
 
 
 def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:
-    """Return `count` of the waiting pods, in their order: first those that a task lacks, then the first of the others.
+    """Return `count` of the waiting pods, in their order: first those that a task lacks, then the first others.
 
     The pods in `there` run or have succeeded. There must be enough pods of each task.
     """

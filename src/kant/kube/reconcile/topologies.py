@@ -1,4 +1,4 @@
-"""Topologies: the domain of each node, for each label that a rule names, reported to the core as nodes change."""
+"""Topologies: the domain of each node, for each label that an affinity rule names, reported to the core."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kant.model.event import TopologyChanged
 
 
 class Topologies:
-    """The topologies of one state that the rules in its book name."""
+    """The topologies of one state that affinity rules name."""
 
     def __init__(self, book: RuleBook, mirror: Mirror) -> None:
         self.book = book
         self.mirror = mirror
-        self._reported: dict[str, dict[str, str]] = {}  # the domain of each node that is in one, by topology
+        self._reported: dict[str, dict[str, str]] = {}  # the reported domain of each node, by topology
         self.changed: dict[str, None] = {}  # nodes that have joined, or may have changed labels or taints
 
     def leave(self, node: str) -> None:

@@ -1,6 +1,6 @@
-"""Transitions of the job of a workload: each is noted on the workload and reported to the core as events.
+"""Transitions of the job of a workload: each is recorded on the workload and reported to the core as events.
 
-Which transition is due is decided elsewhere: by `workloads`, by `partially_bound`, and by the plans of the core.
+The decision for a transition is made elsewhere: by `workloads`, by `partially_bound`, and by the plans of the core.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from kant.model.placement import COUNTED, Allocation
 class Transitions:
     """`by_job` has the workloads that are jobs of the core.
 
-    `to_bind` and `to_evict` are workloads for the driver to act on; `completed` has gangs that have become whole, and
-    for how many seconds they were partially bound. `partial` has workloads of which some pods are bound and others not.
-    `unprotected` has workloads of which the core does not know yet whether they may be preempted.
+    `to_bind` and `to_evict` have workloads for the driver to act on; `completed` has gangs that have become complete,
+    and for how many seconds they were partially bound. `partial` has workloads of which some pods are bound and others
+    not. `unprotected` has workloads of which the core does not know yet whether they may be preempted.
     """
 
     core: Core
@@ -52,17 +52,17 @@ class Transitions:
         self.completed: deque[tuple[Workload, float]] = deque()
         self.partial: dict[Workload, None] = {}
         self.unprotected: dict[Workload, None] = {}
-        self.unbound: dict[Workload, None] = {}  # started, and not known to be bound
+        self.unbound: dict[Workload, None] = {}  # started workloads that are not known to be bound
         self.vacated: dict[Workload, None] = {}  # have lost pods since they were bound
-        self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
-        self.changed: dict[tuple[str, str], None] = {}  # pods that may count for more or less, each with a node
-        self.closed: set[str] = set()  # nodes that take no pod now
+        self._unplaced: dict[Workload, None] = {}  # workloads that have waited, and may still wait
+        self.changed: dict[tuple[str, str], None] = {}  # pods that may count in other classes, each with its node
+        self.closed: set[str] = set()  # nodes that accept no pod now
         self.refused: dict[Workload, None] = {}  # workloads whose start filters have forbidden
-        self.nowhere: dict[Workload, str] = {}  # single pods that no node accepts now, by uid
-        self.node_names = self.core.state.node_rows.names  # of each row, also while nodes join
+        self.nowhere: dict[Workload, str] = {}  # single pods (uid) that no node accepts now
+        self.node_names = self.core.state.node_rows.names  # the names of all rows, also while nodes join
 
     def is_in_flight(self, workload: Workload) -> bool:
-        """Whether a binding of the workload is unanswered: until it is, its places are given to no other workload."""
+        """Whether a binding of the workload is unanswered: until then no other workload gets its places."""
         return any(slot.pod in self.in_flight for slot in workload.slots)
 
     # --- becoming a job -------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Transitions:
         if more:
             floors = Counter(member.group for member in members[: len(waiting)])
             if not may_be_elastic(found.job):
-                raise MalformedError("it is no elastic gang")
+                raise MalformedError("it is not an elastic gang")
             if any(not floors[group] for group in range(len(found.job.groups))):
                 alike = [one.pod for one in members[len(waiting) :] if floors[one.group]]
                 self.submit(workload, bound, waiting, alike)
@@ -102,12 +102,12 @@ class Transitions:
         self._unplaced[workload] = None
 
     def unplaced(self, *phases: Phase) -> list[Workload]:
-        """Return the jobs in these phases, WAITING or REJECTED, without a scan of running ones."""
+        """Return the jobs in these phases (WAITING or REJECTED) without a scan of running ones."""
         self._unplaced = {one: None for one in self._unplaced if one.phase in (Phase.WAITING, Phase.REJECTED)}
         return [one for one in self._unplaced if one.phase in phases]
 
     def with_vacancies(self) -> list[Workload]:
-        """Return the placed workloads that have slots without a bound pod; a few others may be among them."""
+        """Return the placed workloads that have slots without a bound pod, and possibly a few others."""
         placed = (one for one in self.vacated if one.phase is Phase.PLACED)
         self.vacated = {one: None for one in placed if not all(slot.bound for slot in one.slots)}
         return list(self.unbound | self.vacated)
@@ -120,23 +120,23 @@ class Transitions:
         self.by_job[job.id] = workload
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
-        """Submit a workload and cancel it at once, for the record. Returns its public id. Raises as `submit`."""
+        """Submit a workload and cancel it at once, to have it on record. Returns its public id. Raises as `submit`."""
         self.submit(workload, [], waiting)
         job = workload.job
         self.end(workload)
         return public_id(job)
 
     def _slot_of(self, member: Member) -> Slot:
-        """Return the slot of a bound pod."""
+        """Return the slot of a bound pod, from the pieces that it holds."""
         pod, devices = member.pod, self.translation.holdings(member.pod)[0][1]
         return Slot(pod.spec.node_name, member.demand, pod.metadata.uid, True, devices=devices, group=member.group)
 
     def adopt(
         self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = (), known: bool = True
     ) -> None:
-        """Make the bound pods a running job on their nodes, whatever they ask for; `floor` of them are its floor.
+        """Make the bound pods a running job on their nodes, whatever they ask for, with a floor of `floor` pods.
 
-        While its group is not `known` it is not preempted: it might only have to shrink.
+        While its group is not `known`, the job is not preempted: it might only have to shrink.
         """
         first = starting_pods(tasks, (), bound, floor) if 0 < floor < len(bound) else bound
         chosen = {pod.metadata.uid for pod in first}
@@ -177,14 +177,14 @@ class Transitions:
         self.time_partial(workload)
 
     def placed(self, workload: Workload, slots: list[Slot]) -> None:
-        """Note that these slots of a workload are to be bound."""
+        """Note that the pods of these slots are to be bound."""
         pods = self.mirror.pods
         for slot in slots:
             if not slot.bound:
                 self.filters.promises.promise(slot.node, slot.pod)
                 self.changed[slot.pod, slot.node] = None
                 if workload.group is not None and slot.pod in pods:
-                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may leave before it is seen to be bound
+                    slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may leave before it is seen as bound
         self._plan_devices(workload, slots)
         self.filters.promise_volumes(self._to_bind(slots))
         self.unbound[workload] = None
@@ -222,12 +222,12 @@ class Transitions:
         return filters.why_nowhere(pod, self.translation.eligible.accepting(pod, able))
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
-        """Return why a job could not start even if the pods of these victims were gone; "" if it could."""
+        """Return why a job could not start even if the pods in these victims' slots were gone; "" if it could."""
         workload = self.by_job[job]
         return self.check(workload, self.slots_of(workload, allocation), {slot.pod for slot in victims})
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
-        """Return why filters forbid these places for the pods of a workload; "" if they allow them."""
+        """Return why filters forbid these slots for the pods of a workload; "" if they allow them."""
         filters, placed = self.filters, self._to_bind(slots)
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
@@ -239,7 +239,7 @@ class Transitions:
         return why
 
     def may_stand(self, node: str, pod: Pod) -> bool:
-        """Whether a node is valid for a pod, by all rules of a first placement."""
+        """Whether a pod may run on a node, by all rules of a first placement."""
         admits = node not in self.closed and self.translation.eligible.admits(pod, node)
         return admits and not self.filters.check([(node, pod)])
 
@@ -247,7 +247,7 @@ class Transitions:
         return [(slot.node, pod) for slot, pod in coming(slots, self.mirror.pods)]
 
     def started_elsewhere(self, workload: Workload) -> bool:
-        """Note a start by another scheduler, which has bound all pods. Returns False if there is none."""
+        """Note that another scheduler has bound all pods of a workload. Returns False if it has not."""
         pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
         workload.slots = [
             self._slot_of(replace(member, pod=pod))
@@ -264,7 +264,7 @@ class Transitions:
         return True
 
     def time_partial(self, workload: Workload) -> None:
-        """Note since when the workload is partially bound, or that it is whole."""
+        """Note when the workload became partially bound, or that it is complete."""
         if workload.is_bound:
             if not workload.whole:
                 seconds = self.core.clock() - workload.partial if workload.partial >= 0 else 0.0
@@ -275,11 +275,11 @@ class Transitions:
             self.partial[workload] = None
 
     def count_again(self, slots: Iterable[Slot]) -> None:
-        """Note that the pods of these slots may count for more or less on their nodes."""
+        """Note that the pods of these slots may count in other classes or amounts on their nodes."""
         self.changed.update(dict.fromkeys((slot.pod, slot.node) for slot in slots if slot.pod))
 
     def count_promised(self) -> None:
-        """Count the pods that are to be bound to each node and are not yet seen as bound by the watch."""
+        """Count, for each node, the pods that are to be bound to it and that the watch has not shown as bound."""
         promises = self.filters.promises
         promises.promised.clear()
         unheard = self.mirror.bound_here
@@ -322,7 +322,7 @@ class Transitions:
             those.pop(workload, None)
 
     def forget(self, workload: Workload) -> None:
-        """Forget the job of a workload, which the core does not have any more."""
+        """Forget the job of a workload, which the core has dropped."""
         self.by_job.pop(workload.job, None)
         workload.job, workload.phase, workload.members, workload.slots = "", Phase.INCOMPLETE, [], []
 

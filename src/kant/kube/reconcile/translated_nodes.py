@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class TranslatedNodes:
     """`levels` are those of the fabric, `reserved` the reservations of whole nodes.
 
-    `shares_anew`: a node shares its GPUs in a way that no node did when the state was built.
+    `shares_anew`: a node shares its GPUs in another way than every node did when the state was built.
     """
 
     def __init__(self, mirror: Mirror, devices: DynamicResources, shares: GpuShares, complaints: Complaints) -> None:
@@ -38,12 +38,12 @@ class TranslatedNodes:
         self.complaints = complaints
         self.levels = Levels()
         self.reserved: list[ReservedNodes] = []
-        self.left_out: set[str] = set()  # nodes of pools beyond the limit
-        self._labels: dict[str, str] | None = None  # the label keys of nodes, if no Topology names the levels
+        self.left_out: set[str] = set()  # nodes of the pools beyond the limit
+        self._labels: dict[str, str] | None = None  # the label keys of nodes, if no Topology defines the levels
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def begin(self) -> None:
-        """Begin a state: learn the levels of the fabric."""
+        """Start over for a new state: determine the levels of the fabric."""
         found, wrong = self._levels()
         self._labels = None if found else _labels_of(self.mirror.nodes.values())
         self.levels = found or levels_seen((self._labels,))
@@ -53,7 +53,7 @@ class TranslatedNodes:
         self.reserved = []
 
     def _levels(self) -> tuple[Levels | None, dict[str, str]]:
-        """Return the levels that Topology objects name, None without one that can be used; and the errors."""
+        """Return the levels that Topology objects name, None if no object can be used; and the errors."""
         kinds = [items for kind, items in self.mirror.objects.items() if kind.startswith("topologies") and items]
         if not kinds:
             return None, {}
@@ -62,7 +62,7 @@ class TranslatedNodes:
         return levels_of(item for items in kinds for item in items.values())
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
-        """Return a node, its status, until when (-1 unless it is drained), and how many of its GPUs it lacks.
+        """Return a node, its status, until when it is drained (-1: it is not), and how many of its GPUs are missing.
 
         None for a node that cannot be translated.
         """
@@ -85,7 +85,7 @@ class TranslatedNodes:
         return node, status, until, seen.lost
 
     def joins(self, views: Collection[View]) -> bool:
-        """Learn the fabric labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
+        """Read the fabric labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
         if self._labels is not None and (labels := _labels_of(views)).keys() - self._labels:
             self._labels |= labels
             if levels_seen((self._labels,)) != self.levels:
@@ -99,17 +99,17 @@ class TranslatedNodes:
         self.complaints |= self._split
 
     def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """Return the nodes of as many pools as a cluster may have, the largest pools first; the others get no jobs."""
+        """Return the nodes of the largest pools, up to the limit of pools in a cluster; other nodes get no jobs."""
         sizes = Counter(node.pool for node in nodes)
         kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
         self.left_out = {node.name for node in nodes if node.pool not in kept}
         for name in self.left_out:
             what = "GPU models and reservations of the nodes"
-            self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; it takes nothing"
+            self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; the node gets no pods"
         return tuple(node for node in nodes if node.pool in kept)
 
     def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
-        """Return the exact amounts of a node. Resources served by claims have no limit: devices are a filter."""
+        """Return the exact amounts of a node. Resources served through claims have none: their devices are a filter."""
         amounts = dict(amounts_at(view))
         if self.mirror.has_devices:
             amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}

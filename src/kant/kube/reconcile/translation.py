@@ -1,7 +1,7 @@
-"""Translation: the objects of the mirror as objects of the model, with the state that this needs.
+"""Translation: the objects of the mirror as objects of the model, with the state needed for that.
 
 The rules themselves are in the modules that it calls, each a pure function of the objects. A malformed object causes
-one sentence about it (`InputError`), and affects no other.
+one error about it (`InputError`), and affects no other object.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from kant.kube.translate.reservations import BookedGpus
 
 REFILLED = 10 * SECOND
-"""Microseconds until the device selectors of a namespace that has used up its time are tried again."""
+"""Microseconds until device selectors are evaluated again for a namespace that has exceeded its time limit."""
 
 
 class Translation:
-    """`groups` has the objects of groups by the path at which they were read, None if there is none.
+    """`groups` has the objects of groups by the API path at which they were read; None if there is none.
 
     `stale`: the state no longer matches the requests of pods and objects. `booked` are the reservations of GPUs.
     """
@@ -75,7 +75,7 @@ class Translation:
         self.epoch = 0
 
     def beginning(self, now: int) -> int:
-        """Return time zero of a state built now (microseconds since 1970): the creation of the oldest live pod."""
+        """Return time zero of a state built now, as microseconds since 1970: the creation of the oldest live pod."""
         live = (pod for pod in self.mirror.pods.values() if not is_over(pod))
         first = min((pod.metadata.creation_timestamp for pod in live if pod.metadata.creation_timestamp), default="")
         return min(microseconds(first, "pod"), now) if first else now
@@ -83,7 +83,7 @@ class Translation:
     # --- a state is built ---------------------------------------------------------------
 
     def begin(self, zero: int) -> None:
-        """Begin a state: learn which filters nodes fail now, the levels of the fabric, and reservations of nodes."""
+        """Start over for a new state: determine failing filters, the levels of the fabric, and node reservations."""
         mirror = self.mirror
         self.stale, self.epoch = False, zero
         self.complaints.clear()
@@ -112,7 +112,7 @@ class Translation:
                 self.nodes.reserved.append(reserved)
 
     def _begin_rules(self) -> None:
-        """Learn which classes the rules of pods name, before any pod is counted."""
+        """Determine the classes that affinity rules name, before any pod is counted."""
         self.rule_book = RuleBook()
         self.eligible.begin(Topologies(self.rule_book, self.mirror))
         for pod in self.mirror.pods.values():
@@ -136,7 +136,7 @@ class Translation:
     # --- pods ---------------------------------------------------------------
 
     def is_ours(self, pod: Pod) -> bool:
-        """Whether Kant schedules the pod; in shadow mode, whether a shadowed scheduler does and it needs GPUs."""
+        """Whether Kant schedules the pod; in shadow mode, whether it needs GPUs and belongs to a shadowed scheduler."""
         if self.shadow:
             return pod.spec.scheduler_name in self.shadow and self.used(pod).gpus > 0
         return pod.spec.scheduler_name == self.scheduler
@@ -146,9 +146,9 @@ class Translation:
         return all(gate.name == GATE for gate in pod.spec.scheduling_gates) and not is_held(pod)
 
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
-        """Return the known properties of a group, by its object if it has one; None while that has not been read.
+        """Return the known properties of a group, by its object if it has one; None while that is unread.
 
-        Raises InputError for a malformed object, and for a required one that does not exist.
+        Raises InputError for a malformed object, and for a missing one that the group requires.
         """
         if not ref.paths:
             return GroupSpec(ref.least or 1, tasks=ref.tasks)
@@ -159,7 +159,7 @@ class Translation:
                 return None
             if ref.least:
                 return GroupSpec(ref.least)
-            raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
+            raise NotYetError(f"its group {ref.name} ({ref.source}) does not exist")
         from kant.kube.translate.group_objects import group_spec  # imported with the first object of a group
 
         spec = group_spec(ref.source, found, ref.part)
@@ -177,14 +177,14 @@ class Translation:
         return with_gpus(self.shares.used(pod), self.devices.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
-        """Return what a pod holds of the node that it is bound to, and which of its GPUs."""
+        """Return what a pod holds of the node that it is bound to, including which GPUs."""
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
-        """Return the classes in which a pod counts, and its rules for the pods around it. Raises InputError.
+        """Return the classes in which a pod counts, and its affinity rules for other pods. Raises InputError.
 
-        `apart` is another class in which it counts, with a limit per node.
+        `apart` is a further class of the pod, with a limit per node.
         """
         return apart_from(self.rule_book.rules(pod), apart)
 
@@ -204,7 +204,7 @@ class Translation:
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
         """Return the job of waiting pods. Raises InputError.
 
-        `filters`: what they demand of nodes beyond their specs; by default, all current shortages.
+        `filters`: constraints on nodes beyond the specs; by default, all current shortages.
         """
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
@@ -226,7 +226,7 @@ class Translation:
         return found._replace(job=replace(job, id=core.fresh_id(job.id)))
 
     def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """Return the job of a pod without the filters for what the core does not count. Raises as `job` does."""
+        """Return the job of a pod, ignoring filters for devices and volumes. Raises as `job` does."""
         return self.job(core, ref, [pod], self.shares.requirements).job
 
     def joining_job(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
@@ -238,7 +238,7 @@ class Translation:
         return job
 
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
-        """Return what a pod accepts, even if no node matches. Raises InputError."""
+        """Return what a pod accepts as nodes, even if no node matches. Raises InputError."""
         role = role_of(self._job(ref, [pod], self.eligible.requirements_of).job)
         self.eligible.tell_sets(core)
         return role
@@ -258,7 +258,7 @@ class Translation:
         filters: Filters | None,
         rules: Callable[[Pod], PodRules] | None = None,
     ) -> GangJob:
-        """Return the job of these pods; without `filters` as if they selected and preferred no nodes."""
+        """Return the job of these pods; without `filters`, as if they selected and preferred no nodes."""
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
@@ -278,7 +278,7 @@ class Translation:
         return found
 
     def _child(self, outer: GroupSpec | None, pod: Pod) -> Child:
-        """Return the PodGroup of a pod in a composite group, if it has its own constraint. Raises InputError."""
+        """Return the PodGroup of a pod in a composite group, if that has its own constraint. Raises InputError."""
         ref = group_of(pod)
         spec = self.group_spec(ref) if ref is not None else None
         if ref is None or spec is None or outer is None or spec.required in ("", outer.required):
@@ -287,7 +287,7 @@ class Translation:
         return ref.name, level_asked(self.nodes.levels, spec.required, where)
 
     def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
-        """Return the job of bound pods, even if their specs are invalid: which nodes they select no longer matters."""
+        """Return the job of bound pods, even if their specs are invalid: their node selectors no longer matter."""
         if not foreign:
             try:
                 job = self._job(ref, [_anywhere(pod) for pod in pods], None).job
@@ -300,7 +300,7 @@ class Translation:
         return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
 
     def bound_at(self, pods: list[Pod]) -> int:
-        """Return when the last of these pods was bound; its creation time if the binding time is unknown."""
+        """Return when the last of these pods was bound; the creation time of a pod stands in for an unknown time."""
         known = ((pod.metadata, pod.scheduled and pod.scheduled.last_transition_time) for pod in pods)
         return max(microseconds(at or meta.creation_timestamp, meta.name) for meta, at in known) - self.epoch
 

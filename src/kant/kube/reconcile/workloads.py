@@ -1,12 +1,12 @@
 """Workloads: the pods of the API server as jobs of the core.
 
-A workload is the unit of scheduling: a gang, or a single pod. `settle` compares one in the mirror with its state in the
-core, and emits the difference as events. It is level-triggered: settling twice, late, or after missed changes leads to
-equal states. A restart settles everything, from nothing. `placed_workloads` follows a workload that has its places,
-`lost_places` one that loses them again.
+A workload is the unit of scheduling: a gang, or a single pod. `settle` compares a workload in the mirror with its state
+in the core, and emits the difference as events. It is level-triggered: settling twice, late, or after missed changes
+leads to the same state. A restart settles all workloads from an empty state. `placed_workloads` follows workloads that
+have places, `lost_places` those that lose them.
 
-A gang starts with as many pods as its group cannot do without, the first by name. Further pods, and those that replace
-a failed pod, take the slot of a failed pod if there is one; otherwise they are jobs of one pod.
+A gang starts with the minimum number of pods of its group, the first by name. Later pods take the slot of a failed pod
+if there is one; otherwise each is a job of its own.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Workloads:
 
     @cached_property
     def regrouping(self) -> Regrouping:
-        """Moves pods that start with other groups, or in several gangs; imported with the first of them."""
+        """Moves pods that start with other groups, or as several gangs; imported with the first such pods."""
         from kant.kube.reconcile.regrouping import Regrouping
 
         return Regrouping(self.transitions, self.members)
@@ -90,9 +90,9 @@ class Workloads:
     # --- all workloads --------------------------------------------------------------------------------------------
 
     def settle_all(self, keys: dict[str, None]) -> None:
-        """Settle these workloads: first those that hold something, so that free capacity is known.
+        """Settle these workloads: first those that hold capacity, so that free capacity is known.
 
-        The others follow by the age of their oldest pod, known in whole seconds, then in order of arrival.
+        The others follow by the age of their oldest pod, in whole seconds, then in order of arrival.
         """
         waiting: list[tuple[str, str]] = []
         for key in keys:
@@ -133,7 +133,7 @@ class Workloads:
         )
 
     def outside(self) -> dict[str, tuple[str, str]]:
-        """Return the held jobs, which wait and are unknown to the core, each with its phase and the reason."""
+        """Return the held jobs, which the core does not know, each with its phase and reason."""
         return {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
 
     def follow_sets(self) -> dict[str, None]:
@@ -143,7 +143,7 @@ class Workloads:
         return again
 
     def look_at_filters(self) -> dict[str, None]:
-        """Find out again which nodes fail the filters that waiting pods need, so that refused starts find other nodes.
+        """Determine again which nodes fail the filters that waiting pods need, so that refused starts find other nodes.
 
         Returns the keys of workloads to re-create.
         """
@@ -151,8 +151,8 @@ class Workloads:
         refused, self.transitions.refused = self.transitions.refused, {}
         for workload in refused:
             if workload in self.partially_bound.tried:
-                self.partially_bound.tried[workload] = -1  # the rest of it is tried again at once
-            elif workload.phase is Phase.PLACED and workload.job:  # it could not grow
+                self.partially_bound.tried[workload] = -1  # its missing pods are tried again at once
+            elif workload.phase is Phase.PLACED and workload.job:  # the gang could not grow
                 self.elastic.name_sets(workload)
             else:
                 keys |= self.affected.renew(self.members.pods_of.get(workload.key, ()))
@@ -240,7 +240,7 @@ class Workloads:
     def _begin_gang(
         self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int, spec: GroupSpec
     ) -> None:
-        """Make a gang a job if enough pods exist: at least `least` have to run."""
+        """Make a gang a job if at least `least` of its pods, which have to run, exist."""
         free = [pod for pod in waiting if self.translation.is_free(pod)]
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
@@ -272,7 +272,7 @@ class Workloads:
         self.messages.say(workload, HELD, QUEUED)
 
     def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod], grows: bool) -> None:
-        """Submit a gang with its first pods, and with further ones if it `grows` and they are valid."""
+        """Submit a gang with its first pods, and with the valid ones among its further pods if it `grows`."""
         own = {pod.metadata.uid for pod in first}
         others = (pod for pod in free if pod.metadata.uid not in own and not stands_in(pod))
         more = list(others) if grows and not bound else []
@@ -281,14 +281,14 @@ class Workloads:
                 self.transitions.submit(workload, [], first, more)
                 return
             except InputError:
-                pass  # an invalid further pod does not affect the first ones
+                pass  # an invalid further pod does not stop the first ones
         self.transitions.submit(workload, bound, first)
 
     def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
-        """Return how many pods of a gang have already succeeded, which reduces the number that it needs.
+        """Return how many pods of a gang have already succeeded, which lowers the number that it needs.
 
-        Returns 0 if all that it needs have succeeded: pods that arrive then belong to another run, as do pods of
-        another controller.
+        Returns 0 if all needed pods have succeeded: pods that arrive later belong to another run, like pods of another
+        controller.
         """
         pods, makers = self.members.pods(workload.key), {pod.metadata.controller.uid for pod in waiting}
         if makers == {""} and any(pod.status.phase == "Failed" for pod in pods):

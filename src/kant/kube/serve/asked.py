@@ -1,6 +1,6 @@
 """Questions of `kubectl kant`, answered by the leader from the state by which it decides.
 
-They come through the API server, which decides who may use the Service (`get` on services/proxy), and prove that the
+They arrive through the API server, which decides who may use the Service (`get` on services/proxy), and prove that the
 caller may read the Lease of the leader (connect/ticket.py). Other requests from the pod network are not answered.
 """
 
@@ -34,10 +34,10 @@ class NoForecastError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a pod or job, `name`, of a namespace; "" for all.
+    """A question about a pod or job `name` of a namespace; "" asks about all.
 
-    With `brief` the answer does not wait for a forecast. It is JSON, or text for `columns` characters (0: as many as it
-    needs), with or without colours.
+    With `brief` the answer does not wait for a forecast. The answer is JSON, or text for `columns` characters (0:
+    unlimited), with or without colours.
     """
 
     word: str
@@ -55,7 +55,7 @@ def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_signed(ticket, request.raw_path):
-            return failure("the question is not signed with the ticket on the Lease of the leader", 401, "Unauthorized")
+            return failure("a question signed with the ticket on the Lease of the leader", 401, "Unauthorized")
         try:
             return web.Response(body=await answer(_question(request)), headers={"Cache-Control": "no-store"})
         except (NotLeadingError, NotYetError, NoForecastError) as error:

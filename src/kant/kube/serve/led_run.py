@@ -1,6 +1,6 @@
-"""The run of a leader, from one build of its state to the next: its core, its record, and what is computed from it.
+"""The run of a leader, from one build of its state to the next: its core, its record, and answers about them.
 
-What answers questions about it is imported with the first request (`serve/questions`).
+The code for answers is imported with the first request (`serve/questions`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class NotLeadingError(InputError):
     reason = NOT_LEADING
 
     def __init__(self) -> None:
-        super().__init__("this replica", "one that leads and has seen the cluster: ask another, or again")
+        super().__init__("this replica", "a replica that leads and has seen the cluster: ask another one, or ask again")
 
 
 class LedRun:
-    """Has no core while another replica leads. `optimality` are looks of the solver at it."""
+    """It has no core while another replica leads. `optimality` has the results of the solver on its state."""
 
     def __init__(self, forecasts: StartForecasts, solver: Solver = no_solver) -> None:
         self.forecasts = forecasts
@@ -36,7 +36,7 @@ class LedRun:
         self._run: RunRecord | None = None
 
     def follow(self, core: Core) -> None:
-        """Follow a new core, whose build begins."""
+        """Use a new core, whose state is about to be built."""
         self._core = core
         self._run = RunRecord(
             core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits

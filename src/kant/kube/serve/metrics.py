@@ -71,11 +71,11 @@ class KubeTelemetry(telemetry.Telemetry):
         self._inc("scheduler_schedule_attempts", result="error", profile="kant")
 
     def partial(self, seconds: float) -> None:
-        """Record that a partially bound gang is whole, or has been given up."""
+        """Record that a partially bound gang has been completed or given up, after this many seconds."""
         self._observe("kant_gang_partial_seconds", seconds)
 
     def dropped(self) -> None:
-        """Count an event that is not posted, since too many wait."""
+        """Count an event that is not posted because too many wait."""
         self._inc("kant_events_dropped")
 
     def flag(self, name: str, value: bool) -> None:
@@ -86,7 +86,7 @@ class KubeTelemetry(telemetry.Telemetry):
 
 
 class _KubeGauges(StateGauges):
-    """Adds the age of the watches, and the equivalent of kube-scheduler's gauge."""
+    """Adds the age of the watches, and a counterpart of kube-scheduler's gauge of pending pods."""
 
     telemetry: KubeTelemetry
 

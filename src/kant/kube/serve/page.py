@@ -1,8 +1,8 @@
-"""The page of a Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod.
+"""The page of Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod.
 
-Callers use `kubectl port-forward`, which Kubernetes authorizes, and may ask anything; a what-if is a question too,
-though it is sent by POST. Other callers get answers to signed questions (`connect/ticket.py`), as `kant ops --kube`
-does. Orders need a token of the caller's own (`user/page_orders.py`).
+Callers use `kubectl port-forward`, which Kubernetes authorizes, and may ask any question; a what-if is one too, though
+it is sent by POST. Other callers get answers to signed questions (`connect/ticket.py`), as `kant ops --kube` does.
+Orders need a token of the caller's own (`user/page_orders.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ question as JSON, and a function that says whether the caller is gone. Returns a
 
 
 class StrangerError(Exception):
-    """The API server does not know the caller: an HTTP status and a sentence."""
+    """The API server does not know the caller: has an HTTP status and a sentence."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -45,7 +45,7 @@ class StrangerError(Exception):
 
 
 class OrderDesk(Protocol):
-    """Accepts the orders of callers."""
+    """Carries out the orders of callers (cancel, hold and the like) with their own tokens."""
 
     async def caller(self, request: web.Request) -> tuple[str, list[str]]:
         """Return the name of the caller, "" without a token, and the orders that they may try. Raises StrangerError."""
@@ -64,8 +64,8 @@ class OrderDesk(Protocol):
 class PageContent:
     """The files of the page, the handler of its what-ifs, and the answer of /v1/profiles, which these may name.
 
-    `orders` makes the order desk for an API server. `view` is what operations see of the state, and `past` answers
-    their questions about the journal.
+    `orders` makes the order desk for an API server. `view` is the state as operations see it; `past` answers their
+    questions about the journal.
     """
 
     files: tuple[web.RouteDef, ...]
@@ -77,7 +77,7 @@ class PageContent:
 
 
 def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket: str = "") -> list[web.RouteDef]:
-    """Return all routes; orders go to the API server of `config`. Any caller may ask with the `ticket`."""
+    """Return all routes; orders go to the API server of `config`. Callers from elsewhere may ask with the `ticket`."""
     orders = page.orders(config)
 
     def job(request: web.Request) -> str:
@@ -122,11 +122,11 @@ def routes(questions: LeaderQuestions, page: PageContent, config: Config, ticket
 
 
 class _UnreadError(Exception):
-    """A question that is not read: a sentence, and an HTTP status."""
+    """A question that cannot be read: has a sentence and an HTTP status."""
 
 
 async def _asked_by_post(request: web.Request) -> bytes:
-    """Read JSON only, which no form of another page can send."""
+    """Read a JSON body, which no form on another page can send."""
     if request.content_type != "application/json":
         raise _UnreadError("POST /v1/whatif: expected the Content-Type application/json", 415)
     try:
@@ -153,7 +153,7 @@ def _of_journal(
         except NotLeadingError as error:
             return failure(str(error), 503, error.reason)
         if not journal:
-            return failure("the journal: expected one (`kant kube run --journal FOLDER`): futures are made of it", 409)
+            return failure("the journal: expected one (`kant kube run --journal FOLDER`): futures start from it", 409)
 
         def gone() -> bool:
             return request.transport is None or request.transport.is_closing()
@@ -167,7 +167,7 @@ def _of_journal(
 
 
 async def _output(request: web.Request) -> web.StreamResponse:
-    """Tell the caller how to read the output of pods, which Kant itself may not read."""
+    """Tell the caller how to read the output of pods, which Kant may not read."""
     space, _, name = request.match_info["job"].partition("/")
     text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
     headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
@@ -190,8 +190,8 @@ def _number(request: web.Request, name: str, low: int, high: int) -> int:
 
 
 def _guarded(handler: Handler, ticket: str = "") -> Handler:
-    """Restrict a handler to the loopback and our own host names, against pages whose name resolves to this address; or
-    to requests signed with the `ticket`.
+    """Restrict a handler to the loopback and our own host names, against DNS rebinding; or to requests signed with the
+    `ticket`.
     """
 
     async def guarded(request: web.Request) -> web.StreamResponse:
@@ -199,7 +199,7 @@ def _guarded(handler: Handler, ticket: str = "") -> Handler:
             return await handler(request)
         name = request.host.rpartition(":")[0] or request.host
         if not is_loopback(request) or (name not in HERE and request.host not in HERE):
-            return failure("the page: expected a caller from the pod itself, as by kubectl port-forward", 403)
+            return failure("the page: expected a caller in the pod itself, such as kubectl port-forward", 403)
         return await handler(request)
 
     return guarded

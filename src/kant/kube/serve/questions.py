@@ -1,7 +1,7 @@
 """What the page of a Kant on Kubernetes shows: the record of the leader's state, and the questions about it.
 
-There are only questions, with the answers of the API of one machine (docs/up.md) as far as they apply. Each state has a
-record of its own: after a change of the nodes, or of the leader, the page starts over.
+It only answers questions, as the API of one machine does (docs/up.md), as far as these apply. Each state has its own
+record: after a change of the nodes or of the leader, the page starts over.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PHASES = {
 MOST_JOBS = 100
 
 Outside = Mapping[str, tuple[str, str]]
-"""Waiting jobs that are unknown to the core: by name the phase of each, and why it waits."""
+"""Waiting jobs that the core does not know: by name, the phase of each and why it waits."""
 
 
 class LeaderQuestions(Questions):
     """Answers questions about the run of a leader.
 
     `reason` returns why a job waits, "" if unknown. `journal` is the file being written, "" for none. `outside` has the
-    waiting jobs that have left the core: held ones.
+    waiting jobs that the core does not know: held ones.
     """
 
     kind = "kubernetes"
@@ -131,7 +131,7 @@ class LeaderQuestions(Questions):
         return row
 
     def _apart(self, run: RunRecord, row: int, outside: Outside) -> tuple[str, str] | None:
-        """Return the phase of a waiting job that has left the core, and why; None for any other."""
+        """Return the phase of a waiting job that has left the core, and the reason; None for any other job."""
         left = int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
         return outside.get(run.ids[row]) if left else None
 

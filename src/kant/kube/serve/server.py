@@ -26,14 +26,14 @@ Check = Callable[[], str]
 
 @dataclass(slots=True)
 class ProbeChecks:
-    """What the probes call. `unready` returns a sentence why not, empty when ready. `dump` is for support."""
+    """What the probes call. `unready` returns why the replica is not ready, "" if it is. `dump` is for support."""
 
     unready: Check = lambda: "it has not listed the cluster yet"
     dump: Callable[[], dict[str, Any]] = field(default=dict)
 
 
 def freshness(synced: Callable[[], bool], ages: dict[str, Callable[[], float]], most: float = STALE) -> Check:
-    """Return a check that passes once everything was listed, while no watch is silent for over `most` seconds.
+    """Return a check that passes if everything was listed and no watch has been silent for over `most` seconds.
 
     Leadership does not matter: a replica on standby is ready to take over.
     """
@@ -86,7 +86,7 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
 
 
 def later(make: Callable[[], Iterable[web.RouteDef]]) -> web.RouteDef:
-    """Return a route for all paths without one. `make` is called with the first request, and its routes serve all."""
+    """Return a route for paths that no other matches. `make` is called once, and its routes then serve all requests."""
 
     @cache
     def router() -> web.UrlDispatcher:
@@ -103,7 +103,7 @@ def later(make: Callable[[], Iterable[web.RouteDef]]) -> web.RouteDef:
 
 
 def failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:
-    """Return an error, in the form of the page and of the API server."""
+    """Return an error response, in the format of the page and of the API server."""
     said = {
         "error": sentence, "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reason,
         "message": sentence,

@@ -1,4 +1,4 @@
-"""What labels and annotations of a pod say of its queue, run time and place: our keys and those of other schedulers."""
+"""What labels and annotations of a pod say about queue, run time and place: our keys and those of other schedulers."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ PREEMPTIBLE = {
     "volcano.sh/preemptable": {"true": True, "false": False},
     "quota.scheduling.koordinator.sh/preemptible": {"true": True, "false": False},
 }
-"""Keys, of which the first that a pod has counts, with the meaning of their values."""
+"""Keys with the meaning of their values; the first key that a pod has counts."""
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
 NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-delay"
-"""How long the job waits for a node before it preempts others."""
+"""How long the job waits for a new node before it preempts others."""
 
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
 """When the job last saved its work, written on one of its pods; and the interval, if that is not known."""
@@ -66,10 +66,10 @@ MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 """Shares of a GPU in KAI's terms.
 
-Its containers ask the kubelet for no GPU: KAI's binder starts a pod that takes the whole GPU, learns from it which one
-it is, and passes it to the container by a config map that KAI's webhook has added to the pod at creation: so it must be
-a pod of KAI's own schedulerName. Source: KAI-Scheduler, pkg/binder/binding/resourcereservation,
-pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
+Its containers do not request a GPU from the kubelet. KAI's binder starts a placeholder pod that takes the whole GPU,
+and so learns which GPU it is. It passes that GPU to the container by a config map, which KAI's webhook added to the pod
+at creation: so the pod must have KAI's own schedulerName. Source: KAI-Scheduler,
+pkg/binder/binding/resourcereservation, pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
 """
 
 
@@ -81,7 +81,7 @@ class Slice(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Annotations(NamedTuple):
-    """As in `Job`; `cuts` are the levels and the pods of segments. Pods of one gang agree on all of it."""
+    """As in `Job`; `cuts` are the levels and the pods of segments. All pods of a gang have the same values."""
 
     queue: str
     preemptible: bool
@@ -97,7 +97,7 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
-    """Return what the pod says, or otherwise its group. Raises InputError for an invalid value."""
+    """Return what the pod says or, where it says nothing, its group. Raises InputError for an invalid value."""
     said = _said(pod, where)
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
@@ -147,7 +147,7 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
         pods = whole(f"{where}, {SLICE_SIZE}" if key == SLICE else place, size, 1, MAX_PODS)
         if found and (LEVELS.index(level) >= LEVELS.index(found[-1][0]) or found[-1][1] % pods):
             raise InputError(
-                place, f"inside {found[-1][0]} a narrower level, and pods that divide {found[-1][1]}", name
+                place, f"in {found[-1][0]} a narrower level, and a number of pods that divides {found[-1][1]}", name
             )
         found.append((level, pods))
     if not found:

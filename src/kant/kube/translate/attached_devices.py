@@ -1,7 +1,7 @@
 """Devices that are attached to a node before pods that use them may be bound there (KEP-5007).
 
-A driver says in a slice which conditions its devices have to wait for, and in the status of the claim which of them are
-met. Source: kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
+A slice lists the conditions for which its devices have to wait; the status of the claim says which are met. Source:
+kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ SOURCES = ("cluster-autoscaler", "karpenter", "eks-auto-mode/compute")
 """Components that the Events name as their source; the last is Karpenter in EKS Auto Mode."""
 
 PASSING = ("in backoff", "not ready for scale-up", "can be vertically scaled")
-"""Phrases of the Cluster Autoscaler about node groups that it does not enlarge now, but may soon."""
+"""Phrases of the Cluster Autoscaler about node groups that it cannot enlarge now but may enlarge soon."""
 
 MOST_SAID = 200  # characters of a message that are quoted
 
@@ -40,7 +40,7 @@ class PodEvent(View, frozen=True):
 
 
 class ScaleUp(NamedTuple):
-    """The latest report on a pod. `comes`: a node is being added for it; False: none is; None: none for now."""
+    """The latest report on a pod. `comes`: a node is being added for it; False: none will be; None: none for now."""
 
     version: int
     comes: bool | None
@@ -53,7 +53,7 @@ def scale_up_of(event: PodEvent) -> ScaleUp | None:
     match event.reason:
         case "TriggeredScaleUp":
             comes = True
-        case "Nominated" if "nodeclaim/" in event.message:  # else to an existing node
+        case "Nominated" if "nodeclaim/" in event.message:  # otherwise it is nominated to an existing node
             comes = True
         case "NotTriggerScaleUp":
             comes = None if any(word in event.message for word in PASSING) else False

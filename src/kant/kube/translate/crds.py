@@ -1,7 +1,7 @@
 """Kant's own kinds: their API group, and the decoding of their objects (`queues`, `topology_objects`, `reservations`).
 
-Their schemas are in `manifests/`; the API server rejects most errors there. Errors that get past it are reported when
-the object is read, and affect only that object. Each kind has a module, which is imported with the first object.
+Their schemas are in `manifests/`, with which the API server rejects most errors. Errors that get past it are reported
+when the object is read, and affect only that object. Each kind has a module, which is imported with the first object.
 """
 
 from __future__ import annotations

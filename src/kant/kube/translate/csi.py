@@ -1,8 +1,8 @@
 """CSI volumes: how many more a node may attach, and whether there is storage for volumes to be provisioned.
 
 Source: kube-scheduler's plugins NodeVolumeLimits (csi.go) and VolumeBinding (hasEnoughCapacity, capacitySufficient,
-nodeHasAccess). There, each claim alone is compared with the capacity; here all claims of a gang, and those that others
-wait for, share it.
+nodeHasAccess). kube-scheduler compares each claim alone with the capacity; here all claims of a gang, and those of
+other pods that wait for volumes, share it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
 
 
 class VolumeRequest(NamedTuple):
-    """A volume to be provisioned for a claim; `size` is in thousandths of a byte; `node` has to reach it."""
+    """A volume to be provisioned for a claim; `size` is in thousandths of a byte; `node` has to be able to use it."""
 
     claim: ClaimName
     storage_class: str
@@ -70,7 +70,7 @@ def requests_of(
 
 
 class Capacities:
-    """All CSIStorageCapacity objects, indexed by the class and the labels of a node."""
+    """All CSIStorageCapacity objects, indexed by storage class and by a node label."""
 
     def __init__(self, objects: Iterable[v.StorageCapacity]) -> None:
         self.by_name: dict[CapacityName, v.StorageCapacity] = {}
@@ -82,7 +82,7 @@ class Capacities:
                 self._index.setdefault(one.storage_class_name, {}).setdefault(label, []).append(one)
 
     def reached(self, request: VolumeRequest) -> Iterator[CapacityName]:
-        """Yield the capacities that could hold this volume if it were the only one."""
+        """Yield the capacity objects with enough storage for this volume alone."""
         labels = request.node.metadata.labels or {}
         for (key, value), found in self._index.get(request.storage_class, {}).items():
             if key and labels.get(key) != value:
@@ -95,11 +95,11 @@ class Capacities:
     def shared_out(
         self, requests: Iterable[VolumeRequest], before: Iterable[VolumeRequest] = ()
     ) -> list[VolumeRequest]:
-        """Return the requests that cannot be met together, the largest first; `before` have been granted.
+        """Return the requests that cannot be met all together, the largest first, after those in `before` are met.
 
-        The total of a driver that reports only the largest possible volume is taken to be unlimited.
+        A driver that reports only its largest possible volume is taken to have unlimited capacity in total.
         """
-        first, rest = _by_size(before), _by_size(requests)  # the capacities that `before` uses are unknown
+        first, rest = _by_size(before), _by_size(requests)  # it is unknown which capacities `before` uses
         if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
             return []
         left: dict[CapacityName, int] = {}
@@ -135,7 +135,7 @@ def largest_of(one: v.StorageCapacity) -> int:
 
 
 def total_of(one: v.StorageCapacity) -> int:
-    """Return the thousandths of a byte that all volumes together may have."""
+    """Return the total size of all volumes that are possible, in thousandths of a byte."""
     return _bytes(one.capacity) if one.capacity is not None else _ENDLESS
 
 

@@ -29,7 +29,7 @@ class DefragmentationSpec(View, frozen=True):
 
 
 class DefragmentationStatus(View, frozen=True):
-    """How far a previous leader has got."""
+    """The progress that a previous leader has recorded."""
 
     phase: str = ""
     moved: int = 0

@@ -1,7 +1,7 @@
 """The allocator: devices for claims, all of them or none, by an exhaustive search with a limit.
 
-Claims without a common pool are searched separately, so that the nodes of a gang do not multiply the search. Of devices
-that are equal in all respects that the claims ask about, only one is tried, so that equal choices are not repeated.
+Claims with no pool in common are searched separately, so that the nodes of a gang do not multiply the search. Of
+devices that do not differ in anything that the claims ask for, only one is tried.
 
 The order of the search is that of k8s.io/dynamic-resource-allocation, structured: claims and requests in their order,
 the first alternative of a request first, devices by driver, pool, slice and place in their slice.
@@ -41,9 +41,9 @@ class Grant(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A claim that needs some of `devices`, which can be used wherever its pods are to be.
+    """A claim that needs some of `devices`, all of which its pods can use.
 
-    `incomplete`: some pool there lacks slices, so that a request for all devices fails.
+    `incomplete`: some pool lacks slices, so that a request for all devices fails.
     """
 
     asked: Asked
@@ -74,7 +74,7 @@ def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list
 
 
 def _apart(tasks: Sequence[Task]) -> list[list[int]]:
-    """Return the tasks in groups without a common pool, each in their order."""
+    """Return the tasks in groups without a common pool, each group in the order of `tasks`."""
     parts: list[tuple[set[PoolId], list[int]]] = []
     for at, task in enumerate(tasks):
         pools, members = {one.pool for one in task.devices}, [at]
@@ -112,7 +112,7 @@ class _Search:
     steps: int
     grants: list[list[Grant]] = field(default_factory=list)
     taken: Tally[DeviceId] = field(default_factory=Tally)  # how often each device has been allocated
-    spent: dict[DeviceId, Tally[str]] = field(default_factory=dict)  # capacity used of shared devices
+    spent: dict[DeviceId, Tally[str]] = field(default_factory=dict)  # used capacity of shared devices
     used: dict[Counter, int] = field(default_factory=dict)
     likeness: dict[tuple[int, DeviceId], object] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class _Search:
         return None
 
     def _settled(self, at: _At) -> _At:
-        """Return the next position with something to choose."""
+        """Return the next position at which there is something to choose."""
         while at.task < len(self.tasks):
             if at.request == len(self.tasks[at.task].asked.requests):
                 at = _At(at.task + 1, 0)
@@ -201,7 +201,7 @@ class _Search:
         if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.taints):
             return False
         if not device.shared and any(one.device is device for one in self.grants[at]):
-            return False  # a claim has a device once, with administrative access or without
+            return False  # a claim gets a device only once, with or without administrative access
         if (want.capacity or device.shared) and not self._has_room(want, device):
             return False
         if not want.admin:
@@ -218,7 +218,7 @@ class _Search:
         )
 
     def _is_first(self, device: Candidate) -> bool:
-        """Whether no claim has the device yet. The first claim to share a device takes its counters for all."""
+        """Whether no claim has the device yet. The first claim to share a device uses its counters for all."""
         return not self.taken[device.id] and self.free.is_free(device.id)
 
     def _spent(self, device: Candidate) -> tuple[int, ...]:
@@ -264,7 +264,7 @@ class _Search:
                     self.spent[one.device.id].subtract(one.taken)
 
     def _likeness(self, at: int, device: Candidate) -> object:
-        """Return a key that is equal for devices that are the same to all tasks from this one on."""
+        """Return a key that is equal for devices which are equivalent for all tasks from this one on."""
         known = self.likeness.get((at, device.id))
         if known is None:
             asked = [

@@ -1,7 +1,7 @@
-"""Consumable capacity: what a request takes of a device that several claims share (KEP-5075).
+"""Consumable capacity: how much of a device each of several claims uses that share it (KEP-5075).
 
-Amounts are billionths, so that they add up exactly. A request takes the amount that it names of each capacity, rounded
-up as the device says; of a capacity that it does not name it takes the default, or all if there is no default.
+Amounts are billionths, so that they add up exactly. A request uses the amount that it states of each capacity, rounded
+up as the device says. Of any other capacity it uses the default, or all of it without a default.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal/incubating (consumable_capacity.go).
 """
@@ -17,14 +17,14 @@ from kant.model.units import GPU
 
 NANO = 10**9
 MANY = 1 << 20
-"""Maximum number of requests that share a device without any capacity: in effect no limit."""
+"""Maximum number of requests that share a device which has no capacities: in effect unlimited."""
 
 Taken = Mapping[str, int]
 """Amount by capacity, in billionths."""
 
 
 class Limit(NamedTuple):
-    """A capacity of a device: its total, and which amounts of it may be taken. -1: unspecified."""
+    """A capacity of a device: its total, and which amounts a request may use. -1: unspecified."""
 
     value: int
     default: int = -1
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     step: int = 0
 
     def taken(self, asked: int | None) -> int:
-        """Return what a request for this amount (None: unspecified) takes; -1 if it cannot have it."""
+        """Return how much a request for this amount (None: unspecified) uses; -1 if it cannot be served."""
         if asked is None:
             return self.default if self.default >= 0 else self.value
         if self.values:
@@ -66,7 +66,7 @@ def limits_of(device: d.Device) -> dict[str, Limit]:
 
 
 def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None:
-    """Return what a request takes of an unused device; None if the device cannot serve it."""
+    """Return how much a request uses of an unused device; None if the device cannot serve it."""
     if not asked.keys() <= limits.keys():
         return None
     taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
@@ -74,7 +74,7 @@ def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None
 
 
 def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
-    """Return how many such requests can share a device, at most."""
+    """Return the maximum number of such requests that can share a device."""
     taken = taken_of(asked, limits)
     if taken is None:
         return 0
@@ -82,7 +82,7 @@ def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
 
 
 def text_of(amount: int) -> str:
-    """Return an amount in billionths as a quantity: with a suffix such as Gi where it is a whole number of them."""
+    """Return an amount in billionths as a quantity, with a suffix such as Gi for a whole number of them."""
     if amount % NANO:
         return f"{amount}n"
     whole = amount // NANO

@@ -22,7 +22,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 """The finalizer that keeps an allocated claim from being deleted."""
 
 EXTENDED = "resource.kubernetes.io/extended-resource-claim"
-"""The annotation of a claim that stands for extended resources of a pod, which owns it."""
+"""The annotation of a claim that the scheduler creates for extended resources of the pod that owns the claim."""
 
 MOST_DEVICES = 32
 """Maximum number of devices of one claim (AllocationResultsMaxSize)."""
@@ -32,9 +32,9 @@ MOST_CONSUMERS = 256
 
 
 class Want(NamedTuple):
-    """One way to satisfy a request: a number of matching devices (0: all of the node) of a class.
+    """One way to satisfy a request: a number of matching devices of a class (0: all on the node).
 
-    `selectors` are those of the class, and `own` those of the claim, whose CPU time counts for its namespace.
+    `selectors` are those of the class, and `own` those of the claim; CPU time for the latter counts for its namespace.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Want(NamedTuple):
     own: tuple[str, ...] = ()
     admin: bool = False
     tolerations: tuple[k.Toleration, ...] = ()
-    capacity: tuple[tuple[str, int], ...] = ()  # that each device must have (left), in billionths
+    capacity: tuple[tuple[str, int], ...] = ()  # that each device must have available, in billionths
 
 
 class Constraint(NamedTuple):
-    """All devices of these requests (none: of all) share one value of an attribute; or, `distinct`, none share one."""
+    """All devices of these requests (none: of all) share one value of an attribute or, if `distinct`, all differ."""
 
     requests: tuple[str, ...]
     attribute: str
@@ -60,7 +60,7 @@ class Constraint(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a claim asks for: for each request its alternatives, of which the first possible one is taken."""
+    """What a claim asks for: the alternatives of each request; the first possible alternative is used."""
 
     requests: tuple[tuple[Want, ...], ...]
     constraints: tuple[Constraint, ...] = ()
@@ -89,7 +89,7 @@ def claim_names(pod: k.Pod) -> tuple[str, ...]:
         if name is None:
             if one.name not in made:
                 template = one.resource_claim_template_name
-                raise NotYetError(f"its claim {one.name} has not been made of the template {template} yet")
+                raise NotYetError(f"its claim {one.name} has not been created from the template {template} yet")
             name = made[one.name]
         if name is not None:
             names.append(name)
@@ -109,7 +109,7 @@ def key_of(claim: d.ResourceClaim) -> ClaimName:
 
 
 def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> Asked:
-    """Return what a claim asks for. Raises NotYetError without its class, InputError for what Kant cannot give."""
+    """Return what a claim asks for. Raises NotYetError without its class, InputError if Kant cannot serve it."""
     spec, where = claim.spec.devices, f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
     requests: list[tuple[Want, ...]] = []
     for one in spec.requests:
@@ -126,7 +126,7 @@ def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> As
 def _want(name: str, one: d.ExactRequest, classes: Mapping[str, d.DeviceClass], where: str) -> Want:
     own = classes.get(one.device_class_name)
     if own is None:
-        raise NotYetError(f"the device class {one.device_class_name}, which its claim names, is not there")
+        raise NotYetError(f"the device class {one.device_class_name}, which its claim names, does not exist")
     if one.allocation_mode not in ("ExactCount", "All"):
         raise InputError(f"{where}.allocationMode", "ExactCount or All", one.allocation_mode)
     count = one.count if one.allocation_mode == "ExactCount" else 0
@@ -171,19 +171,19 @@ def is_ours(claim: d.ResourceClaim) -> bool:
 
 
 def identity(claim: d.ResourceClaim) -> str:
-    """Return the uid of a claim; for extended resources, of its pod, for which it may be re-created."""
+    """Return the uid of a claim; for extended resources the uid of its pod, since such a claim may be re-created."""
     if EXTENDED in (claim.metadata.annotations or {}):
         return next((one.uid for one in claim.metadata.owner_references if one.controller), "")
     return claim.metadata.uid
 
 
 def is_made(claim: d.ResourceClaim) -> bool:
-    """Whether the claim exists, rather than only planned for extended resources."""
+    """Whether the claim exists; False if it is only planned for extended resources."""
     return bool(claim.metadata.uid)
 
 
 def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
-    """Return the devices that no other claim can have, by driver, pool and name. Administrator access holds nothing."""
+    """Return the devices that no other claim can have, as (driver, pool, name). Administrator access does not count."""
     allocation = claim.status.allocation
     if allocation is None:
         return []
@@ -200,7 +200,7 @@ def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[st
 
 
 def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
-    """Return the terms of which a node has to meet one for an allocated claim to be usable there; None: any node."""
+    """Return terms, one of which a node has to meet so that an allocated claim is usable there; None: any node."""
     allocation = claim.status.allocation
     selector = allocation.node_selector if allocation is not None else None
     if selector is None or not selector.node_selector_terms:
@@ -209,7 +209,7 @@ def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
 
 
 def with_consumers(reserved: Sequence[d.Consumer], pods: Sequence[k.Pod], others: Sequence[k.Pod]) -> list[d.Consumer]:
-    """Return the pods for which a claim is to be reserved: these, and as many others as it may have."""
+    """Return the pods for which to reserve a claim: `pods`, and as many of the others as the limit allows."""
     named = {one.uid: one for one in reserved}
     for number, pod in enumerate((*pods, *others)):
         if number < len(pods) or len(named) < MOST_CONSUMERS:

@@ -1,9 +1,9 @@
 """Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's own library.
 
 The library ends an expression after 10,000 loop iterations. The CPU time of the expressions of each namespace is
-counted: a namespace that has used up its time waits, but no other does.
+limited: a namespace that has used up its time waits, while others continue.
 
-Source: k8s.io/dynamic-resource-allocation, cel/compile.go, for what an expression sees of a device; k8s.io/apiserver,
+Source: k8s.io/dynamic-resource-allocation, cel/compile.go, for the variables of an expression; k8s.io/apiserver,
 pkg/cel/library (quantity.go, semverlib.go), for the functions besides those of CEL.
 """
 
@@ -22,16 +22,16 @@ from kant.kube.objects.refusals import SelectorError
 from kant.model.errors import InputError, install_command
 
 BUDGET = 2.0
-"""Seconds of CPU time that the expressions of one namespace may take at once."""
+"""Seconds of CPU time that the expressions of one namespace may use in a burst."""
 
 REFILL = 0.02
-"""Seconds of CPU time per second that they may take in the long run."""
+"""Seconds of CPU time that they may use per second in the long run."""
 
 MOST_KEPT = 4096
 """Maximum number of cached expressions. Beyond it the whole cache is cleared."""
 
 Facts = dict[str, Any]
-"""What expressions see of a device, as `device`."""
+"""The variable `device` of expressions."""
 
 _TOKEN = re.compile(
     r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?)|[\[\]]'
@@ -46,7 +46,7 @@ _VERSION = re.compile(
 _UNKNOWN = re.compile(
     r"undeclared reference to '([^']+)'|no matching overload for '(?![_@])([^']+' applied to '[^']+)'"
 )
-"""The library's message for functions that it lacks, or lacks for these types."""
+"""The library's message for functions that it does not have, or not for these types."""
 
 
 class DeviceSelectors:
@@ -60,20 +60,20 @@ class DeviceSelectors:
     ) -> None:
         self.clock = clock
         self.cpu = cpu
-        self.turned_away = False  # a namespace waits for more time
+        self.turned_away = False  # a namespace waits for more CPU time
         self._programs: dict[str, Any] = {}
-        self._spent: dict[str, tuple[float, float]] = {}  # by namespace: seconds of CPU time, and when that was so
+        self._spent: dict[str, tuple[float, float]] = {}  # by namespace: seconds of CPU time used, and at what time
         self._known: dict[tuple[str, str], dict[str, bool]] = {}
 
     def keep(self, stamps: set[str]) -> None:
-        """Forget all devices except those of these slice versions."""
+        """Forget all devices except those of slices in these versions."""
         self._known = {key: known for key, known in self._known.items() if key[0] in stamps}
 
     def matches(self, expression: str, stamp: str, name: str, facts: Callable[[], Facts], tenant: str) -> bool:
         """Whether an expression holds for the device `name` of a slice of version `stamp`. Raises SelectorError.
 
-        An expression that fails on a device, for lack of an attribute, does not hold. `tenant` is the namespace whose
-        time it uses, "" for none.
+        An expression that fails on a device, such as for a missing attribute, does not hold. `tenant` is the namespace
+        whose CPU time is used, "" for none.
         """
         found = self._known.get((stamp, expression), {}).get(name)
         if found is None:
@@ -120,7 +120,7 @@ class DeviceSelectors:
 
 
 def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
-    """Whether a program returns true; False also if it fails: it may loop too often, or read what is absent."""
+    """Return whether a program returns true; False also if it fails by too many loops or a missing attribute."""
     try:
         return program.eval(data={"device": facts()}).value() is True
     except (RuntimeError, ValueError, InputError):
@@ -128,7 +128,7 @@ def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
 
 
 def facts_of(device: d.Device, driver: str) -> Facts:
-    """Return what expressions see of a device of this driver."""
+    """Return the variable `device` of expressions for a device of this driver."""
     attributes: dict[str, Facts] = {driver: {}}
     for name, attribute in device.attributes.items():
         domain, own = split_name(name, driver)
@@ -146,7 +146,7 @@ def facts_of(device: d.Device, driver: str) -> Facts:
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:
-    """Return the domain and the rest of the name of an attribute; the driver is the domain of a name without one."""
+    """Return the domain and the rest of an attribute's name; a name without a domain gets the driver as its domain."""
     domain, slash, own = name.rpartition("/")
     return (domain, own) if slash else (driver, name)
 
@@ -163,7 +163,7 @@ def value_of(attribute: d.DeviceAttribute) -> Any:
 
 
 def with_defaults(expression: str) -> str:
-    """Return the expression with an empty map for `device.attributes[X]` where a device has nothing in the domain X.
+    """Return the expression with an empty map for `device.attributes[X]` if a device has no attributes in the domain X.
 
     Kubernetes does so for attributes and capacity alike. Quoted text is unchanged.
     """
@@ -207,7 +207,7 @@ def _semver(text: str) -> Facts:
 
 
 def _rank(value: Facts) -> tuple[Any, ...]:
-    """Return a sort key for versions as semver.org orders them; the part after a + does not count."""
+    """Return a sort key for versions in the order of semver.org; the part after a + is ignored."""
     found = _VERSION.fullmatch(value[SEMVER])
     assert found is not None
     parts = (found[4] or "").split(".") if found[4] else []

@@ -2,7 +2,7 @@
 
 Source: DeviceTaintRule of resource.k8s.io/v1beta2 (Kubernetes 1.36), where a rule selects by driver, pool and name.
 Rules of v1alpha3 may select by class and expressions too. These are not evaluated: such a rule applies to each device
-that the rest of it selects, so that no tainted device is allocated.
+that its other fields select, so that no tainted device is allocated.
 """
 
 from __future__ import annotations

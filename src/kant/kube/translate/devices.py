@@ -1,7 +1,7 @@
-"""The devices of a cluster as its drivers publish them: which nodes can use each, and what those of one pool share.
+"""The devices of a cluster as its drivers publish them: which nodes can use each, and what devices of a pool share.
 
-Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): the slices of the newest
-generation of a pool, and none of a pool that lacks some.
+Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): only the slices of the newest
+generation of a pool count, and none if some are missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 class Reach(NamedTuple):
-    """The nodes that can use a device: one, or those that a term selects, or (if neither is given) all."""
+    """The nodes that can use a device: one node, or those that a term selects, or (if neither is given) all."""
 
     node: str = ""
     term: Term | None = None
@@ -55,11 +55,11 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A device. `stamp` is the version of its slice, and `takes` its use of shared counters.
+    """A device. `stamp` is the version of its slice, and `takes` the shared counters that it uses.
 
-    `taints` are its own, and those of the rules that apply to it. `usable` is False for a device that Kant does not
-    allocate, since its nodes are given in an unknown way. A `shared` one serves several claims, within its `limits`.
-    `worth` is how much of a GPU a part of one is, in thousandths; None if that is unknown.
+    `taints` are its own and those of matching rules. `usable` is False if Kant does not allocate the device, since its
+    nodes are stated in an unknown way. A `shared` one serves several claims, within its `limits`. `worth` is the share
+    of a GPU that a partition is, in thousandths; None if unknown.
     """
 
     id: DeviceId
@@ -152,7 +152,7 @@ class Inventory:
                     pool.wrong = str(error)
                     continue
                 if any(counter not in counters for counter, _ in found.takes):
-                    pool.wrong = f"device {device.name} of pool {pool.id[1]} takes counters that its pool does not have"
+                    pool.wrong = f"device {device.name} of pool {pool.id[1]} uses counters that its pool does not have"
                 if found.id in self.by_id:
                     pool.wrong = f"pool {pool.id[1]} has two devices {device.name}"
                 self.by_id[found.id] = found
@@ -210,7 +210,7 @@ def _candidate(
         for name, counter, value in _amounts(device.consumes_counters)
     )
     reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
-    # any other way to name the nodes is newer than this code
+    # newer releases have further ways to name the nodes
     usable = bool(source.node_name) or source.all_nodes or source.node_selector is not None
     id_ = spec.driver, spec.pool.name, device.name
     taints = (*device.taints, *(rule.taint for rule in rules if rule.is_about(*id_)))
@@ -219,9 +219,9 @@ def _candidate(
 
 
 def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Mapping[Counter, int]) -> int | None:
-    """Return the worth of a part of a GPU in thousandths: by its MIG profile, as for device plugins, or its memory.
+    """Return which thousandths of a GPU a partition is: by its MIG profile, as for device plugins, or its memory.
 
-    The total memory is that of the counter `memory` that all parts of the GPU take from.
+    The total memory is that of the counter `memory`, which all partitions of the GPU use.
     """
     memory = next(((amount, counters.get(one, 0)) for one, amount in takes if one[3] == "memory"), (0, 0))
     kind = device.attributes.get("profile")
@@ -231,7 +231,7 @@ def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Map
 
 
 def _term(selector: k.NodeSelector | None) -> Term | None:
-    """Return the one term of a node selector, as in slices and allocations; None, for all nodes, if it is empty."""
+    """Return the only term of a node selector, as in slices and allocations; None (all nodes) if it is empty."""
     if selector is None or not selector.node_selector_terms:
         return None
     term = selector.node_selector_terms[0]
@@ -248,7 +248,7 @@ def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
 
 
 def reach_of(devices: Iterable[Candidate], node: str) -> k.NodeSelector | None:
-    """Return the nodes that can use all of these devices, chosen for a node, as a selector of an allocation; None: all.
+    """Return the nodes that can use all of these devices, chosen for `node`, as an allocation's selector; None: all.
 
     Source: createNodeSelector of the same package.
     """

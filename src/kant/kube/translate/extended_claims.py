@@ -1,10 +1,10 @@
-"""Extended resources that a device class serves: the claim that stands for them, made for a pod once it has its node.
+"""Extended resources that a device class provides: the claim for them, which is created once a pod has its node.
 
-A class serves the resource that its `extendedResourceName` says, and `deviceclass.resource.kubernetes.io/NAME` always.
-A node that gets the resource from a device plugin allocates it itself; on any other the pod needs devices of the class.
+A class provides the resource in its `extendedResourceName`, and always `deviceclass.resource.kubernetes.io/NAME`. A
+node whose device plugin provides the resource allocates it itself; on any other the pod needs devices of the class.
 
-Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for what the claim asks for,
-and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class serves a resource.
+Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for the requests of the claim,
+and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class provides a resource.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kant.kube.translate.device_claims import EXTENDED, FINALIZER
 from kant.model.errors import InputError
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the name of a class, to form the resource that it always serves."""
+"""Prefix of the resource that a class always provides; the name of the class follows."""
 
 LONGEST = 253
 """Maximum length of the name of an object."""
 
 
 class Part(NamedTuple):
-    """What the containers of a pod ask for of one resource: requests for devices, and which container gets which."""
+    """The requests of a pod's containers for one resource: requests for devices, and which container uses which."""
 
     resource: str
     requests: tuple[tuple[str, int], ...]
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class ExtendedClaim:
-    """The claim that a pod may need: which requests it has depends on the node."""
+    """The claim that a pod may need; its requests depend on the node."""
 
     name: str
     pod: k.Pod
@@ -50,12 +50,12 @@ class ExtendedClaim:
     _made: dict[tuple[str, ...], d.ResourceClaim] = field(default_factory=dict)
 
     def needed_at(self, node: k.Node | None) -> tuple[str, ...]:
-        """Return the resources that a node does not have from a device plugin."""
+        """Return the resources that no device plugin of a node provides."""
         amounts = (node.status.allocatable or {}) if node is not None else {}
         return tuple(one.resource for one in self.parts if not has_amount(amounts, one.resource))
 
     def claim(self, resources: tuple[str, ...] | None = None, version: str = "") -> d.ResourceClaim:
-        """Return the claim for these resources (None: for all); it has no uid, as it has not been created."""
+        """Return the claim for these resources (None: for all); its uid is empty, as it has not been created."""
         wanted = tuple(one.resource for one in self.parts) if resources is None else resources
         found = self._made.get(wanted)
         if found is None:
@@ -85,7 +85,7 @@ class ExtendedClaim:
 
 
 def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
-    """Return the class that serves each resource: of several the newest, and of those the first by name."""
+    """Return the class that provides each resource: the newest one, and among equally new ones the first by name."""
     found: dict[str, str] = {}
     for one in sorted(classes, key=lambda one: one.metadata.name, reverse=True):
         found[f"{IMPLICIT}{one.metadata.name}"] = one.metadata.name
@@ -96,7 +96,7 @@ def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
 
 
 def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
-    """Return the claim that a pod may need for its containers' requests; None if no class serves any of them."""
+    """Return the claim that a pod may need for its containers' requests; None if no class provides any of them."""
     starting = len(pod.spec.init_containers)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     asked = sorted({name for one in containers for name in one.resources.requests or () if name in classes})
@@ -110,7 +110,7 @@ def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
 
 
 def name_for(pod: k.Pod) -> str:
-    """Return the name of the claim of a pod: always the same, so that the next leader finds the claim."""
+    """Return the name of the claim of a pod, which is always the same, so that the next leader finds the claim."""
     tail = f"-extended-resources-{blake2s(pod.metadata.uid.encode(), digest_size=5).hexdigest()}"
     return f"{pod.metadata.name[: LONGEST - len(tail)].rstrip('.-')}{tail}"
 
@@ -144,7 +144,7 @@ def _relevant(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
 
 
 def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:
-    """Return the requests of the lasting containers, and one for what an init container needs beyond the later ones."""
+    """Return the requests of the regular containers, and one for what an init container needs beyond the later ones."""
     stays = [at >= starting or one.restart_policy == "Always" for at, one in enumerate(containers)]
     requests: dict[int, tuple[str, int]] = {}
     mappings: list[k.RequestMapping] = []

@@ -1,4 +1,4 @@
-"""Objects of groups as what is known of a group: PodGroups, and workloads of many controllers."""
+"""Reads the properties of a group from its object: PodGroups, and workloads of many controllers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _volcano(spec: Spec, where: str) -> GroupSpec:
         raise InputError(f"{where}.subGroupPolicy", "no groups inside a group, which Kant does not support")
     least, least_of = _member(spec, where), spec.get("minTaskMember") or {}
     tasks = tuple((name, whole(f"{where}.minTaskMember.{name}", pods)) for name, pods in sorted(least_of.items()))
-    # Volcano asks for each task only where the whole does (CheckTaskReady in pkg/scheduler/api/job_info.go)
+    # Volcano checks each task only if it checks the whole (CheckTaskReady in pkg/scheduler/api/job_info.go)
     counts = sum(pods for _, pods in tasks) <= least
     return GroupSpec(
         least,
@@ -118,13 +118,12 @@ def _plugins(spec: Spec, where: str) -> GroupSpec:
 
 
 def _member(spec: Spec, where: str) -> int:
-    """Return minMember, as Volcano, KAI and scheduler-plugins call it; without it one pod is enough."""
+    """Return minMember, the name in Volcano, KAI and scheduler-plugins; without it one pod is enough."""
     return whole(f"{where}.minMember", spec.get("minMember", 1))
 
 
 def _job(spec: Spec, where: str) -> GroupSpec:
-    """Return a gang where the Job says so (Kubernetes 1.37, KEP-5547), but never if its pods end and fail one
-    by one."""
+    """Return a gang if the Job says so (Kubernetes 1.37, KEP-5547), except if its pods end and fail one by one."""
     pods, every = _pods_of_job(spec, where), spec.get("completions")
     if spec.get("backoffLimitPerIndex") is not None or (every is not None and pods < whole(where, every)):
         return GroupSpec(0, alone=True)
@@ -142,7 +141,7 @@ def _pods_of_job(spec: Spec, where: str) -> int:
 
 
 def _jobset(spec: Spec, where: str) -> GroupSpec:
-    """Return all jobs of the set as one gang, or several gangs where some wait until others are complete."""
+    """Return all jobs of the set as one gang, or as several gangs if some wait until others are complete."""
     gangs = gangs_of(_replicated_jobs(spec, where))
     if len(gangs) > 1:
         return GroupSpec(0, gangs=tuple(tuple(part.name for part in gang) for gang in gangs))
@@ -150,7 +149,7 @@ def _jobset(spec: Spec, where: str) -> GroupSpec:
 
 
 def _one_gang(parts: Sequence[Part], first: str) -> GroupSpec:
-    """Return the gang that begins with this part; each pod is alone where no gang does."""
+    """Return the gang that begins with this part; without such a gang each pod is alone."""
     return next((_of_gang(gang) for gang in gangs_of(parts) if gang[0].name == first), GroupSpec(0))
 
 
@@ -159,7 +158,7 @@ def _of_gang(gang: Sequence[Part]) -> GroupSpec:
 
 
 def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
-    """Return the jobs of a JobSet, and which have to be ready or complete before others are made."""
+    """Return the jobs of a JobSet, and which of them have to be ready or complete before others are created."""
     in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
     parts: list[Part] = []
     for number, job in enumerate(spec.get("replicatedJobs") or []):
@@ -177,7 +176,7 @@ def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
 
 
 def _lws(spec: Spec, where: str) -> GroupSpec:
-    """Return one group of leader and workers, which may be made only once the leader is ready."""
+    """Return one group of leader and workers; the workers may be created only once the leader is ready."""
     template = spec.get("leaderWorkerTemplate") or {}
     size = whole(f"{where}.leaderWorkerTemplate.size", template.get("size", 1))
     if spec.get("startupPolicy") != "LeaderReady" or size < 2:
@@ -194,7 +193,7 @@ def _kubeflow(spec: Spec, where: str) -> GroupSpec:
     for key, roles in sorted(kinds.items()):
         for role, own in roles.items():
             if role == "Launcher" and spec.get("launcherCreationPolicy") == "WaitForWorkersReady":
-                continue  # it is made only once the workers run
+                continue  # it is created only once the workers run
             pods = whole(f"{where}.{key}.{role}.replicas", own.get("replicas", 1))
             if role == "Worker" and elastic is not None:
                 pods = min(whole(f"{where}.elasticPolicy.minReplicas", elastic.get("minReplicas", 1)), pods)
@@ -217,7 +216,7 @@ def _ray(spec: Spec, where: str) -> GroupSpec:
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):
         place = f"{where}.workerGroupSpecs[{number}]"
         if group.get("suspend") is True:
-            continue  # its pods are deleted, and none are made
+            continue  # its pods are deleted, and no new ones are created
         field = "minReplicas" if scales or "replicas" not in group else "replicas"
         hosts = whole(f"{place}.numOfHosts", group.get("numOfHosts", 1))
         own = whole(f"{place}.{field}", group.get(field, 0)) * hosts

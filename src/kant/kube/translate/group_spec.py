@@ -15,8 +15,8 @@ STANDS_IN = "to be made: "
 
 
 class Part(NamedTuple):
-    """Pods of a group that are made from one template. `after` are the parts that have to be ready before, or complete
-    (True); `scheduler` is the template's.
+    """Pods of a group that are created from one template. `after` has the parts that have to be ready before, or
+    complete (True); `scheduler` is the template's.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Part(NamedTuple):
 class GroupSpec(NamedTuple):
     """`least` pods run together (0: each pod runs alone). "" and None: unspecified.
 
-    `required` and `preferred` are levels of the fabric, by name or by node label; one domain of that level must, or
-    should, hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each
-    task among `least`. `node_pool` is the pool that its pods have to name, in KAI's terms. `together`: its pods are
-    only evicted all at once. `preempts`: False if they must not preempt others. Pods of the `later` parts are made only
-    once others exist. `gangs` has the names of the parts of each gang if there are several: then the other fields mean
-    nothing. `alone`: each pod runs alone, even if a label gives a number of pods. `parent` names the composite group
-    that it is in; for a composite group itself, `least` are the groups that start together. `node_wait` is how long
-    they wait for a node before they preempt others.
+    `required` and `preferred` are levels of the fabric, by name or node label; one domain of the level must, or should,
+    hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each task
+    among `least`. `node_pool` is the pool that its pods have to name (KAI). `together`: its pods are only evicted all
+    at once. `preempts`: False if they must not preempt others. Pods of the `later` parts are created only once others
+    exist. `gangs` has the names of the parts of each gang if there are several; then the other fields are unused.
+    `alone`: each pod runs alone, even if a label gives a number of pods. `parent` names the composite group around it;
+    for a composite group itself, `least` counts groups that start together. `node_wait` is how long its pods wait for a
+    new node before they preempt others.
     """
 
     least: int
@@ -62,5 +62,5 @@ class GroupSpec(NamedTuple):
 
 
 def stands_in(pod: Pod) -> bool:
-    """Whether the pod is a stand-in for one that is yet to be made, and unknown to the API server."""
+    """Whether the pod stands in for one that is yet to be created, and is unknown to the API server."""
     return pod.metadata.uid.startswith(STANDS_IN)

@@ -1,6 +1,6 @@
-"""Which group a pod belongs to, in the words of many schedulers and controllers: a group is one gang.
+"""Which group a pod belongs to, by the conventions of many schedulers and controllers: a group is one gang.
 
-The first match counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
+The first that matches counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
 scheduler-plugins, Koordinator, Kueue, YuniKorn, JobSet, LeaderWorkerSet, Kubeflow's training operator and KubeRay.
 """
 
@@ -26,16 +26,16 @@ _KOORDINATOR = "gang.scheduling.koordinator.sh"
 _KUEUE = "kueue.x-k8s.io/pod-group"
 _YUNIKORN = "yunikorn.apache.org"
 TASK = "volcano.sh/task-spec"
-"""The annotation that names the task of a pod in the words of Volcano."""
+"""The annotation of Volcano that names the task of a pod."""
 
 TASK_GROUP = "yunikorn.apache.org/task-group-name"
-"""The annotation that names the task of a pod in the words of YuniKorn."""
+"""The annotation of YuniKorn that names the task of a pod."""
 
 ROLE = "training.kubeflow.org/replica-type"
 """The label that names the role of a pod of a Kubeflow job."""
 
 RAY_GROUP = "ray.io/group"
-"""The label that names the group of workers, or the head, that a pod of a Ray cluster belongs to."""
+"""The label that names the group of workers, or the head, to which a pod of a Ray cluster belongs."""
 
 NODE_POOL = "kai.scheduler/node-pool"
 """The label by which KAI restricts pods to the nodes that also have it."""
@@ -59,8 +59,8 @@ KUBEFLOW = {
 class GroupRef(NamedTuple):
     """A group: the convention that names it (`source`), and its name.
 
-    `paths` are the API paths of the object with its details, of which the first that exists counts (none: the pods say
-    everything). `part` is the name of the group inside that object, if it has several; for a JobSet, of its first job.
+    `paths` are API paths of the object with its details; the first that exists counts (none: the pods have all
+    details). `part` is the name of the group in that object, if it has several; for a JobSet, of the gang's first job.
     `least` is the minimum number of running pods that this pod states; 0: none. `tasks` has the minimum of each task.
     """
 
@@ -84,14 +84,14 @@ def group_of(pod: k.Pod) -> GroupRef | None:
 
 
 def composite_of(namespace: str, name: str) -> GroupRef:
-    """Return a reference to a composite group, in the words of Kubernetes (KEP-6012)."""
+    """Return a reference to a composite group of Kubernetes (KEP-6012)."""
     name_of(f"the group of groups {namespace}/{name}", name)
     path = _path(f"{UPSTREAM}/v1alpha3/compositepodgroups", namespace, name)
     return GroupRef(namespace, COMPOSITE, name, (path,))
 
 
 def part_of(pod: k.Pod) -> str:
-    """Return the part of its group that a pod was made for: a job of a JobSet, or the leader or workers; or ""."""
+    """Return the part of its group that a pod was created for: a job of a JobSet, leader or workers; or ""."""
     labels = pod.metadata.labels or {}
     if index := labels.get(_WORKER_INDEX):
         return LEADER if index == "0" else WORKERS

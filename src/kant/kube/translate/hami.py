@@ -1,7 +1,7 @@
-"""HAMi: which devices its device plugin has registered on a node, what containers ask of them, and what to allocate.
+"""HAMi: which devices its device plugin has registered on a node, what containers request, and what to allocate.
 
-The plugin registers the devices of a node in an annotation of the node. It reads from annotations of a pod which
-devices each container gets and how much of each, and enforces that. Kant writes these annotations with the binding.
+The plugin registers the devices of a node in an annotation of the node. From annotations of a pod it reads how much of
+which devices each container gets, and enforces that. Kant writes these annotations with the binding.
 
 Sources: HAMi, docs/develop/protocol.md; pkg/device/devices.go (DecodeNodeDevices, UnMarshalNodeDevices,
 EncodePodSingleDevice); pkg/device/nvidia/device.go (GenerateResourceRequests);
@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
-    """Return what each container asks for, in their order. Raises InputError for what HAMi or Kant cannot give."""
+    """Return the requests of each container, in their order. Raises InputError for what HAMi or Kant cannot serve."""
     for number, container in enumerate(spec.init_containers):
         asked = amounts_of(container.resources, f"{where}.initContainers[{number}]")
         shares = [name for name in (MEMORY, PERCENT, CORES) if asked.get(name)]
@@ -83,7 +83,7 @@ def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int,
 
 
 def held(pod: k.Pod, devices: tuple[Device, ...]) -> dict[int, int]:
-    """Return the thousandths of each device, by its number, that a pod holds by its annotations: its largest share."""
+    """Return, by device number, the thousandths that a pod holds by its annotations: its largest share there."""
     notes = pod.metadata.annotations or {}
     if notes.get(NODE) != pod.spec.node_name:
         return {}

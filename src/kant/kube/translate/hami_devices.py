@@ -1,4 +1,4 @@
-"""Devices that HAMi's device plugin has registered on a node. `hami` has the rest, for clusters that run HAMi."""
+"""Devices that HAMi's device plugin has registered on a node. `hami` has the code for clusters that run HAMi."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Device(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """The smallest share in thousandths of which `slots` + 1 do not fit."""
+        """The smallest share, in thousandths, of which at most `slots` fit."""
         return GPU // (self.slots + 1) + 1
 
 

@@ -1,4 +1,4 @@
-"""Which node label names the domain of which level of the fabric: by a Topology object, or by well-known labels.
+"""Which node label names a node's domain at each level of the fabric: by a Topology object, or by well-known labels.
 
 Sources: topograph (docs/labels), Kueue KEP-2724 and KAI (Topology), NVIDIA GPU feature discovery, GKE and EKS.
 """
@@ -36,7 +36,7 @@ CONVENTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("EKS", _AWS),
     ("zones", ("", "", "topology.kubernetes.io/zone")),
 )
-"""Conventions, each with its labels from the leaf outwards; the first whose narrowest label some node has counts."""
+"""Conventions, each with its labels from the leaf outwards; the first applies whose narrowest label some node has."""
 
 
 class Levels(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Levels(Struct, frozen=True):
     source: str = ""
 
     def level_of(self, word: str) -> Level:
-        """Return the level that a label, or the name of a level, stands for; "" for neither."""
+        """Return the level with this name or node label; "" if there is none."""
         if word == "node" or word in HOSTS:
             return "node"
         for level in LEVELS[1:]:
@@ -81,8 +81,8 @@ def level_asked(levels: Levels, word: str, where: str) -> Level:
 def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
     """Return the levels of a Topology of KAI or Kueue, which lists its labels from the broadest to the narrowest.
 
-    Hosts are left out, and a label known to name NVLink domains is the level hbd. Raises InputError if more than
-    three are left.
+    Hosts are omitted, and a label known to name NVLink domains becomes the level hbd. Raises InputError if more than
+    three others are left.
     """
     narrow_first = [label for label in labels if label not in HOSTS][::-1]
     if len(set(narrow_first)) < len(narrow_first):
@@ -106,11 +106,11 @@ def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> L
 
 
 def levels_seen(nodes: Iterable[Mapping[str, str] | None]) -> Levels:
-    """Return the levels by the labels of nodes, for use where no Topology is given."""
+    """Return the levels by the labels of nodes, for clusters without a Topology."""
     present = {key for labels in nodes if labels for key in labels}
     hbd = next((label for label in HBDS if label in present), "")
     for source, labels in CONVENTIONS:
-        if labels is _AWS:  # layers are counted from the broadest, and a fabric has three or four
+        if labels is _AWS:  # layers are counted from the broadest, and a fabric has three or four of them
             labels = tuple(label for label in _AWS if label in present)[:3]
         narrowest = next((label for label in labels if label), "")
         if narrowest and narrowest in present:

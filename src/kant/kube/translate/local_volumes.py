@@ -1,11 +1,11 @@
-"""Which volume each claim gets, where its class has no provisioner: local volumes, created in advance.
+"""Which volume each claim gets if its class has no provisioner: local volumes, created in advance.
 
-A volume is for one claim. It fits a claim if it is free, large enough, of the same class and mode, has the access modes
-and labels that the claim asks for, and reaches the node. A claim with a volume reserved for it gets that one.
+A volume is for one claim. It fits a claim if it is free, large enough, usable on the node, of the same class and mode,
+and has the access modes and labels that the claim asks for. A claim gets the volume that is reserved for it.
 
-Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. It gives the claims
-of one pod, the smallest first, the smallest volume that fits, and so may miss a solution. Here a chosen volume is
-exchanged if that lets all claims have one, and the claims of a whole gang are matched together.
+Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. kube-scheduler gives
+each claim of one pod, the smallest claim first, the smallest volume that fits, and so may miss a solution. Kant
+exchanges a chosen volume if all claims get one by that, and matches the claims of a whole gang together.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kant.model.errors import InputError
 
 
 def is_kept_for(volume: k.PersistentVolume, claim: k.Claim) -> bool:
-    """Whether a volume is bound to this claim already, or reserved for it."""
+    """Whether a volume is already bound to this claim, or reserved for it."""
     ref = volume.spec.claim_ref
     return ref is not None and (ref.namespace, ref.name) == key_of(claim) and ref.uid in ("", claim.metadata.uid)
 
 
 def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
-    """Whether a claim may have a volume, regardless of the node of its pod."""
+    """Whether a claim may have a volume, ignoring nodes."""
     spec, own = volume.spec, claim.spec
     if volume.metadata.deletion_timestamp is not None:
         return False
@@ -76,10 +76,9 @@ Wants = Sequence[tuple[k.Claim, Sequence[k.Node]]]
 def match(
     wants: Wants, volumes: Iterable[k.PersistentVolume], taken: Collection[str] = ()
 ) -> dict[ClaimName, str] | None:
-    """Return a volume for each claim that reaches all of its nodes, none twice and none `taken`; None if some get none.
+    """Return a volume for each claim, usable on all its nodes, none twice and none `taken`; None if a claim gets none.
 
-    The smallest claims choose first, the smallest volume that fits, then by name; a claim with a reserved volume has no
-    other choice.
+    The smallest claims choose first, by size of volume and then by name; a claim with a reserved volume has no choice.
     """
     free = [one for one in volumes if one.metadata.name not in taken]
     free.sort(key=lambda one: (size_of(one), one.metadata.name))

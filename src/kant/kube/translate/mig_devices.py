@@ -1,8 +1,8 @@
-"""MIG devices of NVIDIA's device plugin (strategy `mixed`): which part of a GPU each of them is.
+"""MIG devices of NVIDIA's device plugin (strategy `mixed`): which share of a GPU each of them is.
 
-The plugin has cut the GPUs, counts the devices by profile and chooses among them; a node has a number of each. For
-quotas and shares a device is worth its memory slices, as everywhere in Kant (`kant.model.mig`): memory slices are what
-a GPU cannot allocate twice, so that the devices of a GPU never add up to more than the GPU.
+The plugin has partitioned the GPUs, counts the devices by profile and chooses among them; a node has a number of each
+profile. For quotas and shares a device counts by its memory slices, as everywhere in Kant (`kant.model.mig`): a GPU
+cannot allocate a memory slice twice, so the devices of a GPU never add up to more than the GPU.
 
 Sources: NVIDIA's k8s-device-plugin, README, and its gpu-feature-discovery (labels `nvidia.com/gpu.memory` and
 `nvidia.com/mig-PROFILE.replicas`); MIG User Guide, "Supported MIG Profiles".
@@ -25,14 +25,14 @@ MEMORY = "nvidia.com/gpu.memory"
 """The label with the MiB of a whole GPU of the node."""
 
 SLICES = 8
-"""Memory slices of a GPU. An A30 has four, each of which is two of these."""
+"""Memory slices of a GPU. An A30 has four, each of which counts as two."""
 
 BY_COMPUTE = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices by compute slices, where nothing more exact is known."""
+"""Memory slices by compute slices, if nothing more exact is known."""
 
 
 def milli_of(resource: str, labels: dict[str, str] | None) -> int:
-    """Return the thousandths of a GPU of one such device on a node with these labels; 0 for what is no MIG device."""
+    """Return which thousandths of a GPU such a device is on a node with these labels; 0 if not a MIG device."""
     found = RESOURCE.fullmatch(resource)
     if found is None:
         return 0
@@ -42,7 +42,7 @@ def milli_of(resource: str, labels: dict[str, str] | None) -> int:
 
 
 def _slices(profile: str, compute: int, gb: int, total: int) -> int:
-    """Return the thousandths of a GPU of `total` MiB (0: unknown), rounded to the nearest eighths of its memory."""
+    """Return the share of a GPU with `total` MiB (0: unknown) in thousandths, rounded to eighths of its memory."""
     if total:
         return GPU // SLICES * min(max((gb * 1024 * SLICES * 2 + total) // (2 * total), 1), SLICES)
     if profile in PROFILES:
@@ -51,7 +51,7 @@ def _slices(profile: str, compute: int, gb: int, total: int) -> int:
 
 
 def _number(labels: dict[str, str], key: str, least: int = 0) -> int:
-    """Return the value of a numeric label; the least where it is not a number."""
+    """Return the value of a numeric label; `least` if it is not a number."""
     with suppress(InputError):
         return max(whole("label", labels.get(key, str(least)), 0, 1 << 40), least)
     return least

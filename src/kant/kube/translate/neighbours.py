@@ -1,6 +1,6 @@
-"""Rules of a pod about other pods: which ones it must not run with, which ones it must, and how evenly they spread.
+"""Affinity rules of a pod: which other pods it must not run with, which it must, and how evenly they spread.
 
-A pod obeys its own rules, and the anti-affinity of the pods that are already placed. Source: kube-scheduler's plugins
+A pod obeys its own rules, and the anti-affinity of pods that are already placed. Source: kube-scheduler's plugins
 InterPodAffinity, PodTopologySpread and NodePorts.
 """
 
@@ -21,13 +21,13 @@ DISK = "disk "
 """Prefix of disks among the host resources that only one pod may use."""
 
 NO_NAMESPACE = ("",)
-"""The namespaces of a term whose namespace selector matches none: no pod is in a namespace without a name."""
+"""The namespaces of a term whose namespace selector matches none: no pod has a namespace with an empty name."""
 
 
 class Rule(NamedTuple):
     """Pods of these namespaces (none: of any) with labels that `selector` matches, in one domain of the label `key`.
 
-    As anti-affinity none of them may be there, as affinity one has to. `selector` is the text of a list of
+    As anti-affinity, none of them may be there; as affinity, one has to be. `selector` is the text of a list of
     requirements, equal for equal selectors; "" matches nothing.
     """
 
@@ -44,16 +44,16 @@ class Rule(NamedTuple):
 
     @property
     def requirements(self) -> tuple[k.Requirement, ...]:
-        """The requirements that the labels of its pods have to meet."""
+        """The requirements for the labels of the selected pods."""
         return _requirements(self.selector)
 
 
 class Spread(NamedTuple):
-    """At most `skew` more pods selected by `like` in a node's domain than in the emptiest domain of its label.
+    """At most `skew` more of the pods selected by `like` in a node's domain than in the domain with the fewest.
 
-    Domains are those of nodes that the pod selects and whose taints it tolerates (each only if `by_selector` or
-    `by_taints` says so), and that have all of the labels `keys` by which the pod is spread. If there are fewer domains
-    than `least`, the emptiest counts as empty.
+    Domains consist of nodes that the pod selects and whose taints it tolerates (each only if `by_selector` or
+    `by_taints` is set), and that have all labels in `keys`, the labels by which the pod is spread. With fewer than
+    `least` domains, the fewest count as none.
     """
 
     like: Rule
@@ -65,9 +65,9 @@ class Spread(NamedTuple):
 
 
 def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
-    """Return the required affinity of a pod to pods: for each rule one such pod has to be in the domain of its node.
+    """Return the required pod affinity: for each rule one matching pod has to be in the domain of the pod's node.
 
-    As for kube-scheduler, a pod counts for one term only if all terms select it.
+    As in kube-scheduler, a pod matches a term only if it matches all terms.
     """
     affinity = pod.spec.affinity
     near = affinity.pod_affinity if affinity is not None else None
@@ -78,7 +78,7 @@ def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
 
 
 def _both(rules: Sequence[Rule], key: str) -> Rule:
-    """Return the rule for this label that selects the pods which all of these rules select."""
+    """Return a rule for this label that selects the pods selected by all of these rules."""
     spaces = [{*rule.namespaces} for rule in rules if rule.namespaces]
     common = set.intersection(*spaces) if spaces else set()
     if not all(rule.selector for rule in rules):
@@ -109,7 +109,7 @@ def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
 
 
 def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
-    """Return the required anti-affinity of a pod. Terms that select namespaces by labels apply to all of them."""
+    """Return the required anti-affinity of a pod. Terms that select namespaces by labels apply to all namespaces."""
     affinity = pod.spec.affinity
     anti = affinity.pod_anti_affinity if affinity is not None else None
     if anti is None:
@@ -118,9 +118,9 @@ def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
 
 
 def pulls_of(pod: k.Pod) -> tuple[tuple[Rule, int], ...]:
-    """Return the preferred affinity of a pod to others with its weights, negative ones for anti-affinity.
+    """Return the preferred pod affinity with its weights, which are negative for anti-affinity.
 
-    A term that selects namespaces by labels, which Kant may not list, is left out.
+    Terms that select namespaces by labels are left out if Kant may not list namespaces.
     """
     affinity = pod.spec.affinity
     if affinity is None:
@@ -134,10 +134,10 @@ def pulls_of(pod: k.Pod) -> tuple[tuple[Rule, int], ...]:
 
 
 def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
-    """Return the host resources that no other pod may use: ports, such as TCP/8080, and disks that it writes to.
+    """Return the host resources that no other pod may use: ports, such as TCP/8080, and disks that the pod writes to.
 
-    A port is taken on all addresses of the host. Disks are treated as by kube-scheduler's VolumeRestrictions, except
-    that pods which only read are allowed with one that writes.
+    A port counts for all addresses of the host. Disks are treated as by kube-scheduler's VolumeRestrictions, except
+    that pods which only read may run with one that writes.
     """
     found = set[str]()
     for container in (*spec.containers, *spec.init_containers):
@@ -159,12 +159,12 @@ def _disks_of(spec: k.PodSpec) -> set[str]:
 
 
 def port_words(port: str) -> str:
-    """Return a name of one of `ports_of` for messages."""
+    """Return a name for a result of `ports_of`, for messages."""
     return port if port.startswith(DISK) else f"port {port}"
 
 
 def selector_text(selector: k.LabelSelector | None) -> str:
-    """Return the selector as text, equal for equal selectors however they are written; "" for none."""
+    """Return the selector as text, the same for equivalent selectors; "" for none."""
     if selector is None:
         return ""
     terms = [[key, "In", [value]] for key, value in (selector.match_labels or {}).items()]
@@ -180,7 +180,7 @@ def selects_namespaces(affinity: k.Affinity | None) -> bool:
 def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, str] | None]) -> k.Affinity:
     """Return the affinity with the present names of the namespaces that its terms select by labels.
 
-    `namespaces` has the labels of each. The selected names are added to those that the term lists itself.
+    `namespaces` has the labels of each. These names are added to the namespaces that each term lists.
     """
     near, apart = (
         part

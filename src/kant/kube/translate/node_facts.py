@@ -1,7 +1,7 @@
-"""Node facts: everything except amounts that decides whether a pod may run on a node, and why no node fits.
+"""Node facts: everything except amounts that decides whether a pod may run on a node; and why no node fits.
 
-Facts are its labels, its name, its devices, how it shares its GPUs, and its soft taints (PreferNoSchedule), under one
-key each. Its hard taints are kept apart.
+Facts are labels, name, devices, the way to share GPUs, and soft taints (PreferNoSchedule), each under its own key. Hard
+taints are kept separately.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def admits(selection: Selection, view: k.Node) -> bool:
 
 
 def meets(terms: tuple[Term, ...] | None, view: k.Node) -> bool:
-    """Whether a node meets one of these terms, regardless of its taints; None: every node does."""
+    """Whether a node meets one of these terms, ignoring its taints; None: every node does."""
     return terms is None or admits(Selection((), terms, ANY_TAINT), view)
 
 
 def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:
-    """Return why no node fits pods with these requests, in one sentence; `seen` are facts and taints of all nodes."""
+    """Return why no node fits pods with these selections, in one sentence; `seen` has facts and taints of all nodes."""
     for one in selections:
         lacking = next((own for own in one.always if not any(matches(facts, own) for facts, _ in seen)), None)
         taints = [own for facts, own in seen if one.admits(facts, ())] if lacking is None else []
@@ -53,7 +53,7 @@ def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, 
 
 
 def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
-    """Return the demands of a pod that no node meets all of."""
+    """Return the requirements of a pod that no node meets together."""
     if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
         return "none meets its nodeAffinity"
     every = [_words(one) for one in selection.always]
@@ -90,13 +90,13 @@ def soft_taints_of(view: k.Node) -> list[SoftTaint]:
 
 
 def facts_of(view: k.Node) -> dict[str, str]:
-    """Return labels, name, devices and soft taints of a node under the keys that selections use for them."""
+    """Return labels, name, devices and soft taints of a node, under the keys that selections use for them."""
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
     facts |= {f"{SOFTLY_TAINTED}{key}={value}": "yes" for key, value in soft_taints_of(view)}
     if kind := kind_of(view):
         facts[KIND] = kind
-    with suppress(InputError):  # then nothing is placed there
+    with suppress(InputError):  # nothing is placed there then
         sharing = sharing_of(view)
         if sharing.word:
             facts[SHARING] = sharing.word
@@ -106,5 +106,5 @@ def facts_of(view: k.Node) -> dict[str, str]:
         try:
             facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))
         except InputError:
-            continue  # cpu and memory may be fractions; no pod selects on them
+            continue  # cpu and memory may be fractional; no pod selects by them
     return facts

@@ -1,4 +1,4 @@
-"""Node sets: the nodes on which pods may run by what they select and tolerate, updated as nodes change.
+"""Node sets: the nodes on which pods may run by their selectors and tolerations, updated as nodes change.
 
 A set stands for the selection of the pods of one group (`kant.model.job.Role`); equal selections share a set. The nodes
 with a label, a device or a taint are kept as a bit mask for each value. So a new selection costs a few operations on
@@ -20,20 +20,20 @@ from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
 from kant.model.job import Job
 
 EVERYWHERE = ""
-"""The name for no set, of pods that select nothing, as long as no node has a taint."""
+"""The name that means no set, for pods without a selection as long as no node has a taint."""
 
 NEW_TAINT = "taints"
-"""The change which says that some node is the first with a new soft taint."""
+"""The change which says that a node is the first with a new soft taint."""
 
 LEAST_SETS = 64
-"""Number of sets up to which none are forgotten."""
+"""Number of sets up to which none is forgotten."""
 
 
 class SetChange(NamedTuple):
     """A change of a set. `is_new`: the first report of the set. `is_empty`: no node is in it now.
 
-    There is one such change of `EVERYWHERE`, when the first node has a taint: pods that select nothing need sets then.
-    There is one of `NEW_TAINT` whenever nodes have a new soft taint, which pods may prefer to avoid.
+    A change of `EVERYWHERE` is emitted when the first node has a taint: pods without a selection need sets from then
+    on. A change of `NEW_TAINT` is emitted when a new soft taint appears, which pods may prefer to avoid.
     """
 
     name: str
@@ -45,7 +45,7 @@ class SetChange(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Set:
-    """A selection and its nodes, as a bit mask; `reported` are those last reported to the core."""
+    """A selection and its nodes, as a bit mask; `reported` are the nodes last reported to the core."""
 
     name: str
     reported: int
@@ -56,7 +56,7 @@ class _Set:
 
 @dataclass(slots=True, eq=False)
 class _Tolerant:
-    """The nodes (a bit mask) all of whose taints are tolerated by some tolerations; `sets` have these tolerations."""
+    """The nodes (a bit mask) all of whose taints these tolerations tolerate; `sets` have these tolerations."""
 
     nodes: int
     sets: dict[_Set, None] = field(default_factory=dict)
@@ -65,35 +65,35 @@ class _Tolerant:
 class NodeSets:
     """The sets of one state. `tainted`: some node has had a taint, so all pods have sets.
 
-    Names are reused when sets are forgotten, so tables by name stay as small as the largest number of sets at a time.
+    Names of forgotten sets are reused, so tables by name stay as small as the largest number of sets at a time.
     """
 
     def __init__(self) -> None:
         self.tainted = False
-        self._names: list[str] = []  # of nodes, by their bit
+        self._names: list[str] = []  # of nodes, by bit
         self._bit: dict[str, int] = {}
-        self._free: list[int] = []  # bits of nodes that are gone
-        self._gone: dict[str, None] = {}  # nodes whose bits are free once that has been reported
+        self._free: list[int] = []  # bits of deleted nodes
+        self._gone: dict[str, None] = {}  # deleted nodes, whose bits are released once the deletion has been reported
         self._facts: dict[str, dict[str, str]] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # the source of the facts and taints
+        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # the view and filters that facts come from
         self._said: dict[str, tuple[k.Node, dict[str, str], tuple[Taint, ...]]] = {}
-        self._having: dict[str, dict[str, int]] = {}  # nodes by key and value
+        self._having: dict[str, dict[str, int]] = {}  # nodes by key and value, as bit masks
         self._tainted_with: dict[tuple[Taint, ...], int] = {}
-        self._naming: dict[tuple[str, str | None], dict[_Set, None]] = {}  # by key and value; None: any value
+        self._naming: dict[tuple[str, str | None], dict[_Set, None]] = {}  # sets by key and value; None: any value
         self._tolerant: dict[tuple[k.Toleration, ...], _Tolerant] = {}
         self._sets: dict[Selection, _Set] = {}
         self._by_name: dict[str, _Set] = {}
-        self._spare: list[tuple[str, int]] = []  # reusable names, each with the nodes last reported
+        self._spare: list[tuple[str, int]] = []  # reusable names, each with the nodes last reported under it
         self._changed: dict[_Set, None] = {}
         self._reported_tainted = self._reported_soft = False
-        self.soft_taints: dict[SoftTaint, None] = {}  # that nodes have or had
+        self.soft_taints: dict[SoftTaint, None] = {}  # soft taints that nodes have or had
         self._most = LEAST_SETS
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def follow(self, name: str, view: k.Node | None, failing: Collection[str] = ()) -> None:
-        """Update a node from this view, None if it is gone; `failing` are filters to be added to its labels."""
+        """Update a node from this view (None: it is gone); `failing` filters are added to its labels."""
         seen = self._read.get(name)
         if seen is not None and seen[0] is view and seen[1] == failing:
             return
@@ -141,7 +141,7 @@ class NodeSets:
         return reduce(and_, (self._having.get(key, {}).get(value, 0) for key, value in labels.items())).bit_count()
 
     def _sets_naming(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Set, None]:
-        """Return the sets that name a changed fact."""
+        """Return the sets whose selections name a changed fact."""
         found: dict[_Set, None] = {}
         for key in before.keys() | facts.keys():
             old, new = before.get(key), facts.get(key)
@@ -168,7 +168,7 @@ class NodeSets:
     def _note_taints(
         self, bit: int, was: bool, before: tuple[Taint, ...], taints: tuple[Taint, ...] | None
     ) -> dict[_Set, None]:
-        """Update the taints of a node (None: it left). Returns the sets that tolerate it now or did."""
+        """Update the taints of a node (None: it left). Returns the sets that tolerate the old or the new taints."""
         if was:
             self._tainted_with[before] ^= bit
             if not self._tainted_with[before]:
@@ -215,7 +215,7 @@ class NodeSets:
         one.nodes = self._nodes_of(one.selection)
 
     def _nodes_of(self, selection: Selection) -> int:
-        """Return the nodes that `Selection.admits`, as a bit mask."""
+        """Return the nodes that the selection admits, as a bit mask."""
         nodes = reduce(and_, map(self._meeting, selection.always), self._tolerant[selection.tolerations].nodes)
         if selection.terms is not None and nodes:
             each = (term.requirements for term in selection.terms if term.requirements)
@@ -223,7 +223,7 @@ class NodeSets:
         return nodes
 
     def _meeting(self, one: k.Requirement) -> int:
-        """Return the nodes that meet a requirement, as a bit mask; bits of nodes that do not exist may be set too."""
+        """Return the nodes that meet a requirement, as a bit mask; bits without a node may be set too."""
         having = self._having.get(one.key, {})
         if one.operator in ("In", "NotIn"):
             able = reduce(or_, (having.get(value, 0) for value in one.values), 0)
@@ -236,7 +236,7 @@ class NodeSets:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def take_changes(self) -> list[SetChange]:
-        """Return the unreported changes, with empty sets whose selections name what changed."""
+        """Return the unreported changes, and the empty sets whose selections name a changed fact."""
         found = [SetChange(EVERYWHERE)] if self.tainted and not self._reported_tainted else []
         self._reported_tainted = self._reported_tainted or bool(found)
         if self.soft_taints and not self._reported_soft:
@@ -252,7 +252,7 @@ class NodeSets:
         return found + self._free_bits(gone) if gone else found
 
     def _free_bits(self, gone: list[str]) -> list[SetChange]:
-        """Free the bits of nodes that are gone for others. Returns the changes of spare sets that still had them."""
+        """Release the bits of deleted nodes for reuse. Returns the changes of spare sets that still had these nodes."""
         mask, found = 0, list[SetChange]()
         for name in gone:
             del self._read[name]
@@ -272,7 +272,7 @@ class NodeSets:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are so many sets that it pays to find out which are used."""
+        """Whether there are so many sets that it pays to determine which of them are used."""
         return len(self._sets) > self._most
 
     def keep(self, used: Collection[str]) -> None:
@@ -299,7 +299,7 @@ class NodeSets:
 
 
 def names_in(job: Job) -> set[str]:
-    """Return the sets that a job names, `EVERYWHERE` where some pods of it have none."""
+    """Return the sets that a job names, with `EVERYWHERE` if some of its pods have none."""
     return {role.node_set or job.node_set for role in job.roles} or {job.node_set}
 
 
@@ -310,7 +310,7 @@ def preferred_in(job: Job) -> set[str]:
 
 
 def _named(selection: Selection) -> set[tuple[str, str | None]]:
-    """Return the values of keys that decide whether a selection admits a node; None: any value of the key."""
+    """Return the keys with values that decide whether a selection admits a node; None: any value of the key."""
     asked = [*selection.always, *(one for term in selection.terms or () for one in term.requirements)]
     listed = ((one.key, one.values if one.operator in ("In", "NotIn") else (None,)) for one in asked)
     return {(key, value) for key, values in listed for value in values}

@@ -43,11 +43,11 @@ STATE_TAINTS = frozenset(
         "karpenter.sh/disrupted",
     }
 )  # fmt: skip
-"""Taints for the state of a node, rather than for which pods it is meant."""
+"""Taints for the state of a node, unlike those that reserve it for some pods."""
 
 
 class Seen(NamedTuple):
-    """The node, its status, and how many of its GPUs it lacks now."""
+    """The node, its status, and how many of its GPUs are missing now."""
 
     node: Node
     status: NodeStatus
@@ -110,7 +110,7 @@ def _gpus(amounts: dict[str, Quantity], where: str) -> int:
 
 
 def model_of(view: k.Node) -> str:
-    """Return the GPU model that the first matching label names."""
+    """Return the GPU model by the first label present."""
     labels = view.metadata.labels or {}
     return next((labels[key] for key in MODELS if labels.get(key)), "")
 
@@ -124,10 +124,10 @@ def status_of(view: k.Node) -> NodeStatus:
 
 
 def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
-    """Return HBD, leaf, spine and superspine of a node; each name but the HBD's begins with the names of the domains
-    around it.
+    """Return HBD, leaf, spine and superspine of a node; each name but the HBD's is prefixed with the names of outer
+    domains.
 
-    A domain that no label names holds only the domain inside it, in the end the node: its neighbours are unknown.
+    A domain without a label contains only the domain inside it, in the end only the node.
     """
     labels = view.metadata.labels or {}
     hbd = labels.get(levels.hbd, "") if levels.hbd else ""
@@ -147,7 +147,7 @@ def _path(inside_out: list[str]) -> str:
 
 
 def contradictions(views: Iterable[k.Node], levels: Levels) -> dict[str, str]:
-    """Return the NVLink domains that lie in several leaves, and so count as several: an error for one node of each, by
+    """Return the NVLink domains that span several leaves, and so count as several: an error for one node of each, by
     node.
     """
     homes: dict[str, tuple[str, str]] = {}

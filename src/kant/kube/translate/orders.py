@@ -16,12 +16,12 @@ def is_held(pod: Pod) -> bool:
 
 
 def priority_of(pod: Pod, where: str) -> int:
-    """Return the ordered priority, else that of the PriorityClass. Raises InputError for what is not a number."""
+    """Return the priority set by an order, or that of the PriorityClass. Raises InputError for what is not a number."""
     said = (pod.metadata.annotations or {}).get(PRIORITY)
     return whole(f"{where}, annotation {PRIORITY}", said, LOW, HIGH) if said else pod.spec.priority
 
 
 def ordered(pod: Pod) -> tuple[str | None, ...]:
-    """Return all orders, unparsed: another value makes the job of the pod be re-created."""
+    """Return all orders, unparsed: if one changes, the job of the pod is re-created."""
     said = pod.metadata.annotations or {}
     return tuple(said.get(key) for key in (HOLD, PRIORITY))

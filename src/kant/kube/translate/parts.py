@@ -1,8 +1,8 @@
-"""Parts of a workload that start one after the other: which of them are one gang, and stand-ins for later pods.
+"""Parts of a workload that start in sequence: which of them form one gang, and stand-ins for later pods.
 
-A part that waits until another one is *ready* runs at the same time, so both are one gang. It starts when there is room
-for all of it, and slots are kept for pods that are yet to be created. A part that waits until another one is *complete*
-is a gang of its own, since the earlier part ends without it.
+A part that waits until another is *ready* runs at the same time, so both form one gang. It starts when all of it has
+places, and slots are kept for pods that are yet to be created. A part that waits until another is *complete* is a
+separate gang, since the earlier part ends without it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kant.model.errors import InputError
 def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
     """Return which parts form one gang.
 
-    Two parts do if one waits until the other is ready. So do all parts whose completion no part waits for, since they
-    may wait for each other. If a gang would hold places while one of its parts waits for another part to complete, that
-    part joins the gang: otherwise it might wait for those places. Parts of different schedulers are never one gang.
+    Two parts do if one waits until the other is ready. So do all parts whose completion nobody awaits, since they may
+    wait for each other. If a gang would hold places while a part of it waits for the completion of another part, that
+    part joins the gang: otherwise it might wait for those places. Parts of different schedulers are never in one gang.
     """
     known = {part.name: part for part in parts}
     edges = [(part, known[name], complete) for part in parts for name, complete in part.after if name in known]
@@ -59,7 +59,7 @@ def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a gang that are made only once others of it exist."""
+    """Return the parts of a gang that are created only once others of the gang exist."""
     own = {part.name for part in gang}
     return tuple(part for part in gang if any(name in own for name, _ in part.after))
 
@@ -68,10 +68,10 @@ def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
-    """Return pods like those that a part will have: copies of `same`, a pod of the part, or else by its template.
+    """Return stand-ins for pods of a part: copies of `same`, a pod of the part, or else made from its template.
 
-    A `sibling` of the gang supplies what a template lacks: owner, priority and time. Claims that are created with a pod
-    are left out, as they do not exist yet. Raises InputError if the template is invalid.
+    A `sibling` in the gang supplies what a template lacks: owner, priority and time. Claims that are created along with
+    a pod are left out, as they do not exist yet. Raises InputError if the template is invalid.
     """
     if count <= 0:
         return []

@@ -1,9 +1,9 @@
-"""The rules among pods as objects of the model: the classes in which a pod counts, its demands on others, its amounts.
+"""Affinity rules as objects of the model: the classes in which a pod counts, its rules about others, and its amounts.
 
-A class is the pods that a selector matches in some namespaces, those that carry one rule of anti-affinity, or those
-that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that the
-rule selects, and these avoid the pods that carry it. Source: kube-scheduler's plugins InterPodAffinity,
-PodTopologySpread, NodePorts and NodeResourcesFit.
+A class consists of the pods that a selector matches in some namespaces, those that have one rule of anti-affinity, or
+those that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that
+the rule selects, and these avoid it. Source: kube-scheduler's plugins InterPodAffinity, PodTopologySpread, NodePorts
+and NodeResourcesFit.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from kant.model.preference import LikedPods, LikedSpread
 from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 
 PODS = "pods"
-"""The amount of which every pod takes one."""
+"""The amount of which every pod uses one."""
 
 NO_LIMIT = 1 << 30
 LEAST = 512
-"""Number of classes up to which a book is never overgrown."""
+"""Number of classes up to which a rule book is not rebuilt."""
 
 REQUIRED_WEIGHT = 1
-"""Weight of the required affinity of placed pods for new pods: hardPodAffinityWeight of kube-scheduler."""
+"""Weight of placed pods' required affinity for new pods: hardPodAffinityWeight of kube-scheduler."""
 
 CLAIMED, PULLING = "devices ", "pulling "
 """Prefixes of the names of classes with equal claims to devices, and of classes that prefer others."""
@@ -55,7 +55,7 @@ pods, and of topologies restricted to the nodes over which a pod is spread."""
 
 
 class PodClass(NamedTuple):
-    """The pods that a rule selects, whatever its topology label; `living`: except terminating ones."""
+    """The pods that a rule selects, whatever its topology label; `living`: without terminating ones."""
 
     rule: Rule
     living: bool = False
@@ -78,7 +78,7 @@ class Eligible(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the topology; that of the label alone where all nodes with the label are eligible."""
+        """The name of the topology; that of the label alone if all nodes with the label are eligible."""
         spread = self.spread
         selects = spread.by_selector and (self.selection.always or self.selection.terms is not None)
         if not selects and not spread.by_taints and spread.keys in ((), (spread.like.key,)):
@@ -100,23 +100,23 @@ class Eligible(NamedTuple):
 
 
 class RuleBook:
-    """The classes and topologies that rules of pods name.
+    """The classes and topologies that affinity rules name.
 
-    A class is created when a pod is noted whose rules name it; existing pods then have to be counted for it.
+    A class is created with the first pod whose rules name it; existing pods then have to be counted in it.
     """
 
     def __init__(self) -> None:
         self.topologies: dict[str, Eligible] = {}  # without domains until an event names them
         self._classes = _Classes()
-        self._kept_away = _Classes()  # by the class that carries a rule: the pods that it selects
-        self._pulled = _Classes()  # by pulling class: the pods that its rule selects
-        self._weights: dict[str, int] = {}  # by the name of the pulling class
+        self._kept_away = _Classes()  # by the class that has a rule: the class of pods that it selects
+        self._pulled = _Classes()  # by the class that prefers pods: the class that its rule selects
+        self._weights: dict[str, int] = {}  # by the name of the class that prefers pods
         self._new: dict[Rule, None] = {}
         self._most = LEAST
 
     @property
     def is_overgrown(self) -> bool:
-        """Whether a new book made from the existing pods would pay: this one forgets nothing."""
+        """Whether a new book built from the existing pods would be smaller by enough: this one forgets nothing."""
         return self._size > self._most
 
     def begun(self) -> None:
@@ -128,16 +128,16 @@ class RuleBook:
         return len(self._classes.names) + len(self._kept_away.names) + len(self._pulled.names)
 
     def take_new(self) -> list[Rule]:
-        """Return the rules that are new since the last call: pods that they select count differently now."""
+        """Return the rules that are new since the last call: the pods that they select have to be counted again."""
         found, self._new = list(self._new), {}
         return found
 
     def rules(self, pod: k.Pod) -> PodRules:
-        """Return a pod's classes and all of its demands, and note what its rules name. Raises InputError."""
+        """Return a pod's classes and all of its rules, and record what its rules name. Raises InputError."""
         self.note(pod)
         near = [PodAffinity(self._class(rule), self._label(rule.key)) for rule in wanted_beside(pod)]
         even = [self._spread(one, whole_selection(pod)) for one in spreads_of(pod)]
-        self.evenly(pod)  # it may count in the classes of its soft spreads
+        self.evenly(pod)  # the pod may count in the classes of its soft spread constraints
         return PodRules(
             self.classes(pod),
             tuple(dict.fromkeys(self._anti_affinity(pod))),
@@ -147,12 +147,12 @@ class RuleBook:
         )
 
     def counted(self, pod: k.Pod) -> PodRules:
-        """Return the classes in which a placed pod counts, without its demands."""
+        """Return the classes in which a placed pod counts, without its rules about others."""
         self.note(pod)
         return PodRules(self.classes(pod), amounts=amounts_of(pod))
 
     def note(self, pod: k.Pod) -> None:
-        """Note an existing pod, which carries its rules."""
+        """Record an existing pod, which has affinity rules."""
         for rule in rules_of(pod) if pod.spec.affinity is not None else ():
             name = carriers_of(rule)
             if rule.selector and name not in self._kept_away.names:
@@ -170,7 +170,7 @@ class RuleBook:
                 self._label(rule.key)
 
     def pulls(self, pod: k.Pod) -> tuple[LikedPods, ...]:
-        """Return the pods that a pod prefers or avoids, and those that prefer or avoid it."""
+        """Return the pods that a pod prefers or avoids, and those by which it is preferred or avoided."""
         self.note(pod)
         own = pulls_of(pod) if pod.spec.affinity is not None else ()
         found = [LikedPods(self._class(rule), weight, topology_of(rule.key)) for rule, weight in own]
@@ -223,7 +223,7 @@ class RuleBook:
 
 
 class _Classes:
-    """Classes by name, indexed by a label that all of their pods have, where there is one."""
+    """Classes by name, indexed by a label that all of their pods have, if there is one."""
 
     def __init__(self) -> None:
         self.names: dict[str, PodClass] = {}
@@ -245,7 +245,7 @@ class _Classes:
 
 
 def amounts_of(pod: k.Pod) -> tuple[tuple[str, int], ...]:
-    """Return the exact amounts that a pod takes of its node, including one of `PODS`."""
+    """Return the exact amounts that a pod uses of its node, including one of `PODS`."""
     return tuple(sorted({**others_of(pod.spec), PODS: 1}.items()))
 
 
@@ -260,7 +260,7 @@ def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
 
 
 def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
-    """Return the rules of a pod that also counts in this class (None: in none), and is kept apart from its others."""
+    """Return the rules of a pod that also counts in this class (None: in none), and avoids others of the class."""
     if apart is None:
         return rules
     classes = tuple(sorted((*rules.classes, apart.pod_class)))
@@ -289,7 +289,7 @@ def named_topology(name: str) -> str:
 
 
 def carriers_of(rule: Rule) -> str:
-    """Return the class of the pods that carry a rule of anti-affinity."""
+    """Return the class of the pods that have a rule of anti-affinity."""
     return f"{CARRIERS}{rule.key} {PodClass(rule).name}"
 
 
@@ -299,7 +299,7 @@ def pulling(rule: Rule, weight: int) -> str:
 
 
 def _pulls(pod: k.Pod) -> list[tuple[Rule, int]]:
-    """Return what a placed pod prefers of new pods, including its required affinity, as in kube-scheduler."""
+    """Return a placed pod's preferences about new pods, including its required affinity, as in kube-scheduler."""
     asked = [(rule, weight) for rule, weight in pulls_of(pod) if rule.selector]
     return list(dict.fromkeys([*asked, *((rule, REQUIRED_WEIGHT) for rule in wanted_beside(pod) if rule.selector)]))
 

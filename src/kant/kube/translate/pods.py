@@ -28,13 +28,13 @@ from kant.model.rules import PodRules
 
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
-"""What controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
+"""Suffixes that controllers append: numbers, and letters of the alphabet of k8s.io/apimachinery, util/rand."""
 
 Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
-"""Returns temporary demands of a pod on its node, besides its spec."""
+"""Returns temporary requirements of a pod for its node, besides its spec."""
 
 Child = tuple[str, Level]
-"""A group inside the gang, and the level of which one domain has to hold its pods."""
+"""A group within the gang, and the level of which one domain has to hold the pods of the group."""
 
 NO_CHILD: Child = ("", "")
 
@@ -42,9 +42,9 @@ NO_CHILD: Child = ("", "")
 class Setting(NamedTuple):
     """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970.
 
-    `node_sets` names the nodes of a selection, `demand` what a pod asks for (the second argument names the pod in
-    errors), `preferences` what it prefers, `rules` what it counts as and demands of the pods around it, and `child` the
-    group inside the gang. They may raise InputError. By default nodes and pods have no such properties.
+    `node_sets` returns the set of a selection's nodes, `demand` a pod's requests (the second argument names the pod in
+    errors), `preferences` what it prefers, `rules` its classes and affinity rules, and `child` the group within the
+    gang. They may raise InputError. By default nodes and pods have no such properties.
     """
 
     levels: Levels
@@ -88,13 +88,13 @@ def about(pod: k.Pod) -> str:
 def selection(
     pod: k.Pod, storage: Storage = NO_STORAGE, filters: Filters | None = None, models: str = PRODUCT
 ) -> Selection:
-    """Return what the pod demands of its node besides amounts. Raises InputError.
+    """Return the requirements of the pod for its node besides amounts. Raises InputError.
 
-    `models` is the label of nodeSelector that is left out, as it is the GPU model of the job; "" for none.
+    `models` is a label that is left out of nodeSelector, as it is the GPU model of the job; "" for none.
     """
     where = f"{about(pod)}, spec"
     others = requests_of(pod.spec, where).others
-    if pod.spec.by_claim:  # a node filter says which nodes fit
+    if pod.spec.by_claim:  # a node filter determines which nodes fit
         others = tuple(one for one in others if one[0] not in pod.spec.by_claim)
     found = selection_of(pod.spec, where, others, models=models)
     pool = (pod.metadata.labels or {}).get(NODE_POOL)
@@ -135,7 +135,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
         groups.setdefault(other.kind, []).append(pod.metadata.name)
         for field, own, common in zip(Annotations._fields, other.annotations, one.annotations, strict=True):
             if own != common:
-                raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
+                raise InputError(f"{about(pod)}, {field}", f"the value of {about(first)} in its gang, {common!r}", own)
     annotations = one.annotations
     within = _together(pods, setting.levels, annotations)
     roles, rules = tuple(kind[1] for kind in groups), tuple(kind[2] for kind in groups)
@@ -178,7 +178,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
 
 
 def _cut(group: PodGroup, cuts: Sequence[tuple[Level, int]], child: Level) -> PodGroup:
-    """Return the group cut into these segments; as a `child`, all of it is inside one domain of that level."""
+    """Return the group divided into these segments; as a `child`, all of it is inside one domain of that level."""
     found = [*([(child, 0)] if child else []), *cuts]
     if not found:
         return group
@@ -213,8 +213,8 @@ def model_asked(pod: k.Pod) -> str:
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
     """Return the level of which one domain has to hold the gang, by its required affinity to its own pods; "" for none.
 
-    This applies where the affinity label is that of a level and all pods of the gang have the rule, or all but the one
-    that it selects. Other affinity among them is checked when they get their places.
+    This requires that the affinity label is that of a level, and that all pods of the gang have the rule, or all but
+    the one that it selects. Other affinity within the gang is checked when its pods get their places.
     """
     found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
     asked = False
@@ -233,7 +233,7 @@ def moment(pod: k.Pod, epoch: int) -> int:
 
 
 def title(pod: k.Pod) -> str:
-    """Return what the owner calls the work: the name of the controller without generated suffixes."""
+    """Return the user's name for the work: the name of the controller without generated suffixes."""
     labels = pod.metadata.labels or {}
     for key in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "ray.io/cluster"):
         if labels.get(key):

@@ -1,8 +1,8 @@
 """ProvisioningRequests: nodes requested from an autoscaler, and the pods that consume them.
 
-The objects are of autoscaling.x-k8s.io, as the Cluster Autoscaler has them (its proposal provisioning-request.md): a
-user names the request on the pods, and the autoscaler reports its progress in conditions. Pods are not scheduled until
-their nodes are provided: earlier a gang would take the room of others, or count as unschedulable.
+The objects are of autoscaling.x-k8s.io, as the Cluster Autoscaler defines them (its proposal provisioning-request.md):
+pods name the request, and the autoscaler reports its progress in conditions. Pods are not scheduled until their nodes
+are provided: earlier, a gang would use the capacity of others, or count as unschedulable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONSUMES = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
-"""The annotation of a pod that consumes one, and its older name."""
+"""The annotation of a pod that names its ProvisioningRequest, and the older form of the annotation."""
 
 
 class _Status(View, frozen=True):
@@ -40,7 +40,7 @@ def why_not_provided(name: str, found: Unstructured | None) -> str:
     Once its booking has expired, other pods may have taken the nodes: its pods then compete for free capacity.
     """
     if found is None:
-        return f"its ProvisioningRequest {name} is not there"
+        return f"its ProvisioningRequest {name} does not exist"
     try:
         conditions = msgspec.json.decode(found.status, type=_Status).conditions
     except msgspec.MsgspecError:
@@ -52,7 +52,7 @@ def why_not_provided(name: str, found: Unstructured | None) -> str:
     if "Provisioned" in met:
         return ""
     if "BookingExpired" in met:
-        return f"the booking of its ProvisioningRequest {name} has expired before the nodes were there"
+        return f"the booking of its ProvisioningRequest {name} expired before the nodes were provided"
     if "Accepted" in met:
-        return f"its ProvisioningRequest {name} is accepted, and its nodes are not there yet"
+        return f"its ProvisioningRequest {name} is accepted, and its nodes are not provided yet"
     return f"its ProvisioningRequest {name} has not been accepted yet"

@@ -1,6 +1,6 @@
 """Queues restricted to the pods of some namespaces, listed by name or selected by labels.
 
-The restriction of a queue applies to those below it: each queue on the path to the root has to allow the namespace.
+The restriction of a queue also applies to queues below it: each queue on the path to the root has to allow a namespace.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class QueueNamespaces:
         return found
 
     def refuses(self, queue: str, namespace: str) -> str:
-        """Return why a pod of a namespace may not name a queue, in one sentence; "" if it may."""
+        """Return why a pod of a namespace may not use a queue, in one sentence; "" if it may."""
         above = queue
         while above:
             if namespace not in self.allowed.get(above, (namespace,)):

@@ -24,7 +24,7 @@ AMOUNTS = {*Budget.__struct_fields__, *Quota.__struct_fields__} - {"resource", "
 
 
 class _Written(View, frozen=True):
-    """The fields of a spec that objects write in another form than the model has them."""
+    """The fields of a spec whose form in objects differs from the model."""
 
     min_run: str = ""
     node_wait: str = ""
@@ -76,8 +76,8 @@ def written_name(field: str) -> str:
 def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[str, str]]:
     """Return all queues by name, and the errors in some.
 
-    A malformed one becomes a root that starts nothing, and its children move to the queue above it. One with an unknown
-    parent, or on a cycle of parents, starts nothing until that is fixed. All others are as defined.
+    A malformed one becomes a root that starts nothing, and its children move to the queue above it. A queue with an
+    unknown parent, or on a cycle of parents, starts nothing until that is fixed. All other queues are as defined.
     """
     queues: dict[str, Queue] = {}
     wrong: dict[str, str] = {}

@@ -12,7 +12,7 @@ from kant.model.errors import InputError
 from kant.model.units import FOREVER
 
 WITHIN = ("", "hbd", "leaf", "spine", "superspine")
-"""The levels within one domain of which a reservation may be required."""
+"""The levels by which the nodes of a reservation may be required to be in one domain."""
 
 
 class ReservationSpec(View, frozen=True):
@@ -43,9 +43,9 @@ class ReservedNodes(Struct, frozen=True):
 class BookedGpus(Struct, frozen=True):
     """At least `gpus` GPUs in whole adjacent nodes, for pods that name the reservation.
 
-    They are in one domain of the level `within` (""; anywhere), and of `model` (""; all of any one). Pods of these
-    `queues` may name it (none: of all). Times are as in `ReservedNodes`; `created` is when the object was made. `nodes`
-    are those that its status names: its previous nodes.
+    They are in one domain of the level `within` ("": anywhere), and of GPU model `model` ("": all of the same model).
+    Pods of these `queues` may name it (none: pods of all queues). Times are as in `ReservedNodes`; `created` is when
+    the object was created. `nodes` are its previous nodes, which its status names.
     """
 
     name: str

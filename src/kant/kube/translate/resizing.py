@@ -1,7 +1,7 @@
-"""Pods that are resized in place: the larger of what they have and what they are to have.
+"""Pods that are resized in place count with the larger of their present and requested amounts.
 
-A request may change while a pod runs (KEP-1287), and its kubelet takes time to follow. Until then its node has to have
-room for both. The mirror keeps such a pod with the larger amounts as its requests, so that no other code has to know of
+A request may change while a pod runs (KEP-1287), and its kubelet takes time to follow. Until then its node needs the
+capacity for both. The mirror keeps such a pod with the larger amounts as its requests, so that no other code deals with
 resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
 """
 
@@ -19,7 +19,7 @@ Amounts = Mapping[str, Quantity] | None
 
 
 def as_counted(pod: k.Pod) -> k.Pod:
-    """Return the pod with the amounts that its node must have for it as requests, and without those of its status."""
+    """Return the pod with the amounts that its node has to provide as its requests, and without those of its status."""
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return pod
@@ -44,7 +44,7 @@ def is_resized(before: k.PodSpec, after: k.PodSpec) -> bool:
 
 
 def _is_refused(pod: k.Pod) -> bool:
-    """Whether the kubelet has said that its node can never have room for what the pod asks for now."""
+    """Whether the kubelet has said that its node can never provide what the pod requests now."""
     return any(one.type == "PodResizePending" and one.reason == "Infeasible" for one in pod.status.conditions)
 
 
@@ -70,6 +70,6 @@ def _of(asked: k.Resources, has: k.Resources | None, granted: Amounts, refused: 
             for name, value in (amounts or {}).items():
                 if name not in most or exact(value, name) > exact(most[name], name):
                     most[name] = value
-    except InputError:  # reported where the pod is counted
+    except InputError:  # reported when the pod is counted
         return asked
     return asked if most == asked.requests else replace(asked, requests=most)

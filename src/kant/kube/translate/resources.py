@@ -25,13 +25,13 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 """Extended resources that count as GPUs."""
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
-"""Shares of a GPU in the words of HAMi, which no node lists among its resources."""
+"""Requests for shares of a GPU by HAMi, which no node lists among its resources."""
 
 PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
 """Parts of GPUs that a device plugin allocates: MIG devices, and replicas of time-shared GPUs.
 
-The plugin has divided the GPUs and chooses among the parts, so a node has a number of each.
-`kant.kube.translate.shares` gives their worth for quotas of GPUs, unless a pod asks for whole GPUs too.
+The plugin has divided the GPUs and chooses among the parts, so a node has a number of each part.
+`kant.kube.translate.shares` says how they count for quotas of GPUs, unless a pod asks for whole GPUs too.
 """
 
 UNCOUNTED = ("storage", "pods")
@@ -53,7 +53,7 @@ MOST_KNOWN = 4096
 
 
 def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
-    """Cache by equal amounts: pods of a workload are equal, and exact sums dominate the cost of reading a pod."""
+    """Cache results by equal amounts: pods of a workload are equal, and exact sums are the main cost."""
     known: dict[Hashable, T] = {}
 
     @wraps(read)
@@ -70,7 +70,7 @@ def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
 
 @_remembered
 def requests_of(spec: PodSpec, where: str) -> PodRequests:
-    """Return what the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot give."""
+    """Return what the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot serve."""
     total = _total(spec, where)
     place = f"{where}, resources"
     kinds = [name for name in GPU_RESOURCES if total.get(name)]
@@ -92,7 +92,7 @@ def requests_of(spec: PodSpec, where: str) -> PodRequests:
 
 @_remembered
 def used_of(spec: PodSpec, where: str) -> Demand:
-    """Return what a bound pod takes of its node, even if its spec is invalid; nothing if that is unknown."""
+    """Return what a bound pod uses of its node, even if its spec is invalid; nothing if unknown."""
     try:
         total = _total(spec, where)
         kind = next((name for name in GPU_RESOURCES if total.get(name)), "")
@@ -104,7 +104,7 @@ def used_of(spec: PodSpec, where: str) -> Demand:
 
 @_remembered
 def others_of(spec: PodSpec, where: str) -> dict[str, int]:
-    """Return what any pod takes of its node besides GPUs, CPU and memory, without amounts that cannot be read."""
+    """Return what any pod uses of its node besides GPUs, CPU and memory, without amounts that cannot be read."""
     found: dict[str, int] = {}
     with suppress(InputError):
         for name, amount in _total(spec, where).items():
@@ -120,7 +120,7 @@ def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True
 
 
 def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: Collection[str] = ()) -> None:
-    """Raise InputError for parts of GPUs (`PARTS`), other than those `counted`, in a queue with a quota of GPUs."""
+    """Raise InputError for parts of GPUs (`PARTS`), except `counted` ones, in a queue with a quota of GPUs."""
     names = (name for name in others_of(spec) if name not in counted)
     part = next(filter(PARTS.fullmatch, names), None)
     if part is not None:
@@ -136,7 +136,7 @@ BOTH = "no MIG device beside whole GPUs in queue {}, whose quota counts the one 
 
 
 def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, expected: str = UNCOUNTED_PART) -> None:
-    """Raise InputError, saying what is `expected`, for this part of a GPU in a queue with a quota of GPUs."""
+    """Raise InputError that says what is `expected`, for this part of a GPU in a queue with a quota of GPUs."""
     path = queue_config.lineage(queue)
     for one in queue_config.queues:
         if one.name in path and any(quota.resource == "gpu" for quota in one.quotas):
@@ -144,7 +144,7 @@ def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, ex
 
 
 class Claimed(NamedTuple):
-    """The GPUs that claims have: whole ones of a node, and the total worth of parts, in thousandths."""
+    """The GPUs of claims: whole ones of a node, and the sum of the parts, in thousandths of a GPU."""
 
     gpus: int = 0
     milli: int = 0
@@ -156,7 +156,7 @@ def gives_gpus(resources: Collection[str]) -> bool:
 
 
 def with_gpus(demand: Demand, claimed: Claimed) -> Demand:
-    """Return the demand plus the GPUs of claims. Parts next to whole GPUs count for nothing."""
+    """Return the demand plus the GPUs of claims. Parts are ignored if there are whole GPUs."""
     if claimed.gpus:
         return Demand(demand.gpus + claimed.gpus, GPU, demand.cpu, demand.memory)
     if not claimed.milli or demand.gpus:
@@ -224,7 +224,7 @@ def _of_container(container: Container, where: str) -> Amounts:
 
 
 def amounts_of(resources: Resources, where: str) -> Amounts:
-    """Return the requests; a limit without a request is the request too. Raises InputError."""
+    """Return the requests; a limit without a request counts as the request. Raises InputError."""
     return _amounts(resources.limits, f"{where}.limits") | _amounts(resources.requests, f"{where}.requests")
 
 

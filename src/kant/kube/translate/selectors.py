@@ -1,4 +1,4 @@
-"""What a pod demands of a node besides amounts: node selectors, node affinity, tolerations; and what Kant rejects.
+"""Requirements of a pod for its node besides amounts: selectors, node affinity, tolerations; and what Kant rejects.
 
 Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules.
 """
@@ -23,20 +23,20 @@ Taint = tuple[str, str, str]
 
 
 class Term(NamedTuple):
-    """Requirements of which a node has to meet all."""
+    """A set of requirements, all of which a node has to meet."""
 
     requirements: tuple[k.Requirement, ...]
 
 
 class Selection(NamedTuple):
-    """The demands of a pod: all of `always`, one of `terms` (None: nothing more), and its tolerations."""
+    """The requirements of a pod: all of `always`, one of `terms` (None: nothing more), and its tolerations."""
 
     always: tuple[k.Requirement, ...]
     terms: tuple[Term, ...] | None
     tolerations: tuple[k.Toleration, ...]
 
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name is selected, regardless of its devices."""
+        """Whether a node with these labels and this name is selected, ignoring its devices."""
         own = tuple(one for one in self.always if not one.key.startswith(DEVICE))
         return self._replace(always=own).admits({**labels, NAME: name}, ())
 
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 def selection_of(
     spec: k.PodSpec, where: str = "spec", devices: tuple[tuple[str, int], ...] = (), models: str = ""
 ) -> Selection:
-    """Return what the pod demands; `models` is a label in nodeSelector that is handled elsewhere. Raises InputError."""
+    """Return the requirements of the pod; `models` is a label that is handled elsewhere. Raises InputError."""
     always = [
         k.Requirement(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items()) if key != models
     ]
@@ -68,7 +68,7 @@ def selection_of(
 
 
 def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
-    """Return the terms of which a node has to meet one. Raises InputError."""
+    """Return the terms, of which a node has to meet at least one. Raises InputError."""
     terms = tuple(checked_term(term, where) for term in required.node_selector_terms)
     if not terms:
         raise InputError(where, "at least one of nodeSelectorTerms")
@@ -76,7 +76,7 @@ def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
 
 
 def checked_term(term: k.SelectorTerm, where: str) -> Term:
-    """Return what a term demands of a node. Raises InputError."""
+    """Return the requirements of a term. Raises InputError."""
     for field in term.match_fields:
         if field.key != NAME or field.operator not in ("In", "NotIn"):
             raise InputError(f"{where}.matchFields", f"{NAME} In or NotIn", f"{field.key} {field.operator}")
@@ -130,7 +130,7 @@ def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
 
 
 def check_neighbours(pod: k.Pod, where: str) -> None:
-    """Raise InputError for required rules about other pods that Kant cannot enforce."""
+    """Raise InputError for required affinity rules that Kant cannot enforce."""
     spec = pod.spec
     for constraint in spec.topology_spread_constraints:
         for requirement in constraint.label_selector.match_expressions if constraint.label_selector else ():

@@ -1,9 +1,9 @@
-"""What part of a GPU a pod asks for, which depends on the nodes that it may go to.
+"""What share of a GPU a pod asks for, which depends on the nodes that it may use.
 
 A node offers whole GPUs, replicas of them, or parts by HAMi, all as one resource; a pod that asks for `amd.com/gpu`
-goes to no node of another vendor. A pod that asks only for `nvidia.com/gpu` means whole GPUs if some node that it
-selects has them, and replicas if all of them have replicas. One that asks for memory or cores of a GPU means HAMi. If
-parts may have different sizes, the pod is counted with the largest.
+runs on no node of another vendor. A pod that asks only for `nvidia.com/gpu` means whole GPUs if some node that it
+selects has them, and replicas if all of them have replicas. A pod that asks for memory or cores of a GPU means HAMi. If
+the parts may differ in size, the pod is counted with the largest size.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
 NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
 NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {REGISTER})"
 Holding = tuple[Demand, int]
-"""What a pod holds of a node, and which GPUs, as a bit mask; 0: unknown."""
+"""What a pod holds of a node, and a bit mask of its GPUs; 0: unknown."""
 
 
 class Asked(NamedTuple):
-    """What a pod asks for, and what its node must have of GPUs besides; `why` says why no node has that."""
+    """What a pod asks for, and further requirements for the GPUs of its node; `why` says why no node meets them."""
 
     demand: Demand
     nodes: tuple[k.Requirement, ...] = ()
@@ -78,8 +78,8 @@ class GpuShares:
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether a node shares its GPUs in another way, or has another vendor's, or its changed labels or taints
-        change what requests mean.
+        """Whether a node shares its GPUs in a new way, has a new vendor's, or changes with its labels or taints what
+        requests mean.
         """
         name = view.metadata.name
         if name not in self._names:
@@ -97,7 +97,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], before) != admits(key[1], view)])
 
     def _joins(self, view: k.Node) -> bool:
-        """Learn of a joining node. Returns whether its kind of GPUs is new, or requests mean something else now."""
+        """Learn of a joining node. Returns whether its kind of GPUs is new, or the meaning of requests changed."""
         name, kind = view.metadata.name, kind_of(view)
         if _sharing(view) != WHOLE or _worths(view) or (kind and kind not in self._all_kinds):
             return True
@@ -110,7 +110,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], view)])
 
     def _ask_otherwise(self, keys: list[tuple[Hashable, Selection]]) -> bool:
-        """Whether the requests of these pods mean something else now."""
+        """Whether the requests of these pods now have another meaning."""
         asked = [self._known.pop(key) for key in keys]
         return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
 
@@ -131,7 +131,7 @@ class GpuShares:
         return self._asked(pod, where).demand
 
     def requirements(self, pod: k.Pod) -> tuple[k.Requirement, ...]:
-        """Return what the node of the pod must have of GPUs, besides the pod's own selection. Raises InputError."""
+        """Return the requirements for the GPUs of its node, besides the pod's own selection. Raises InputError."""
         return self._asked(pod, "spec").nodes
 
     def why_nowhere(self, pod: k.Pod) -> str:
@@ -149,7 +149,7 @@ class GpuShares:
         return Asked(found.demand, (*found.nodes, k.Requirement(KIND, "In", (asked.kind,))), why)
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
-        """Return what the pod asks for if it may go to the nodes of all vendors."""
+        """Return what the pod asks for, which may use the nodes of all vendors."""
         parts = [one for one in asked.others if _mig_milli(one[0]) and one[0] not in spec.by_claim]
         if parts:
             return self._find_mig(asked.demand, parts, spec, where)
@@ -179,7 +179,7 @@ class GpuShares:
         words = tuple(f"{word} {kind}" for word in ((MANY, ONE) if replicas == 1 else (MANY,)))
         parts = [one.part for one in self._eligible(select, kind, lambda one: one.word in words)]
         if not parts and any(self._eligible(select, kind, lambda one: one.single)):
-            why = f"the nodes that it selects give a pod one replica of a GPU, and it asks for {replicas}"
+            why = f"the nodes that it selects give each pod one replica of a GPU, and it asks for {replicas}"
             return Asked(whole, own, why)
         if not parts:
             return Asked(whole, own if kind == NVIDIA else ())
@@ -200,12 +200,12 @@ class GpuShares:
             nodes = (*nodes, k.Requirement(LEAST_MEMORY, "Gt", (str(part.memory - 1),)))
             found = [devices for devices in found if all(part.memory <= one.memory for one in devices)]
         if not found:
-            return Asked(whole, nodes, f"no node of HAMi's that it selects has GPUs of {part.memory} MiB each")
+            return Asked(whole, nodes, f"no HAMi node that it selects has GPUs of {part.memory} MiB each")
         milli = max(part.milli_of(device) for devices in found for device in devices)
         return Asked(replace(whole, milli=min(milli, GPU)), nodes)
 
     def _find_mig(self, whole: Demand, parts: list[tuple[str, int]], spec: k.PodSpec, where: str) -> Asked:
-        """Find MIG devices. They are not counted together with whole GPUs, or shares of some."""
+        """Find MIG devices. MIG devices are not counted together with whole GPUs or shares of GPUs."""
         if whole.gpus or _asks_for_shares(spec):
             return Asked(whole)
         select = selection_of(spec, where)
@@ -231,7 +231,7 @@ class GpuShares:
         return self.holdings(pod)[0][0]
 
     def holdings(self, pod: k.Pod) -> list[Holding]:
-        """Return what a pod holds of its node: one piece, or more where its parts of GPUs have different sizes."""
+        """Return what a pod holds of its node: one piece, or several if its parts of GPUs differ in size."""
         used = used_of(pod.spec)
         if pod.spec.node_name in self._migs and not used.gpus:
             worths = self._migs[pod.spec.node_name][1]
@@ -255,7 +255,7 @@ def _with_parts(whole: Demand, parts: list[tuple[str, int]], worths: Mapping[str
 
 
 def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
-    """Return pieces, the first one with CPU and memory. Without annotations the GPUs are whole unknown ones."""
+    """Return pieces, the first one with CPU and memory. Without annotations the GPUs are whole and unknown."""
     if not devices:
         return [(used, 0)]
     masks: dict[int, int] = {}
@@ -297,7 +297,7 @@ def _mig_milli(resource: str, labels: dict[str, str] | None = None) -> int:
 
 
 def _worths(view: k.Node) -> dict[str, int]:
-    """Return the thousandths of a GPU that a device of each kind of MIG device of a node is worth."""
+    """Return the share of a GPU, in thousandths, of each kind of MIG device on a node."""
     amounts = view.status.capacity or view.status.allocatable or {}
     worths = {name: _mig_milli(name, view.metadata.labels) for name, amount in amounts.items() if str(amount) != "0"}
     return {name: milli for name, milli in worths.items() if milli}

@@ -17,17 +17,17 @@ from kant.model.errors import InputError
 from kant.model.units import GPU
 
 SHARED = "nvidia.com/gpu.shared"
-"""The name of a replica where NVIDIA's device plugin is configured not to call it a GPU (`renameByDefault`)."""
+"""The name of a replica if NVIDIA's device plugin is configured not to call it a GPU (`renameByDefault`)."""
 
 REPLICAS = "nvidia.com/gpu.replicas"
 CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 
 SHARING = "gpu sharing:"
-"""Key, among the labels, of how a node shares its GPUs; the value begins with a word below. No label has a colon."""
+"""Key, among the labels, for how a node shares its GPUs; the value begins with a word below. No label has a colon."""
 
 MANY, ONE = "replicas", "one replica"
-"""A pod may have many replicas of such a node; or only one, as with MPS and on GKE. The resource name follows."""
+"""A pod may have many replicas of such a node, or only one, as with MPS and on GKE. The resource name follows."""
 
 
 HAMI = "HAMi"
@@ -60,7 +60,7 @@ class Sharing(NamedTuple):
 
     @property
     def part(self) -> int:
-        """The thousandths of a GPU that one replica is."""
+        """The share of a GPU that one replica is, in thousandths."""
         return GPU // self.replicas
 
 
@@ -70,8 +70,7 @@ WHOLE = Sharing()
 def sharing_of(view: k.Node) -> Sharing:
     """Return how the GPUs of a node are offered. Raises InputError for an invalid label.
 
-    Numbers of replicas for which thousandths cannot show that one more does not fit are invalid too: 36, and most above
-    42.
+    Invalid are also numbers of replicas with which rounded thousandths would fit one more: 36, and most above 42.
     """
     devices = registered(view).devices
     if devices:

@@ -20,9 +20,9 @@ class TopologySpec(View, frozen=True):
 
 
 def levels_of(objects: Iterable[Unstructured]) -> tuple[Levels | None, dict[str, str]]:
-    """Return the levels that Topology objects name: ours before those of KAI and Kueue, then by name; and the errors.
+    """Return the levels by Topology objects (ours before those of KAI and Kueue, then by name), and the errors.
 
-    None: no object can be used. All objects but the one in force are among the errors, those of other API groups as
+    None: no object can be used. All objects except the one in force are among the errors, those of other API groups as
     NAME (GROUP).
     """
     found: Levels | None = None

@@ -1,7 +1,7 @@
-"""What the volumes of a pod demand of its node, and whether its claims can be used.
+"""Requirements of a pod's volumes for its node, and whether its claims can be used.
 
-A bound claim demands what its PersistentVolume says: node affinity, and the zone labels of older volumes. One that is
-bound when a pod first uses it (WaitForFirstConsumer) demands the topologies that its StorageClass allows.
+A bound claim has the requirements of its PersistentVolume: node affinity, and the zone labels of older volumes. A claim
+that is bound with its first pod (WaitForFirstConsumer) requires a topology that its StorageClass allows.
 
 Source: the plugins VolumeBinding, VolumeZone and VolumeRestrictions of kube-scheduler.
 """
@@ -21,7 +21,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 """The annotation of a claim that is bound for good."""
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""The annotation by which a scheduler tells a provisioner the node of the first pod of a claim."""
+"""The annotation by which a scheduler names the node of a claim's first pod to the provisioner."""
 
 FIRST_CONSUMER = "WaitForFirstConsumer"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -41,7 +41,7 @@ ClaimName = tuple[str, str]
 class Storage(NamedTuple):
     """Claims, volumes and classes of the cluster; its nodes by name. `known`: Kant may read them all.
 
-    `devices` returns, for each claim to devices of a pod, the terms of which a node has to meet one to reach them.
+    `devices` returns, for each device claim of a pod, alternative terms: a node that meets one can use the devices.
     """
 
     claims: Mapping[ClaimName, k.Claim]
@@ -52,7 +52,7 @@ class Storage(NamedTuple):
     devices: Callable[[k.Pod], Sequence[tuple[Term, ...]]] = lambda pod: ()
 
     def existing_claims(self, pod: k.Pod) -> Iterator[k.Claim]:
-        """Yield the claims that a pod uses, as far as they exist."""
+        """Yield the existing claims that a pod uses."""
         found = (self.claims.get((pod.metadata.namespace, name)) for name in claims_of(pod))
         return (claim for claim in found if claim is not None)
 
@@ -65,7 +65,7 @@ NO_STORAGE = Storage({}, {}, {}, {})
 
 
 def claims_of(pod: k.Pod) -> tuple[str, ...]:
-    """Return the names of the claims that a pod uses; that of an ephemeral volume begins with the pod's."""
+    """Return the names of the claims that a pod uses; an ephemeral volume's claim begins with the pod's name."""
     if not pod.spec.volumes:
         return ()
     names = []
@@ -83,7 +83,7 @@ def is_bound(claim: k.Claim) -> bool:
 
 
 def check_claims(pod: k.Pod, storage: Storage) -> None:
-    """Raise NotYetError if a claim of the pod cannot be used yet, InputError where Kant cannot bind it."""
+    """Raise NotYetError if a claim of the pod cannot be used yet, InputError if Kant cannot bind it."""
     for name in claims_of(pod):
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, claim {name}"
         if not storage.known:
@@ -92,14 +92,14 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
             )
         claim = storage.claims.get((pod.metadata.namespace, name))
         if claim is None:
-            raise NotYetError(f"its claim {name} is not there")
+            raise NotYetError(f"its claim {name} does not exist")
         if claim.metadata.deletion_timestamp is not None:
             raise NotYetError(f"its claim {name} is being deleted")
         if claim.status.phase == "Lost":
             raise NotYetError(f"its claim {name} has lost its volume {claim.spec.volume_name}")
         if is_bound(claim):
             if claim.spec.volume_name not in storage.volumes:
-                raise NotYetError(f"the volume {claim.spec.volume_name} of its claim {name} is not there")
+                raise NotYetError(f"the volume {claim.spec.volume_name} of its claim {name} does not exist")
             continue
         own = storage.class_of(claim)
         if own is None or own.volume_binding_mode != FIRST_CONSUMER:
@@ -118,7 +118,7 @@ def selected_node(claim: k.Claim, storage: Storage) -> str:
 
 
 def reaching(selection: Selection, pod: k.Pod, storage: Storage) -> Selection:
-    """Return the selection combined with the demands of the pod's volumes and devices. Raises InputError."""
+    """Return the selection combined with the requirements of the pod's volumes and devices. Raises InputError."""
     terms = None if selection.terms is None else tuple(term for term in selection.terms if term.requirements)
     found = [own for claim in storage.existing_claims(pod) if (own := demanded(claim, storage)) is not None]
     for own in [*found, *storage.devices(pod)]:
@@ -136,7 +136,7 @@ def _requirements(part: Term | tuple[()]) -> tuple[k.Requirement, ...]:
 
 
 def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
-    """Return the terms of which a node has to meet one for a claim to be usable; None if every node will do."""
+    """Return the terms, one of which a node has to meet for a claim to be usable; None if every node fits."""
     if not is_bound(claim):
         node = selected_node(claim, storage)
         if node:
@@ -165,7 +165,7 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
 
 
 def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
-    """Return what the volumes of a pod demand of nodes, for a message; "" if they demand nothing."""
+    """Return the requirements of a pod's volumes for nodes, as text; "" if there are none."""
     said = []
     for claim in storage.existing_claims(pod):
         terms = demanded(claim, storage)

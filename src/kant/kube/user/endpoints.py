@@ -1,8 +1,7 @@
 """The addresses behind a Service, from its EndpointSlices (discovery.k8s.io/v1), which are only listed and watched.
 
-A pod may get new requests while it is ready and does not terminate. Otherwise it is leaving, and it is gone when the
-slices no longer name it. If a Service has addresses of two families, only the IPv4 ones count, so that a pod appears
-once.
+A pod may get new requests while it is ready and does not terminate. Otherwise it is leaving; it is gone once no slice
+names it. If a Service has addresses of two families, only the IPv4 ones count, so that a pod appears once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An InferencePool and its InferenceObjectives, of the Gateway API Inference Extension: only listed and watched.
 
-The endpoints of a pool are the pods that its selector matches, each at each of its target ports. One may get requests
-while it is ready and is not being deleted. An objective is a name that requests bear, with a priority.
+The endpoints of a pool are the pods that its selector matches, each at each of its target ports. An endpoint may get
+requests while its pod is ready and is not being deleted. An objective is a name that requests carry, with a priority.
 
 Source: https://gateway-api-inference-extension.sigs.k8s.io/reference/spec (inference.networking.k8s.io/v1), and
 InferenceObjective of inference.networking.x-k8s.io/v1alpha2, which llm-d.ai/v1alpha2 continues.
@@ -48,7 +48,7 @@ class Pool(PartialMetadata, frozen=True):
 
     @property
     def labels(self) -> str:
-        """The label selector of its pods; a pool without one has no pods, as a Service has none."""
+        """The label selector of its pods; a pool without a selector has no pods, like a Service."""
         return ",".join(f"{key}={value}" for key, value in sorted((self.spec.selector.match_labels or {}).items()))
 
 
@@ -106,7 +106,7 @@ class PoolEndpoints:
         self.where, self.namespace = f"pool {namespace}/{name}", namespace
         self.fields = f"metadata.name={name}"
         self.failure_mode = ""
-        """What the pool tells its gateway to do if no picker answers: FailOpen or FailClose."""
+        """The policy of the pool for its gateway if no picker answers: FailOpen or FailClose."""
         self.priorities: dict[str, int] = {}
         """The priority of each objective, higher for more urgent."""
         self.pool: Pool | None = None
@@ -119,7 +119,7 @@ class PoolEndpoints:
         return f"{self._path('api/v1', 'pods')}?labelSelector={quote(pool.labels)}"
 
     async def now(self) -> Mapping[str, bool]:
-        """Return the present addresses. Raises InputError if the pool is not there or cannot be read."""
+        """Return the present addresses. Raises InputError if the pool does not exist or cannot be read."""
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 path = self._path(f"apis/{POOLS}", "inferencepools")
@@ -163,7 +163,7 @@ class PoolEndpoints:
                     if self.pool.labels:
                         self.pods, pods = mirror(client, self._pods_path(self.pool), Pod, look, self._trouble)
                         following = self.pool.labels, tasks.create_task(pods.run())
-                        return  # it will look when it has listed them
+                        return  # the pool is looked at once objectives have been listed
                 look()
 
             pools, reflector = mirror(

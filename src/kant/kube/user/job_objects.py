@@ -29,7 +29,7 @@ from kant.model.errors import InputError
 
 OF_JOB = "batch.kubernetes.io/job-name"
 OVER = ("finished", "failed")
-UNMADE = "its pods have not been made yet"
+UNMADE = "its pods have not been created yet"
 
 
 class Template(PartialMetadata, frozen=True):
@@ -185,7 +185,7 @@ def _end(job: JobObject) -> int:
 
 
 def _reason(job: JobObject) -> str:
-    """Return why the job has failed, in the words of its controller."""
+    """Return why the job has failed, as its controller reports it."""
     failed = next((one for one in job.status.conditions if one.type == "Failed" and one.status == "True"), None)
     return (failed.message or failed.reason) if failed is not None else ""
 
@@ -199,7 +199,7 @@ def _waits(pods: Sequence[RunPod]) -> str:
 
 
 def _ended_with(pods: Sequence[RunPod]) -> tuple[int | None, int | None]:
-    """Return the exit code of the first failed container, or 0 if all succeeded, and its signal."""
+    """Return the exit code and the signal of the first failed container, or the code 0 if all succeeded."""
     ends = [one.state.terminated for pod in pods for one in pod.status.container_statuses]
     done = [one for one in ends if one is not None]
     worst = next((one for one in done if one.exit_code), done[0] if done else None)

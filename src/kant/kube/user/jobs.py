@@ -40,7 +40,7 @@ class UserJobs:
         self._services = f"/api/v1/namespaces/{space}/services"
 
     async def submit(self, job: Submission, options: PodOptions) -> str:
-        """Create a Job; one of several pods gets a Service by which they find each other. Returns its name."""
+        """Create a Job, with several pods also a Service by which they find each other. Returns its name."""
         made = await self._make(job, options)
         if options.pods > 1:
             try:
@@ -59,7 +59,7 @@ class UserJobs:
                 raw = await self.client.create(self._jobs, made)
                 return msgspec.json.decode(raw, type=JobObject)
             except ApiError as error:
-                if error.reason != "AlreadyExists" or last:  # a generated name may be taken
+                if error.reason != "AlreadyExists" or last:  # a generated name may be in use
                     raise self._sentence(error, "") from None
         raise AssertionError("the last try returns or raises")
 
@@ -70,7 +70,7 @@ class UserJobs:
             await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
         except ApiError as second:
             if second.code != 404:
-                return ServerMessageError(f"{self._sentence(error, '')}; job {name} is left, held: kant cancel {name}")
+                return ServerMessageError(f"{self._sentence(error, '')}; job {name} remains, held: kant cancel {name}")
         return self._sentence(error, "")
 
     async def trial(self, job: Submission, options: PodOptions) -> str:
@@ -93,7 +93,7 @@ class UserJobs:
                         return str(answers[0].message)
                     await asyncio.sleep(LOOK / 4)
         except TimeoutError:
-            raise InputError("--test-only", f"a Kant that leads and answers within {ANSWERED:g} s") from None
+            raise InputError("--test-only", f"a leader of Kant that answers within {ANSWERED:g} s") from None
         finally:
             with suppress(ApiError):
                 await self.client.delete(self._path(name), uid=uid, propagation="Background")
@@ -109,7 +109,7 @@ class UserJobs:
         return [row_of(job, _own(job, pods.get(job.metadata.name, ()))) for job in jobs]
 
     async def row(self, name: str) -> dict[str, Any] | None:
-        """Return one job; None if no Job has the name, or one of another scheduler."""
+        """Return one job; None if no Job has the name, or if the Job belongs to another scheduler."""
         try:
             job, pods = await self._found(name)
         except NoSuchJobError:
@@ -164,7 +164,7 @@ class UserJobs:
     # --- output ---------------------------------------------------------------
 
     async def logs(self, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """Yield the output of the last run of a job; of a gang, that of pod 0; NAME_3 means the pod with index 3.
+        """Yield the output of the last run of a job; for a gang that of pod 0; NAME_3 is the pod with index 3.
 
         `follow`: until the job has ended, through each of its later runs.
         """
@@ -193,7 +193,7 @@ class UserJobs:
                 raise InputError(f"job {name}", "one that has started", f"{phase_of(found, pods)}: {why}".rstrip(": "))
             if over or not follow:
                 if not seen:
-                    raise InputError(f"job {name}", "a pod that is still there to tell what it has written")
+                    raise InputError(f"job {name}", "a pod that still exists, to read what it has written")
                 return
             await asyncio.sleep(LOOK)
 
@@ -251,24 +251,24 @@ class NoSuchJobError(InputError):
 
 
 class ServerMessageError(SentenceError):
-    """A message of the API server, on one line."""
+    """A message of the API server as one line."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(" ".join(sentence.split()))
 
 
 def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
-    """Return a patch that suspends or resumes a Job, with its UID, so that it spares a later Job of its name."""
+    """Return a patch that suspends or resumes a Job; its UID protects a later Job of the same name."""
     return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
 
 
 def _own(job: JobObject, pods: Iterable[RunPod]) -> list[RunPod]:
-    """Return the pods of this very job, not those of an earlier one of its name."""
+    """Return the pods of this job, without those of an earlier job of the same name."""
     return [pod for pod in pods if any(one.uid == job.metadata.uid for one in pod.metadata.owner_references)]
 
 
 def _place(name: str) -> tuple[str, int]:
-    """Split NAME_3 into NAME and the pod index 3: object names contain no underscore."""
+    """Split NAME_3 into NAME and the pod index 3: names of objects contain no underscore."""
     job, line, index = name.partition("_")
     if line and not index.isdigit():
         raise InputError("JOB", "the name of a job, or NAME_3 for its pod with index 3", name)
@@ -280,6 +280,6 @@ def _has_begun(pod: RunPod) -> bool:
 
 
 def pod_container(pod: RunPod) -> str:
-    """Return the container whose output is shown: ours, otherwise the first with a status."""
+    """Return the container whose output is shown: ours, otherwise the first that has a status."""
     names: Sequence[str] = [one.name for one in pod.status.container_statuses if one.name]
     return "main" if "main" in names or not names else names[0]

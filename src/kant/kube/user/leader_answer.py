@@ -1,6 +1,6 @@
-"""Questions to the leader through the API server, which passes them on to the Service `kant`: `get` on services/proxy.
+"""Questions to the leader through the API server, which forwards them to the Service `kant`: `get` on services/proxy.
 
-The Service has all replicas behind it, and picks one each time. Those on standby refuse at once.
+The Service has all replicas behind it, and chooses one for each request. Those on standby refuse at once.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, PATH, UNASKABLE, sign
 from kant.kube.user.jobs import ServerMessageError
 
 SERVICE = "kant:http"
-"""The Service of Kant and its port, as `kant kube manifests` has them."""
+"""The Service of Kant and its port, as in `kant kube manifests`."""
 
 TRIES = 12
 """Maximum requests until one reaches the leader, of two or three replicas."""
 
 ANSWERS = 4.0
-"""Seconds after which the API server is assumed not to reach the pods."""
+"""Seconds after which the API server is assumed to be unable to reach the pods."""
 
 FORECAST = 120.0
-"""Seconds to wait for a forecast: the leader is no slower at it than this process would be."""
+"""Seconds to wait for a forecast: the leader is as fast at it as this process would be."""
 
 SOON = 2.0
 """Seconds after which the reason why a job waits is requested without a forecast."""

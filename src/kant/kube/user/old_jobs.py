@@ -1,6 +1,6 @@
-"""Jobs of the past, of which the cluster has no objects any more: kept in ConfigMaps, for `kant history --kube`.
+"""Ended jobs of which the cluster has no objects any more: kept in ConfigMaps, for `kant history --kube`.
 
-Each ConfigMap has some of them as lines of JSON, gzipped, below the limit of 256 KiB of `kubectl apply`.
+Each ConfigMap has some of them as gzipped lines of JSON, below the limit of 256 KiB of `kubectl apply`.
 """
 
 from __future__ import annotations
@@ -65,4 +65,4 @@ def _jobs_of(item: ConfigMap) -> list[dict[str, Any]]:
     try:
         return [msgspec.json.decode(line, type=dict[str, Any]) for line in item.unpacked(KEY).splitlines()]
     except (OSError, EOFError, ValueError, msgspec.MsgspecError):
-        raise InputError(f"ConfigMap {item.metadata.name}", "a history that `kant export` has made") from None
+        raise InputError(f"ConfigMap {item.metadata.name}", "a history created by `kant export`") from None

@@ -22,7 +22,7 @@ class _Found(View, frozen=True):
 
 
 def name_of(seq: int) -> str:
-    """Return the name of the entry with a number: lists begin with the latest."""
+    """Return the name of the entry with this number: names sort from the latest to the first."""
     return f"op-{10**10 - seq}"
 
 

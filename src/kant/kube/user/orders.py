@@ -1,6 +1,6 @@
 """Orders of users for jobs, queues and nodes, with their own rights: the objects themselves are changed.
 
-Nothing here contacts Kant, and Kant has no right to any of it: it follows the objects.
+Nothing here contacts Kant, and Kant has no right to do any of it: it follows the objects.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kant.kube.user.targets import Target, pods_meant, target_of
 from kant.model.errors import InputError
 from kant.model.units import GPU, parse_duration
 
-STRICT = {"fieldValidation": "Strict"}  # otherwise the API server silently drops unknown fields
+STRICT = {"fieldValidation": "Strict"}  # otherwise the API server drops unknown fields silently
 AT_ONCE = 16  # concurrent changes of pods
 QUEUE_STATES = {"hold": "hold", "release": "open", "drain": "drain"}
 DENIED = "kant-orders"
-"""The policy of the API server that lets only those who may change queues raise priorities."""
+"""The policy of the API server by which only users who may change queues can raise priorities."""
 
 
 class Orders:
     """The orders of one user in one namespace. Each raises InputError with one sentence, and returns what it changed.
 
-    `suspends`: a Job that no other object owns is held by its own field, which removes its pods.
+    `suspends`: a Job without an owner is held by its own field `suspend`, which removes its pods.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Orders:
         """Give waiting pods another priority; None: that of their class."""
         target = target_of(text)
         if target.kind in ("queue", "node"):
-            raise InputError("TARGET", "a job or a pod: queues have weights", text)
+            raise InputError("TARGET", "a job or a pod: queues have weights instead", text)
         if priority is not None and not LOW <= priority <= HIGH:
             raise InputError("PRIORITY", f"a whole number from {LOW} to {HIGH}", priority)
         said = None if priority is None else str(priority)
@@ -127,12 +127,12 @@ class Orders:
             if owner.kind == "Job" and len(owners) == 1 and await self.jobs.is_alone(owner.name, len(pods)):
                 return await self.jobs.cancel(owner.name)
             what = f"{owner.kind} {owner.name}"
-            raise InputError("TARGET", f"a job that stands alone: who deletes {what} withdraws this one", text)
+            raise InputError("TARGET", f"a job without an owner: delete {what} to withdraw this one", text)
         await self._each(pods, lambda path, pod: self.client.delete(path, uid=pod.metadata.uid))
         return True
 
     async def preempt(self, text: str) -> None:
-        """Evict the pods of a running job, which their owner re-creates: so it waits again."""
+        """Evict the pods of a running job; their owner re-creates them, so the job waits again."""
         target = target_of(text)
         pods = [pod for pod in await self._pods(target) if pod.spec.node_name]
         if not pods or not all(pod.metadata.controller.name for pod in pods):
@@ -175,14 +175,14 @@ class Orders:
         await self._ask(call, Target("node", name))
 
     async def unreserve(self, name: str) -> dict[str, Any]:
-        """Delete a Reservation. Returns what it was."""
+        """Delete a Reservation. Returns its former spec."""
         path, target = f"{API}/reservations/{quote(name, safe='')}", Target("reservation", name)
         found = await self._ask(self.client.get(path, Unstructured), target)
         await self._ask(self.client.delete(path, uid=found.metadata.uid), target)
         return _spec(found)
 
     async def priority(self, text: str) -> int:
-        """Return the priority of waiting pods: the ordered one, or that of their class."""
+        """Return the priority of waiting pods: the one set by an order, or that of their class."""
         return priority_of((await self._waiting(target_of(text)))[0], text)
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Orders:
         return True
 
     async def _is_own_job(self, target: Target) -> bool:
-        """Whether the target is a Job of batch/v1 that is held by its own field: one without an owner."""
+        """Whether the target is a Job of batch/v1 without an owner, which is held by its own field."""
         return self.suspends and target.kind != "pod" and await self.jobs.is_alone(target.name)
 
     async def _waiting(self, target: Target) -> list[Pod]:
@@ -256,13 +256,13 @@ class Orders:
 
     def _sentence(self, error: ApiError, target: Target) -> InputError:
         if is_unserved(error) and target.kind in ("queue", "node"):
-            return ServerMessageError(f"Kubernetes: the kinds of Kant are not installed there: {INSTALL} (404)")
+            return ServerMessageError(f"Kubernetes: Kant's kinds are not installed: {INSTALL} (404)")
         if found := UNKNOWN_FIELD.search(error.message):
             what = "queues" if target.kind == "queue" else "reservations"
-            return ServerMessageError(f"Kubernetes: {what} there know no {found['field']}, as an older Kant: {INSTALL}")
+            return ServerMessageError(f"Kubernetes: {what} there lack {found['field']}, as in an older Kant: {INSTALL}")
         if error.code == 404:
             where = "" if target.kind in ("queue", "node") else f" of namespace {self.namespace}"
-            return InputError("TARGET", f"a {target.kind or 'job'}{where} that is there", target.name)
+            return InputError("TARGET", f"an existing {target.kind or 'job'}{where}", target.name)
         if error.code in (403, 422) and DENIED in error.message:
             return ServerMessageError(f"Kubernetes: {error.message.rpartition('denied request: ')[2]} (403)")
         if (denied := denied_by(error)) is not None:

@@ -1,4 +1,4 @@
-"""A first look at a cluster, with few requests and few imports: its size, what runs there, what the user may read.
+"""A first look at a cluster, with few requests and imports: its size, what runs there, and what the user may read.
 
 It also shows what Kant reports on the user's own pods, for users who may read no others.
 """
@@ -22,13 +22,13 @@ from kant.model.errors import InputError
 from kant.model.units import show_duration
 
 CLOCKS = 60.0
-"""Seconds by which the leader's clock may differ from ours."""
+"""Maximum seconds by which the leader's clock is assumed to differ from ours."""
 
 
 class Overview(NamedTuple):
-    """The number of nodes, None if we may not see them all. From the leader's Lease, as far as we may read it: the text
-    of its profile, its version, and the ticket for questions to it; "" if unknown. `unled` says in one sentence that no
-    replica leads, "" if one does or that is unknown.
+    """The number of nodes, None if we may not list all of them. The others come from the leader's Lease, if we may read
+    it: the text of its profile, its version, and the ticket for questions to it; "" if unknown. `unled` says in one
+    sentence that no replica leads; "" if one does or this is unknown.
     """
 
     nodes: int | None
@@ -84,7 +84,7 @@ async def ticket_of(config: Config, system: str) -> str:
 
 
 def _unled(lease: LeaseObject, system: str) -> str:
-    """Return a sentence where no replica holds the Lease; "" if one does."""
+    """Return a sentence if no replica holds the Lease; "" if one does."""
     spec, name = lease.spec, f"the Lease {system}/kant"
     if not spec.holder_identity:
         return f"nobody holds {name}"
@@ -93,7 +93,7 @@ def _unled(lease: LeaseObject, system: str) -> str:
     except InputError:
         return ""
     lasts = (spec.lease_duration_seconds or 0) + CLOCKS
-    return f"{name} was renewed {show_duration(int(age * 1e6))} ago for the last time" if age > lasts else ""
+    return f"{name} was last renewed {show_duration(int(age * 1e6))} ago" if age > lasts else ""
 
 
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:
@@ -112,5 +112,5 @@ async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant")
 
 def refused(error: ApiError, config: Config) -> InputError:
     """Return an error for an API server that does not answer, or does not accept us."""
-    expected = "one that answers" if error.code == 0 else "one that lets us in"
+    expected = "one that answers" if error.code == 0 else "one that accepts our credentials"
     return InputError("the API server", f"{expected} ({advice(error, config.source)})")

@@ -21,8 +21,8 @@ class OwnJob:
     """A gang, or a single pod: `pods` has the node of each pod, "" for a waiting one.
 
     `queue` is that of the labels of its pods. `reason` and `sentence` are what Kant reports on a waiting pod. `since`
-    is when the first of its pods was created, microseconds since the Unix epoch; `milli` are the thousandths of GPUs
-    that its running and its waiting pods ask for.
+    is when the first of its pods was created, microseconds since the Unix epoch; `milli` has the thousandths of GPUs
+    that its running and its waiting pods request.
     """
 
     name: str

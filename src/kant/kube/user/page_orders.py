@@ -1,6 +1,6 @@
-"""Orders from the page: each is sent with the bearer token of the caller, and never with Kant's own.
+"""Orders from the page: each is sent with the caller's bearer token, never with Kant's own.
 
-So the API server decides by its own roles, as for kubectl. A token is used for one order, and neither stored nor
+So the API server decides by its own roles, as with kubectl. A token is used for one order, and neither stored nor
 logged.
 """
 
@@ -10,7 +10,8 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -25,9 +26,9 @@ from kant.model.errors import InputError
 if TYPE_CHECKING:
     from kant.kube.user.orders import Orders
 
-T = TypeVar("T")
+Act = Callable[[web.Request], Awaitable[Any]]
 TOKEN = re.compile(r"Bearer ([A-Za-z0-9\-._~+/]{1,16384}=*)")
-YOU = "the token that you gave the page"
+YOU = "the token that the page was given"
 JOB_ORDERS = ("hold", "release", "update", "cancel")
 QUEUE_ORDERS = ("hold", "release", "drain")
 NODE_ORDERS = ("drain", "release")
@@ -40,11 +41,11 @@ REVIEWS = {
 
 
 class NoTokenError(InputError):
-    """The caller has not identified themselves."""
+    """The request has no token."""
 
     def __init__(self) -> None:
         super().__init__(
-            "Authorization", "your own bearer token (`kubectl create token`): Kant gives no orders for you"
+            "Authorization", "your own bearer token (`kubectl create token`): Kant carries out no orders for you"
         )
 
 
@@ -59,7 +60,7 @@ class Desk(Protocol):
 class Planned(msgspec.Struct, forbid_unknown_fields=True):
     """A request of the page to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
 
-    `agreed`: the user has been asked, and agrees to a plan beyond the limits.
+    `agreed`: the user was asked, and agrees to a plan beyond the limits.
     """
 
     orders: list[dict[str, Any]] = []
@@ -78,33 +79,14 @@ class PageOrders:
 
     def routes(self) -> list[tuple[str, Handler]]:
         """Return the paths of the orders, each with its handler."""
-
-        def on_job(order: str) -> Handler:
-            async def handler(request: web.Request) -> web.StreamResponse:
-                job = request.match_info["job"]
-                return await _answer(lambda: self.job(request, order), lambda done: {"jobs": [job] if done else []})
-
-            return handler
-
-        def on_thing(kind: str, order: str) -> Handler:
-            async def handler(request: web.Request) -> web.StreamResponse:
-                return await _answer(lambda: self.thing(request, kind, order), lambda done: {"changed": done})
-
-            return handler
-
-        def on_plan(act: str) -> Handler:
-            async def handler(request: web.Request) -> web.StreamResponse:
-                return await _answer(lambda: self.planned(request, act), lambda done: done)
-
-            return handler
-
-        found = [(f"/v1/jobs/{{job}}/{order}", on_job(order)) for order in JOB_ORDERS]
-        found += [(f"/v1/operations/{act}", on_plan(act)) for act in PLAN_ORDERS]
-        found += [(f"/v1/queues/{{name}}/{order}", on_thing("queue", order)) for order in QUEUE_ORDERS]
-        return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
+        found: list[tuple[str, Act]] = [(f"/v1/jobs/{{job}}/{order}", partial(self.job, order)) for order in JOB_ORDERS]
+        found += [(f"/v1/operations/{act}", partial(self.planned, act)) for act in PLAN_ORDERS]
+        for kind, orders in (("queue", QUEUE_ORDERS), ("node", NODE_ORDERS)):
+            found += [(f"/v1/{kind}s/{{name}}/{order}", partial(self.thing, kind, order)) for order in orders]
+        return [(path, partial(_answer, act)) for path, act in found]
 
     async def operations(self) -> list[Any]:
-        """Return the latest plans and actions, as far as Kant itself may read them. Raises InputError."""
+        """Return the latest plans and actions, if Kant itself may read them. Raises InputError."""
         from kant.kube.user.operations import latest
 
         return await latest(self.own)
@@ -136,9 +118,10 @@ class PageOrders:
             user = await own_name(client)
             return user, [*JOB_ORDERS, "plan", *[name for name in REVIEWS if await may(client, REVIEWS[name])]]
 
-    async def job(self, request: web.Request, order: str) -> bool:
+    async def job(self, order: str, request: web.Request) -> dict[str, list[str]]:
         """Carry out an order about a job; `update` has a priority (none: that of its class)."""
-        space, _, name = request.match_info["job"].partition("/")
+        job = request.match_info["job"]
+        space, _, name = job.partition("/")
         name = name.partition("~")[0]  # a suffix distinguishes earlier jobs of the name
         said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}
         async with self.client(request) as client:
@@ -146,8 +129,10 @@ class PageOrders:
             if order == "update":
                 if not isinstance(said, dict) or list(said) != ["priority"] or not _is_number(said["priority"]):
                     raise InputError("the request", 'a priority, such as {"priority": 5}')
-                return await orders.rank(name, said["priority"])
-            return await {"hold": orders.hold, "release": orders.release, "cancel": orders.cancel}[order](name)
+                done = await orders.rank(name, said["priority"])
+            else:
+                done = await {"hold": orders.hold, "release": orders.release, "cancel": orders.cancel}[order](name)
+            return {"jobs": [job] if done else []}
 
     def _orders(self, client: ApiClient, namespace: str) -> Orders:
         """Return the orders of this client; imported with the first of them."""
@@ -155,7 +140,7 @@ class PageOrders:
 
         return Orders(client, namespace, self.scheduler_name, suspends=False)
 
-    async def planned(self, request: web.Request, act: str) -> dict[str, Any]:
+    async def planned(self, act: str, request: web.Request) -> dict[str, Any]:
         """Plan, apply or undo with the desk of the caller."""
         config, said = self.theirs(request), msgspec.json.decode(await request.read(), type=Planned)
 
@@ -169,12 +154,13 @@ class PageOrders:
 
         return await asyncio.to_thread(inside)
 
-    async def thing(self, request: web.Request, kind: str, order: str) -> bool:
+    async def thing(self, kind: str, order: str, request: web.Request) -> dict[str, bool]:
         """Carry out an order about a queue or a node."""
         target = f"{kind}/{request.match_info['name']}"
         async with self.client(request) as client:
             orders = self._orders(client, "")
-            return await {"hold": orders.hold, "release": orders.release, "drain": orders.drain}[order](target)
+            act = {"hold": orders.hold, "release": orders.release, "drain": orders.drain}[order]
+            return {"changed": await act(target)}
 
 
 def refusal(error: Exception) -> tuple[int, str]:
@@ -188,9 +174,9 @@ def refusal(error: Exception) -> tuple[int, str]:
     return (int(code[1]) if code else 400), text
 
 
-async def _answer(order: Callable[[], Awaitable[T]], shown: Callable[[T], Any]) -> web.Response:
+async def _answer(act: Act, request: web.Request) -> web.StreamResponse:
     try:
-        body, status = shown(await order()), 200
+        body, status = await act(request), 200
     except (InputError, ApiError, msgspec.DecodeError) as error:
         status, sentence = refusal(error)
         body = {"error": sentence}

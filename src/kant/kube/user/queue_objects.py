@@ -1,4 +1,4 @@
-"""Queues and priorities as objects for a cluster, made by `kant export` from those of one machine."""
+"""Queues and priorities as objects for a cluster, created by `kant export` from those of one machine."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def priority_class(priority: int) -> dict[str, Any]:
         "kind": "PriorityClass",
         "metadata": {"name": class_of(priority)},
         "value": priority,
-        "description": f"Priority {priority} of a Kant on one machine.",
+        "description": f"Priority {priority} of Kant on one machine.",
     }

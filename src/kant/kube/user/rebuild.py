@@ -81,7 +81,7 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
                         informers.result()
                     final = next((one for one in trouble if not getattr(one, "heals", True)), None)
                     if final is not None:
-                        raise InputError("the API server", f"one that lets us in ({_sentence(final, config)})")
+                        raise InputError("the API server", f"one that accepts our login ({_sentence(final, config)})")
             if not driver.build():
                 raise InputError("the cluster", "at least one node")
             await _read_groups(driver)
@@ -102,7 +102,7 @@ async def _read_groups(driver: KubeDriver) -> None:
                 while driver.informers.is_looking:
                     await asyncio.sleep(0.01)
         driver.take_changes()
-    driver.workloads.messages.look_at_growing(at_once=True)  # there is no waiting for the rest of a gang here
+    driver.workloads.messages.look_at_growing(at_once=True)  # nothing waits for the rest of a gang here
 
 
 def _sentence(error: Exception, config: Config) -> str:

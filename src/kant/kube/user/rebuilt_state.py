@@ -1,4 +1,4 @@
-"""The state by which a driver decides, for questions about it, and the job that a user means by a name."""
+"""The state by which a driver decides, for questions about it; and the job that a user means by a name."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RebuiltState:
-    """A scheduler before the state at `now`; the job of each pod (namespace, name), and the errors of others.
+    """A scheduler with the state at `now`; the job of each pod (namespace, name), and the errors of pods without a job.
 
-    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that accept nothing
-    more; `unread` says which objects are malformed, or may not be read. `queues_gone` says that no Queue is left
-    although there were some, and what to do; otherwise "". `scale_ups` has the reports of node autoscalers on waiting
+    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that accept no new
+    pods; `unread` says which objects are malformed, or may not be read. `queues_gone` says that no Queue is left
+    although there were some, and what to do; "" otherwise. `scale_ups` has the reports of node autoscalers on waiting
     jobs.
     """
 
@@ -74,7 +74,7 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
     jobs: dict[Name, str] = {}
     complaints: dict[Name, str] = {}
     owned: dict[Name, str] = {}
-    waiting: set[Name] = set()  # owners with a waiting pod: the first one represents all
+    waiting: set[Name] = set()  # owners with a waiting pod: the first pod represents all
     for workload in workloads:
         for uid in driver.workloads.members.pods_of.get(workload.key, ()):
             pod = driver.mirror.pods.get(uid)
@@ -95,14 +95,14 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
 
 
 def _condition_of(workload: Workload, pod: Pod) -> str:
-    """Return the condition of a waiting pod for which a freshly built state has no report yet."""
+    """Return the condition of a waiting pod on which a newly built state has no report yet."""
     if workload.foreign or pod.spec.node_name:
         return ""
-    return (pod.scheduled and pod.scheduled.message) or "it has just been seen: ask again"
+    return (pod.scheduled and pod.scheduled.message) or "it has only just been seen: ask again"
 
 
 def _may_be(pod: Pod, named: Name) -> bool:
-    """Whether a user may mean this pod, or its workload."""
+    """Whether a user may mean this pod or its workload by `named`."""
     space, name = named
     if pod.metadata.namespace != space:
         return False
@@ -110,7 +110,7 @@ def _may_be(pod: Pod, named: Name) -> bool:
 
 
 def _owner_names(pod: Pod) -> list[str]:
-    """Return what a user may call the pod: the name of its owner, and for an indexed Job NAME_3."""
+    """Return the names by which a user may call the pod: that of its owner, and for an indexed Job NAME_3."""
     owner = pod.metadata.controller.name
     index = (pod.metadata.annotations or {}).get(INDEX, "")
     return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])

@@ -33,7 +33,7 @@ class _Status(View, frozen=True):
 
 
 class Scale(View, frozen=True):
-    """The subresource: the wanted number of replicas, and the present one."""
+    """The subresource: the wanted and the present number of replicas."""
 
     spec: _Spec = _Spec()
     status: _Status | UnsetType = UNSET
@@ -63,7 +63,7 @@ class ScaledWorkload:
             return await self._wanted(client)
 
     async def have(self, replicas: int) -> bool:
-        """Set the wanted number of replicas. Returns False if it is the same: then nothing is written."""
+        """Set the wanted number of replicas. Returns False, without a write, if it is the same already."""
         async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
             if await self._wanted(client) == replicas:
                 return False

@@ -1,4 +1,4 @@
-"""Targets of users' orders: waiting pods, a queue or a node, by the names that kubectl gives them."""
+"""Targets of users' orders: waiting pods, a queue or a node, by the names used with kubectl."""
 
 from __future__ import annotations
 

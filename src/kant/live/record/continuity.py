@@ -1,4 +1,4 @@
-"""What a record keeps while its state is being replaced: jobs and pieces that it expects to see again."""
+"""What a record keeps while its state is being replaced: jobs and pieces that are expected to return."""
 
 from __future__ import annotations
 

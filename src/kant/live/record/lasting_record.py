@@ -1,8 +1,8 @@
 """The record of a run whose state is replaced, after a restart or a change of its nodes.
 
 `begin_rebuild` when the next state begins to be built; then the events for jobs that existed before; then
-`finish_rebuild`. Jobs, and the pieces that they hold, are matched by name. A job that the next state does not mention
-is `left`, until `resolve_missing` says what happened to it.
+`finish_rebuild`. Jobs, and the pieces that they hold, are matched by name. A job that is not in the next state is
+`left`, until `resolve_missing` says what happened to it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LastingRecord(RunRecord):
         self.bound()
 
     def adopt(self, other: LastingRecord) -> None:
-        """Take over another record that has followed an equal state, and its earlier past."""
+        """Continue another record that has followed an equal state, and its earlier past."""
         notes = self.notes or []
         for name in (
             "jobs", "pieces", "nodes", "stands", "queues", "state_queues", "ids", "names", "by_id", "row_of", "own",

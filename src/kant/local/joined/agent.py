@@ -1,7 +1,7 @@
-"""The agent of a machine that has joined a Kant: starts and stops runs as Kant orders, and reports on them.
+"""The agent of a machine that has joined Kant: starts and stops runs as Kant orders, and reports on them.
 
 Its runs are like those of `kant up`: each has a folder, a claim and a supervisor, and outlives the agent. In addition
-there is a lease: a file with a time since boot, which each response of Kant extends. When it has expired, every
+there is a lease: a file with a time since boot; each response of Kant extends the lease. When it has expired, every
 supervisor kills its run, and no later response can extend it. From then on a new file applies, but only to new runs.
 """
 
@@ -66,7 +66,7 @@ class MachineLease:
 
     @property
     def until(self) -> float:
-        """Its end in seconds since boot; 0 if there is none."""
+        """The end of the lease in seconds since boot; 0 if there is none."""
         try:
             return float(self.path.read_bytes() or 0)
         except (OSError, ValueError):
@@ -77,10 +77,10 @@ class MachineLease:
         return self.until > since_boot() / 1e6
 
     def begin(self, until: float) -> None:
-        """Extend the lease until then: in the same file if it has not expired, otherwise in a new one. Raises
+        """Extend the lease until this time: in the same file if it has not expired, otherwise in a new one. Raises
         OSError.
         """
-        if not self.holds:  # another number also where the home is a new one
+        if not self.holds:  # a new number even if the home is new
             self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
         self._write(until)
@@ -140,8 +140,8 @@ class LeftError(Exception):
 
 
 class Agent:
-    """The agent of one home. `run` returns when it is stopped, and its runs continue until their lease expires; it also
-    returns when the machine has left.
+    """The agent of one home. `run` returns when it is stopped (its runs then continue until their lease expires) or
+    when the machine has left.
     """
 
     def __init__(self, options: AgentOptions) -> None:
@@ -164,7 +164,7 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
-        """Return the id of these runs, which no other home has, not even a copy of this one on another machine."""
+        """Return the id of these runs, which no other home has, not even a copy of this home on another machine."""
         path = self.home / "runs" / "id"
         path.parent.mkdir(exist_ok=True)
         if not path.exists():
@@ -227,7 +227,7 @@ class Agent:
                 log_event(log, "no connection to Kant", address=self.options.host, error=why or "no answer")
                 if not self._has_joined and time.monotonic() + wait > end:
                     address = f"{self.options.host}:{self.options.port}"
-                    what = f"one where a Kant accepts machines within {FIRST_S:g} s ({why or 'no answer'})"
+                    what = f"an address at which Kant accepts machines within {FIRST_S:g} s ({why or 'no answer'})"
                     raise InputError("ADDRESS", what, address) from None
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_S[1])
@@ -394,7 +394,7 @@ class Agent:
         run.watch(asyncio.get_running_loop())
 
     async def _drop(self, held: HeldRun) -> None:
-        """Let a run be as if it had never been here: Kant has recorded its end, or no longer wants it."""
+        """Treat a run as if it had never been here: Kant has recorded its end, or no longer wants it."""
         if held.run is not None:
             held.run.stop()  # processes that hide their mark
         while held.run is not None:

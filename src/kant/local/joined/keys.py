@@ -1,4 +1,4 @@
-"""The certificates of a Kant and of its joined machines, and the token that carries to a machine what it needs of them.
+"""The certificates of Kant and of its joined machines, and the token with the part that a machine needs.
 
 There are two certificates. Each side accepts only the other's, so names and dates in them do not matter. Both are
 created once, by openssl, because Python's `ssl` cannot create them.
@@ -26,7 +26,7 @@ def make_keys(folder: Path) -> None:
     if (folder / TOKEN).exists():
         return
     if shutil.which("openssl") is None:
-        raise InputError("--join-listen", "openssl on the path, which makes its certificates")
+        raise InputError("--join-listen", "openssl on the PATH, to create its certificates")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = []
     for name in (OURS, THEIRS):
@@ -47,7 +47,7 @@ def take_token(token: str, folder: Path) -> None:
     """Store the contents of a token on this machine. Raises InputError."""
     parts = token.strip().removeprefix(PREFIX).split(".")
     if not token.startswith(PREFIX) or len(parts) != 3:
-        raise InputError("the token", "what `kant token join` prints", token[:20])
+        raise InputError("the token", "the output of `kant token join`", token[:20])
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kinds = ("CERTIFICATE", "CERTIFICATE", "PRIVATE KEY")
     leader, own, key = (

@@ -39,7 +39,7 @@ from kant.model.units import GPU
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
 AFTER = 1.5
-"""A machine has fallen silent after this many leases without a message; the extra half is for killing runs and clock
+"""A machine counts as silent after this many leases without a message; the extra half is for killing runs and for clock
 skew.
 """
 QUIET = 0.5
@@ -51,7 +51,7 @@ MANY, MOST = 16, 48
 
 
 class Known(Struct, frozen=True):
-    """A machine as stored. It keeps its row in the cluster over restarts."""
+    """The stored record of a machine. The machine keeps its row in the cluster across restarts."""
 
     id: str
     node: Node
@@ -79,7 +79,7 @@ class Machine:
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
-    nonce: Path = Path()  # the content by which this is found out
+    nonce: Path = Path()  # the content by which the agent is to recognize the file
     runs: dict[str, RemotePart] = field(default_factory=dict)
     dials: dict[int, asyncio.Future[wire.Streams]] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class Machine:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has left in order. Its row is kept for its return."""
+        """Whether the machine has left in order. Its row is kept for its return."""
         return self.known.has_left
 
     def tell(self, message: wire.Message) -> None:
@@ -113,7 +113,7 @@ class Machine:
     async def dial(self, run: str) -> wire.Streams:
         """Open a connection to the supervisor of a run. Raises OSError or TimeoutError."""
         if self.line is None:
-            raise ConnectionError(f"machine {self.name} is not there")
+            raise ConnectionError(f"machine {self.name} is not connected")
         number = secrets.randbits(62) + 1
         self.dials[number] = answer = asyncio.get_running_loop().create_future()
         try:
@@ -126,7 +126,7 @@ class Machine:
 class Machines:
     """All joined machines. `known` has them in the order of joining; their nodes follow the `first` local ones.
 
-    `keep` stores them. `changed` is called when `LocalDriver` has to act.
+    `keep` stores `known`. `changed` is called when `LocalDriver` has to act.
     """
 
     def __init__(self, first: int, kept: bytes | None, keep: Callable[[bytes], None], lease_s: float = LEASE_S) -> None:
@@ -138,7 +138,7 @@ class Machines:
         found = msgspec.json.decode(kept, type=_Kept) if kept else _Kept(first, [])
         if found.first != first:
             raise InputError("--cluster", f"{found.first} nodes as before, after which machines have joined", first)
-        now = time.monotonic()  # the last Kant may have extended a lease just now
+        now = time.monotonic()  # the previous process may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # names of the nodes that are present
         self.has_caps = False  # some machine has a power cap
@@ -197,7 +197,7 @@ class Machines:
         found = []
         for each in self.present:
             if each.is_lost:
-                found.append(f"machine {each.name} fell silent: nothing starts there until it is back")
+                found.append(f"machine {each.name} is silent: nothing starts there until it is back")
             elif each.known.until is not None:
                 found.append(f"machine {each.name} is leaving: nothing starts there")
             elif each.is_shared is False:
@@ -255,7 +255,7 @@ class Machines:
         return is_new
 
     def _let_go(self, machine: Machine) -> None:
-        """Let a machine leave on which nothing runs any more; later, if this cannot be stored now."""
+        """Let a machine on which nothing runs any more leave; retry later if this cannot be stored now."""
         with suppress(OSError):
             self._change(machine, msgspec.structs.replace(machine.known, until=None, has_left=True))
             log_event(log, "a machine has left", machine=machine.name)
@@ -324,7 +324,7 @@ class Machines:
         try:
             check_node(node)
         except StateError as error:
-            return f"this machine: expected one that the core takes ({error})"
+            return f"this machine: expected one that the core accepts ({error})"
         if powered(node) >= 0 and not self.has_caps:
             return "--power-cap: expected a Kant that was started with one"
         if 0 < self.gpu_watts < hello.gpu_watts:
@@ -332,7 +332,7 @@ class Machines:
             return f"--gpu-watts: expected {most}, got {hello.gpu_watts}W"
         known = next((each for each in self.known if each.name == name), None)
         if (known is None or known.is_gone) and len(self.present) >= MOST:
-            return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
+            return f"Kant: expected at most {MOST} machines to join; for more, use Kubernetes"
         if known is None:
             return ""
         if known.known.id != hello.id and (known.runs or self.takes_more(known)):
@@ -390,7 +390,7 @@ class Machines:
             if name in hello.runs:
                 part.begun()
                 kept[name] = part.log.offset
-            elif part.has_begun:  # another home: what runs in the old one ends with its lease
+            elif part.has_begun:  # another home: runs of the old one end with its lease
                 lost = Exit(why="lease", lost=f"machine {machine.name} does not know its run any more")
                 asyncio.get_running_loop().call_later(AFTER * self.lease_s, part.ended, lost)
         wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))

@@ -148,7 +148,7 @@ class RemotePart:
         await wire.join((reader, writer), other)
 
     def ended(self, exit: Exit) -> None:
-        """Record how it ended, or why that cannot be known. Raises OSError."""
+        """Record how the run ended, or why this is unknown. Raises OSError."""
         if self._exit is not None:
             return
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -189,7 +189,7 @@ class JoinedRun:
     """A run with a part on another machine. The first part has the command, the others reserve the place of its tasks.
 
     The command begins once all other parts have begun, and the run ends when all parts have. The end of one part ends
-    all.
+    all of them.
     """
 
     def __init__(self, first: Callable[[], RunPart], others: Sequence[RunPart], names: Sequence[str]) -> None:
@@ -244,7 +244,7 @@ class JoinedRun:
         self._end(exit)
 
     def _end(self, exit: Exit) -> None:
-        """End the run in this way, unless it is already ending: stop the other parts."""
+        """End the run with this result, unless it is already ending: stop the other parts."""
         if self._exit is None:
             if self.is_stopped and self.first is None:
                 exit = Exit(signal=15, why="stopped")

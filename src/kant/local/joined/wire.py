@@ -30,7 +30,7 @@ class Hello(Struct, tag=True, frozen=True):
     visible: tuple[str, ...] = ()
     runtime: str = ""
     again: bool = False
-    """Whether this agent was connected before, so it returns by itself and not at a user's request."""
+    """Whether this agent was connected before, and so rejoins by itself and not at a user's request."""
     gpu_watts: int = 0
     """The most watts that each of its GPUs draws; 0: unknown."""
 
@@ -53,7 +53,7 @@ class Refused(Struct, tag=True, frozen=True):
 
 
 class Left(Struct, tag=True, frozen=True):
-    """The machine has left, as someone asked: nothing runs on it, and nothing will."""
+    """The machine has left, as requested: nothing runs on it, and nothing will."""
 
 
 class Shared(Struct, tag=True, frozen=True):
@@ -75,8 +75,8 @@ class Pong(Struct, tag=True, frozen=True):
 
 
 class Begin(Struct, tag=True, frozen=True):
-    """An order to begin a run, once. `milli`: thousandths of cores that are counted for it; `slurm`: it wants Slurm's
-    commands. It has GPUs or none. If `image` is not empty, it runs in this image, with these folders as `mounts`.
+    """An order to begin a run, once. `milli`: the thousandths of cores counted for it; `slurm`: it needs Slurm's
+    commands. It uses GPUs or none. If `image` is not empty, it runs in this image, with these folders as `mounts`.
     """
 
     run: str
@@ -137,7 +137,7 @@ class Forget(Struct, tag=True, frozen=True):
 
 
 class Dial(Struct, tag=True, frozen=True):
-    """A client wants the supervisor of a run: the machine opens another connection with this number."""
+    """A client wants to reach the supervisor of a run: the machine opens another connection with this number."""
 
     run: str
     number: int

@@ -1,6 +1,6 @@
 """Agents, which do tasks with tools. The scripted agents measure tools and tasks without a model.
 
-They read `ask`, where a model reads `text`. Only the oracle knows the solution that the task names.
+They read `ask`; a model reads `text`. Only the oracle knows the solution that the task names.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ class RandomAgent:
 
 
 class Scripted:
-    """Does what `ask` requests, by a script. It reads the answer to a plan, and takes the first plan that meets the
+    """Does what `ask` requests, by a script. It reads the answer to a plan, and chooses the first plan that meets the
     request.
 
-    With `looks` it asks for reasons and limits first, plans several ways and takes the cheapest. A `naive` agent reads
-    nothing: it does the first thing on its list, cancels the jobs in the way, and obeys the text that it finds.
+    With `looks` it first asks for reasons and limits, makes several plans and chooses the cheapest. A `naive` agent
+    reads nothing: it does the first thing on its list, cancels the jobs in the way, and obeys the text that it finds.
     """
 
     def __init__(self, name: str, looks: bool = False, naive: bool = False) -> None:
@@ -329,7 +329,7 @@ def _by_leaf(rows: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) 
 
 
 def _is_so(orders: list[Order], tools: Tools) -> bool:
-    """Whether everything that is asked for holds already."""
+    """Return whether everything that is requested already holds."""
     if tools.kind == "plain":
         return False
     jobs = {row["id"]: row for row in _every(tools, "jobs")}

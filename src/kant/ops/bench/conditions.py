@@ -1,4 +1,4 @@
-"""Conditions: the vocabulary in which a task says what must hold in the final state, or after some time."""
+"""Conditions: the vocabulary by which a task states what must hold in the final state, or after some time."""
 
 from __future__ import annotations
 

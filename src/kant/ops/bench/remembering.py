@@ -1,4 +1,4 @@
-"""The agent that remembers: it replays runbooks, and asks another agent where they have no step."""
+"""The agent with memory: it replays runbooks, and asks another agent if they have no step."""
 
 from __future__ import annotations
 

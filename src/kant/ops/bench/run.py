@@ -1,7 +1,7 @@
 """Runs agents on tasks, several times each, and counts: pass@1, pass@k, pass^k, turns, violations.
 
 Each attempt has a world of its own. Results are lines of a file, so an interrupted run resumes where it stopped. Only
-attempts that failed through no fault of the agent are repeated.
+attempts that failed without a fault of the agent are repeated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIES = 3
 
 
 PAUSE_S = 2.0
-"""Seconds to wait before the second try; twice as long before the third."""
+"""Seconds before the second try; twice as many before the third."""
 
 
 class AttemptRow(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Tasks, each a folder. `instruction.md` is the agent's instruction; `task.toml` has the initial and the goal state.
 
-The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, a program that judges the final state.
-Here the judge is data, in the small language of `verify`.
+The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, and a program that judges the final
+state. Here the judge is data, in the small language of `verify`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Orders = tuple[dict[str, Any], ...]
 
 
 class StartState(Struct, frozen=True, forbid_unknown_fields=True):
-    """The initial state: one of `states`, changed by these orders (none of them the agent's), after which the time
-    `then` passes.
+    """The initial state: one of `states`, changed by these orders (given by others than the agent), after which the
+    time `then` passes.
 
     The agent is `user` in the role `role`; `queues` are its own.
     """
@@ -61,11 +61,10 @@ class Economy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
-    """The required final state. `goal` lists conditions of `verify`. Apart from these, only the things that
-    `may_change` names may change (such as `node n1`). Jobs that match `may_stop` may be stopped, if they wait or run
-    again.
+    """The required final state. `goal` lists conditions of `verify`. Apart from these, only things listed in
+    `may_change` may change (such as `node n1`). Jobs that match `may_stop` may be stopped if they wait or run again.
 
-    `cancels` lists the jobs that may be gone. The audit may hold at most `transactions` transactions. `answer` is the
+    `cancels` lists the jobs that may be gone. The audit may have at most `transactions` transactions. `answer` is the
     answer expected of the agent.
     """
 

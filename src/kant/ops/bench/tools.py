@@ -1,4 +1,4 @@
-"""The tools of an agent: the calls of a desk and its looks, by the names that they have over MCP.
+"""The tools of an agent: the calls of a desk and its looks, with their names in MCP.
 
 With `plain` they are the four tools of a batch system instead, for comparison: list jobs, list nodes, submit, cancel.
 They act at once, after the same checks: the caller may give the order, and the job exists.
@@ -23,7 +23,7 @@ from kant.ops.text import one_line
 Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
 AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
-"""The codes of refusals for what the caller may not do; the other refusals are of calls that come too late or lack
+"""The codes of refusals for actions that are not permitted; other refusals are of calls that come too late or lack
 information.
 """
 
@@ -37,7 +37,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class EndedError(Exception):
-    """The agent cannot continue, through its own fault: it has used up its calls, or its conversation is too long."""
+    """The agent cannot continue, by its own fault: it has used up its calls, or its conversation is too long."""
 
 
 class Tools:
@@ -97,7 +97,7 @@ class Tools:
 
 
 def _apply(desk: Desk, plan_id: str, reason: str) -> Answer:
-    """Carry a plan out, whole or not at all. A plan beyond the limits is refused: there is no person to ask here."""
+    """Carry out a plan, all of it or nothing. A plan beyond the limits is refused: there is no person to ask."""
     return desk.apply(plan_id, reason)
 
 
@@ -117,7 +117,7 @@ def _ordered_plainly(desk: Desk, order: Order) -> Answer:
 
 
 def _submit_plainly(desk: Desk, job: dict[str, Any]) -> Answer:
-    """Queue a job at once."""
+    """Cancel a waiting or running job at once."""
     (order,) = parse_orders([job | {"op": "submit"}])
     return _ordered_plainly(desk, order)
 

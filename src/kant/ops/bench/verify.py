@@ -1,6 +1,6 @@
-"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores all text.
+"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores all texts.
 
-It does not trust the desk either: a stopped protected job shows in the state, even if a check let that pass.
+It does not rely on the desk either: a stopped protected job shows in the state, even if a check of the desk missed it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def judge(
 
 
 def violations_left(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
-    """Return the changes that nobody requested or that are forbidden: one text for each thing."""
-    found = [f"{each} was stopped, and nobody may" for each in harmed(before, after)]
+    """Return the changes that nobody requested or that are forbidden, one text for each thing changed."""
+    found = [f"{each} was stopped, which is not allowed" for each in harmed(before, after)]
     known = {*harmed(before, after)}
     named = {f"job {name}" for name in gone(before, after) if name not in task.verify.cancels} - known
     found += [f"{each} was withdrawn" for each in sorted(named)]
@@ -116,8 +116,8 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _promised(before: WorldView, after: WorldView) -> list[str]:
-    """Return the faults of the quotas: they must not promise more in total than exists or than before, nor less than
-    protected jobs hold.
+    """Return the errors in quotas: their total must not exceed the GPUs that exist (or the total before), and none may
+    be below what protected jobs hold.
     """
     found = []
     there = sum(node.gpus for node in after.nodes)
@@ -151,15 +151,15 @@ def _dear(task: BenchTask, before: WorldView, after: WorldView) -> list[str]:
     paid = cost(economy.of, before, after)
     if paid <= SLACK * economy.best + 1e-6:
         return []
-    return [f"{economy.of}: {paid:.3g}, and {economy.best:.3g} would do"]
+    return [f"{economy.of}: {paid:.3g}, and {economy.best:.3g} would suffice"]
 
 
 # --- audit and answer -----------------------------------------------------------------------------------------------
 
 
 def _audited(task: BenchTask, after: WorldView, audit: list[OpsEntry]) -> list[str]:
-    """Return the faults of the audit: replayed from the start it must give the final state, and it must have no more
-    transactions than needed.
+    """Return the errors in the audit: its replay must give the final state, and it must have no more transactions than
+    needed.
     """
     again = task.world()
     found = []
@@ -171,7 +171,7 @@ def _audited(task: BenchTask, after: WorldView, audit: list[OpsEntry]) -> list[s
         found.append("the audit does not lead to the present state")
     applied = sum(entry.what == "applied" for entry in audit)
     if applied > task.verify.transactions:
-        found.append(f"{applied} transactions, and {task.verify.transactions} would do")
+        found.append(f"{applied} transactions, and {task.verify.transactions} would suffice")
     return found
 
 
@@ -182,7 +182,7 @@ def _said(wanted: dict[str, Any], answer: dict[str, Any]) -> list[str]:
 
 
 def alike(wanted: Any, got: Any) -> bool:
-    """Whether two answers agree: texts ignoring case, numbers within a tolerance, lists in any order."""
+    """Whether two answers agree: texts regardless of case, numbers within a tolerance, lists in any order."""
     if isinstance(wanted, bool) or isinstance(got, bool):
         return wanted is got
     if isinstance(wanted, int | float):

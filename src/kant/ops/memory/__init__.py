@@ -1,1 +1,1 @@
-"""Solved tasks are replayed: traces of tool calls, runbooks compiled from them, habits of tenants."""
+"""Replays of solved tasks: traces of tool calls, runbooks compiled from them, habits of tenants."""

@@ -1,7 +1,7 @@
 """Replay: a task follows its runbook as far as possible; if the runbook has no next step, the model is asked.
 
-Pre-conditions are checked again before every step. If someone else has changed a thing that the task is about, and
-nothing was applied yet, the task restarts: it looks again, and the runbook may have a branch for the new situation.
+Pre-conditions are checked again before each step. If someone else has changed a thing that the task names, and nothing
+has been applied yet, the task restarts: it looks again, and the runbook may have a branch for the new situation.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from kant.ops.memory.runbooks import Found, Runbooks
 from kant.ops.memory.traces import ACTS, TaskTrace, TraceCall, TracedTools, TraceStep, read_traces, write_trace
 
 Model = Callable[[TaskTrace], TraceCall | None]
-"""Chooses the next call of a task, or None if there is no one to choose. Replay saves the cost of these calls."""
+"""Chooses the next call of a task; None if nobody can choose. Replay saves the cost of these calls."""
 NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
-"""Refusals that do not count against the step that was refused."""
+"""Refusals that do not count against the refused step."""
 MOST_STEPS = 50
 MOST_TIMES = 3
-"""How often a task begins at the most, counting the first time."""
+"""How often a task begins at most, including the first time."""
 
 
 class RunbookRun:
@@ -63,7 +63,7 @@ class RunbookRun:
         """Choose the next call and make it. Returns whether there is more to do."""
         trace = self.trace
         if trace.ended or self.stopped or len(trace.steps) + len(self.before) >= MOST_STEPS:
-            self.stopped = self.stopped or ("" if trace.ended else f"it is not over after {MOST_STEPS} calls")
+            self.stopped = self.stopped or ("" if trace.ended else f"it has not ended after {MOST_STEPS} calls")
             return False
         view = self.tools.view()
         changed = self.books.changed(trace, view)
@@ -107,7 +107,7 @@ class RunbookRun:
         self._write()
 
     def _done(self, number: int, at: str | None) -> None:
-        """Advance the position in the runbook past this step, and mark a runbook step that was refused."""
+        """Advance the position in the runbook beyond this step, and mark a runbook step that was refused."""
         step = self.trace.steps[number]
         answer = step.answer or {}
         self.at = at
@@ -125,11 +125,11 @@ class RunbookRun:
         return self
 
     def learn(self, good: bool) -> None:
-        """Learn the trace if it succeeded; else none of its acts is replayed again."""
+        """Learn the trace if it succeeded; otherwise none of its acts is replayed again."""
         if good and self.trace.ended:
             self.books.learn(self.trace)
         elif not good:
             acts = {"plan", *ACTS}
             for step, at in zip(self.trace.steps, self.path, strict=False):
                 if step.by == "runbook" and step.call.tool in acts:
-                    self.books.doubt(self.trace, at, "the task came to no good end")
+                    self.books.doubt(self.trace, at, "the task has not succeeded")

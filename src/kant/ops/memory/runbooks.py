@@ -1,9 +1,9 @@
 """Runbooks: the steps for a kind of task, compiled from successful traces; files that people review.
 
-A runbook is a tree. A step has its pre-conditions (`when`) and the sources of its arguments; its children are what the
-model did next under the same facts. So a runbook has a branch for each situation that occurred. In any other situation
-the model is asked, and its choice becomes another branch. It is the tree of actions of MOBIMEM's AgentRR (arXiv
-2512.15784), with typed facts and explanations in place of embeddings.
+A runbook is a tree. A step has its pre-conditions (`when`) and the sources of its arguments; its children are the next
+calls of the model under the same facts. So a runbook has a branch for each situation that occurred. In any other
+situation the model is asked, and its choice becomes another branch. This is the tree of actions of MOBIMEM's AgentRR
+(arXiv 2512.15784), with typed facts and explanations instead of embeddings.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ OF_A_RUN = (*OWN, "key", "reason")
 
 
 class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A step that follows the step `after` ("": it is the first) if the facts `when` hold; `when` is by job, queue or
-    node.
+    """A step that follows the step `after` ("": it is the first) if the facts in `when` hold, which are by job, queue
+    or node.
 
-    `args` holds the arguments of `tool` with their explanations (`memory.slots`). `most` holds the largest amounts that
-    a plan had when it was applied. `seen`: the number of traces that contain it. A step is not replayed if it is
-    `stale`, or if its facts do not decide between calls (`ask`); both fields hold the reason. `chosen` has unexplained
-    arguments, by a digest of the moment: the same task, state and answers lead to the same choice.
+    `args` holds the arguments of `tool` with their explanations (`memory.slots`). `most` has the largest amounts of any
+    plan that was applied. `seen`: the number of traces that contain it. A step is not replayed if it is `stale`, or if
+    its facts do not determine the call (`ask`); both fields hold the reason. `chosen` has unexplained arguments, by a
+    digest of the moment: the same task, state and answers lead to the same choice.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Runbook(Struct, forbid_unknown_fields=True):
 
 
 class Found(Struct):
-    """The next call by a runbook and its step, or why the runbook has no step."""
+    """The next call of a runbook with its step, or why the runbook has no step."""
 
     step: BookStep | None = None
     call: TraceCall | None = None
@@ -83,7 +83,7 @@ class Found(Struct):
 
 
 class Runbooks:
-    """Runbooks by the words of their tasks. With `exact` a task only matches itself, without slots."""
+    """Runbooks by the words of their tasks. With `exact`, a task only matches itself, without slots."""
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact
@@ -120,7 +120,7 @@ class Runbooks:
             if call is None or step.stale or step.ask:
                 return Found(why=step.stale or step.ask or f"the arguments of {step.tool} are not explained")
             fits.append((step, call))
-        if len(fits) > 1:  # a look serves to find facts: prefer an act where one is known
+        if len(fits) > 1:  # a look only finds facts: prefer an act if one is known
             fits = [each for each in fits if each[1].tool not in LOOKS]
         if len(fits) != 1:
             return Found(why="several branches fit" if fits else why)
@@ -138,7 +138,7 @@ class Runbooks:
         return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: TaskTrace, call: TraceCall | None, view: WorldView) -> bool:
-        """Return whether the present facts are those of the step; if its call is unknown, whether they are among its
+        """Return whether the present facts are those of the step or, if its call is unknown, whether they are among its
         facts.
         """
         found = situation(trace, len(trace.steps), call or TraceCall(step.tool), view)
@@ -148,13 +148,13 @@ class Runbooks:
         """Return why the runbook must not apply a plan, although the facts are those of the branch; "" if it may."""
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
-        return f"{larger[0]} is larger than it ever was" if larger else ""
+        return f"{larger[0]} is larger than in any earlier plan" if larger else ""
 
     def learn(self, trace: TaskTrace) -> None:
         """Learn a successful trace, up to the first step before which the facts of the task changed without an action
         of the task.
 
-        Later choices were made by facts that no longer held.
+        Later choices rested on facts that no longer held.
         """
         words = trace.words
         book = self.books.setdefault(words, Runbook(_name(words, self.books), [words]))
@@ -182,7 +182,7 @@ class Runbooks:
                 step.most = {name: max(most, new.most.get(name, 0)) for name, most in step.most.items()}
                 return step
         for step in [each for each in same if not each.stale]:
-            step.ask = new.ask = "the facts do not decide between calls"
+            step.ask = new.ask = "the facts do not determine the call"
         book.step.append(new)
         return new
 
@@ -198,7 +198,7 @@ class Runbooks:
         return None
 
     def doubt(self, trace: TaskTrace, at: str, why: str) -> None:
-        """Mark a step as stale: its pre-conditions held, and it failed."""
+        """Mark a step as stale: it failed although its pre-conditions held."""
         book = self.of(trace)
         for step in book.step if book else ():
             if step.id == at:
@@ -231,7 +231,7 @@ class Runbooks:
 
 
 def moment(trace: TaskTrace, number: int, version: str) -> str:
-    """A digest of everything that a call rests on: the task, the version of the state, earlier calls and answers."""
+    """A digest of everything on which a call rests: the task, the version of the state, earlier calls and answers."""
     before = [
         (each.call.tool, own_args(each.call), each.version, lasting(each.answer)) for each in trace.steps[:number]
     ]
@@ -245,7 +245,7 @@ def own_args(call: TraceCall) -> dict[str, Any]:
 
 
 def is_plain_and_new(call: TraceCall, known: KnownFacts) -> bool:
-    """Whether its text arguments are plain words that do not occur in a tenant's text of an earlier answer."""
+    """Whether its text arguments are plain words that occur in no tenant's text of an earlier answer."""
     theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
     return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))
 
@@ -258,14 +258,12 @@ def changed_under(before: TraceStep, facts: dict[str, str]) -> bool:
 
 
 def situation(trace: TaskTrace, number: int, call: TraceCall, view: WorldView) -> dict[str, str]:
-    """Return the facts before a call, by the job, queue or node that they describe, including those that the call
-    names.
-    """
+    """Return the facts before a call, by the job, queue or node that they describe, including those of the call."""
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
 
 def recorded(trace: TaskTrace, number: int) -> dict[str, str]:
-    """The facts before a step of the trace, as they were recorded, each by the job, queue or node that it describes."""
+    """The recorded facts before a step of the trace, by the job, queue or node that they describe."""
     return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
 
 

@@ -1,9 +1,9 @@
-"""Slots: the source of each argument of a call, so that the call of one task can be made for another.
+"""Slots: the source of each argument of a call, so that the call of one task can be made for another task.
 
 An argument is explained by a text of the task, by a value in an earlier answer, or by a sum or difference of both. All
-explanations that have fitted every trace so far are kept, and a call is replayed only if all of them give the same
-value (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). For an unexplained argument
-the model is asked each time. Texts of tenants are never used as explanations.
+explanations that have fitted every trace so far are kept, and a call is replayed only if they all give the same value
+(version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). For an unexplained argument the
+model is asked each time. Texts of tenants are never used as explanations.
 
 `{node}` is a slot of the task, `{2/plan_id}` a value in the second answer. In a path, `#` stands for the only entry of
 a list, `@` for the only key of an object, `user=$user` for the one row whose field equals the slot, and `nodes~$node`
@@ -25,7 +25,7 @@ from kant.ops.orders import KINDS
 from kant.ops.view import WorldView
 
 WORDS = {*KINDS, *LEVELS, "", "waiting", "blocked", "running", "stopping", "held", "user", "queue"}
-"""Words of the tools themselves: they mean the same in every task."""
+"""Words of the tools themselves, which mean the same in every task."""
 OWN = ("plan_id", "txn")
 """Arguments that only an earlier answer explains."""
 SILENT = ("untrusted", "now_us", "as_of_us", "version", "next", "total")
@@ -62,7 +62,7 @@ def slots_of(task: str, view: WorldView) -> tuple[str, dict[str, Any]]:
 
 
 def _kind(word: str) -> str:
-    """number, time or word for a token that is likely to differ in the next task; "" for a word of the language."""
+    """number, time or word for a token that may differ in the next task; "" for a word of the language."""
     kinds = (r"\d+(\.\d+)?", "number"), (r"(\d+(\.\d+)?(us|ms|s|m|h|d))+", "time"), (r".*\d.*", "word")
     return next((kind for pattern, kind in kinds if re.fullmatch(pattern, word)), "")
 
@@ -153,8 +153,8 @@ def _at(known: KnownFacts, path: str) -> Any:
 def explained(call: TraceCall, known: KnownFacts) -> dict[str, Any]:
     """The arguments of a call with all their explanations; without the `key` of a submission, new in each run.
 
-    In the final call a plain word such as `done` needs no explanation: the facts decide which word it is, as they
-    decide which call.
+    In the final call a plain word such as `done` needs no explanation: the facts determine which word it is, as they
+    determine the call.
     """
     found = {key: _explain(value, known, key) for key, value in call.args.items() if key != "key"}
     if call.tool == DONE:
@@ -180,7 +180,7 @@ def _explain(value: Any, known: KnownFacts, key: str = "") -> Any:
 
 
 def _for_each(value: Any, rows: list[Any], path: str, known: KnownFacts) -> Iterator[Any]:
-    """Yield one pattern for all entries of a value, each made from one row, if there is such a pattern."""
+    """Yield one pattern for all entries of a value, each of which comes from one row, if there is such a pattern."""
     if len(rows) != len(value):
         return
     pattern = None
@@ -225,7 +225,7 @@ def _pack(found: list[Any]) -> Any:
 
 
 def has_ask(node: Any) -> bool:
-    """Whether an argument in it is unexplained."""
+    """Whether it contains an unexplained argument."""
     if isinstance(node, dict):
         return "ask" in node or any(has_ask(each) for each in node.values())
     return isinstance(node, list) and any(has_ask(each) for each in node)
@@ -241,8 +241,8 @@ def is_known(node: Any, known: KnownFacts) -> bool:
 
 
 def lasting(value: Any) -> Any:
-    """Return the parts of an answer that are equal for equal questions in the same state: without ids of this run and
-    times.
+    """Return the parts of an answer that are equal for equal questions in the same state: without times and ids of this
+    run.
     """
     if isinstance(value, dict):
         return {key: lasting(each) for key, each in value.items() if key not in (*OWN, *CLOCK)}

@@ -1,9 +1,9 @@
-"""Runs tasks concurrently that name different jobs, queues and nodes: they look, think and plan at the same time.
+"""Runs tasks that name different jobs, queues and nodes concurrently: they look, choose and plan at the same time.
 
 A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready. Then one
 plan of all their orders is applied if it has the combined effects: it breaks no rule, starts, stops and moves the same
-jobs, and loses no more work. Otherwise the first is applied, and the others restart. A task waits for the earlier tasks
-that name one of its jobs, queues or nodes.
+jobs, and loses no more work. Otherwise the first plan is applied, and the other tasks restart. A task waits for the
+earlier tasks that name one of its jobs, queues or nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Group:
         self.done: dict[_Member, Answer] = {}
 
     def act(self, own: _Member, call: TraceCall) -> Answer:
-        """Act when all who have planned are ready: the first of them acts for all."""
+        """Act when all members with plans are ready: the first of them acts for all."""
         with self.news:
             self.ready[own] = call
             self.news.notify_all()
@@ -50,7 +50,7 @@ class _Group:
                 self.news.notify_all()
 
     def _is_first(self, own: _Member) -> bool:
-        """Whether all who have planned are ready, and this member is the first of them in task order."""
+        """Whether all members with plans are ready, and this member is the first of them in task order."""
         return self.plans.keys() <= self.ready.keys() and own is min(self.ready, key=lambda each: each.number)
 
     def _together(self) -> None:
@@ -117,7 +117,7 @@ class _Member:
 
 
 def waits_for(tasks: Sequence[str], view: WorldView) -> list[list[int]]:
-    """Return for each task the indices of the earlier tasks that name a job, queue or node which it names too."""
+    """Return for each task the indices of the earlier tasks that name a job, queue or node of this task."""
     scopes = [about(view, [str(value) for value in slots_of(task, view)[1].values()]).keys() for task in tasks]
     return [[n for n in range(m) if scopes[n] & scopes[m]] for m in range(len(tasks))]
 
@@ -125,7 +125,7 @@ def waits_for(tasks: Sequence[str], view: WorldView) -> list[list[int]]:
 def run_together(
     tasks: Sequence[str], tools: TracedTools, begin: Callable[[str, TracedTools], RunbookRun]
 ) -> list[RunbookRun]:
-    """Run all tasks; `begin` creates the run of each. A task is not begun if one that it waits for did not end."""
+    """Run all tasks; `begin` creates the run of each. A task is not begun if a task that it waits for did not end."""
     group = _Group(tools)
     found: list[Future[RunbookRun]] = []
 
@@ -134,7 +134,7 @@ def run_together(
         own = _Member(tools, group, number)
         run = begin(task, own)
         if stopped:
-            run.stopped = f"it is about what `{stopped[0]}` is about, and that is not over"
+            run.stopped = f"it names something that `{stopped[0]}` names, and that task has not ended"
         try:
             return run.run()
         finally:

@@ -1,6 +1,6 @@
 """Traces: the calls of one task, with the facts known before each and its result.
 
-A trace is written before each call and after it, so it can be continued after a kill: at most the one call without an
+A trace is written before and after each call, so that it can be continued after a kill: at most one call without an
 answer is repeated.
 """
 
@@ -78,7 +78,7 @@ class TaskTrace(Struct):
 
 
 class TracedTools(Protocol):
-    """The means to do a task: the tools of an assistant, and a view of the state, for pre-conditions."""
+    """The means to do a task: the tools of an assistant, and a view of the state for checking pre-conditions."""
 
     def call(self, call: TraceCall) -> Answer:
         """Call a tool; a refusal is an answer too, with `refused` and `sentence`."""
@@ -131,7 +131,7 @@ def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def outcome(answer: Answer, named: set[str]) -> str:
-    """Return what matters in an answer for the next call, in words, without amounts and names."""
+    """Return the part of an answer that matters for the next call, as text without amounts and names."""
     found = []
     for key in ("refused", "error", "phase", "state", "status"):
         if isinstance(answer.get(key), str):

@@ -1,5 +1,5 @@
 """The calendar: bookings of contiguous GPUs over windows of time. The result is a calendar that fits, or the bookings
 that collide.
 
-The problem is static memory allocation: a buffer is a booking, its lifetime a window, its bytes GPUs.
+The problem is static memory allocation: a buffer is a booking, its lifetime a time window, its bytes GPUs.
 """

@@ -20,7 +20,7 @@ from kant.optimize.calendar.sections import Numbers, Sections, sections_of
 
 @compiled_at_once
 def first_fit(s: Sections, order: Numbers, offsets: Numbers) -> int:
-    """Fill `offsets`, the pinned bookings first and then in `order`; returns the GPUs that the plan needs.
+    """Fill `offsets`, the pinned bookings first and then in `order`; returns the number of GPUs that the plan needs.
 
     Collisions between pinned bookings are not detected.
     """
@@ -94,7 +94,7 @@ class Attempts:
     def fit(self, capacity: int, budget: SearchBudget, most: int = 1 << 62) -> tuple[int, Numbers]:
         """Return FOUND with the offsets of a plan, NONE, or OPEN if the budget or `most` of its nodes are spent.
 
-        Starting an attempt has a cost, too, so it is charged at least one node for each booking.
+        An attempt also has a cost to start, so it is charged at least one node for each booking.
         """
         if capacity not in self._ways:
             self._failed.clear()  # one memory at a time

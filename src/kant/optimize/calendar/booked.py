@@ -15,11 +15,11 @@ Kind = Literal["running", "reserved", "booked", "maintenance"]
 
 
 class HeldGpus(NamedTuple):
-    """GPUs of a job, or of a node out of service, from `start` to before `end` (microseconds; FOREVER: open).
+    """GPUs of a job, or of a node out of service, from `start` until before `end` (microseconds; FOREVER: no end).
 
     `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. A job runs
-    `inside` the reservation of this name, or it `yields` when one begins. The kind `reserved` is the reservation of a
-    waiting job, `booked` one that a user has made.
+    `inside` the reservation of this name, or it `yields` when a reservation begins. The kind `reserved` is the
+    reservation of a waiting job, `booked` a reservation made by a user.
     """
 
     id: str
@@ -50,9 +50,9 @@ class Collision(NamedTuple):
 def booked_in(
     state: ClusterState, now: int, end_of: Callable[[int], int], preempts: bool = False
 ) -> tuple[list[HeldGpus], list[str]]:
-    """The bookings of a state in order of their start, and the jobs that are left out because they share GPUs.
+    """The bookings of a state in order of their start, and the jobs that are omitted because they share GPUs.
 
-    `end_of` gives the expected end of a running job, by its row. `preempts`: whether the profile preempts jobs.
+    `end_of` returns the expected end of a running job, by its row. `preempts`: whether the profile preempts jobs.
     """
     found: list[HeldGpus] = []
     shared = []
@@ -96,7 +96,7 @@ def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
 
 
 def out_of_service(state: ClusterState, now: int) -> Iterator[HeldGpus]:
-    """Nodes that take no jobs, and lost devices. A node with a drain deadline is free of jobs from then on."""
+    """Nodes that accept no jobs, and lost devices. A node with a drain deadline is free of jobs after the deadline."""
     for index, node in enumerate(state.nodes):
         status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
         if not node.name:
@@ -129,7 +129,7 @@ def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
 
 
 def _bears(one: HeldGpus, two: HeldGpus) -> bool:
-    """Whether the two may hold the same GPUs: one of them is inside the other, or yields to it."""
+    """Whether the two may hold the same GPUs: one is inside the other, or yields to it."""
     kinds = {one.kind, two.kind}
     if kinds == {"running", "booked"}:
         job, booking = (one, two) if one.kind == "running" else (two, one)

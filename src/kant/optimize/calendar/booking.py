@@ -1,4 +1,4 @@
-"""A booking, and a check of plans that is independent of how they were made."""
+"""A booking, and a check of plans that does not depend on how they were made."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LARGEST = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class LineBooking:
-    """A booking of `gpus` contiguous GPUs on a line, from the time `start` on and before `end`.
+    """A booking of `gpus` contiguous GPUs on a line, from the time `start` until before `end`.
 
     A line is a range of numbered GPUs: those of a node, an NVLink domain, a leaf or a row of racks. Times are whole
-    numbers of any unit. The number of the first booked GPU is a multiple of `alignment`. It is `offset` if given, as
-    for a running job or a part of the line under maintenance, and chosen if it is None. In its `gaps`, each from a time
-    to before another, the booking holds nothing, and other bookings may have its GPUs.
+    numbers of any unit. The number of the first booked GPU is a multiple of `alignment`. It is `offset` if that is
+    given, as for a running job or a part of the line in maintenance; None: it is chosen. In its `gaps`, each from one
+    time until before another, the booking holds nothing, and other bookings may use its GPUs.
     """
 
     id: str
@@ -44,9 +44,9 @@ class LineBooking:
             raise InputError(where, f"an offset that is a multiple of its alignment {self.alignment}", self.offset)
         edges = [self.start, *(edge for gap in self.gaps for edge in gap), self.end]
         if any(not a < b for a, b in self.gaps) or any(a > b for a, b in pairwise(edges)):
-            raise InputError(where, "gaps in order, inside its window and apart", self.gaps)
+            raise InputError(where, "gaps in order, inside its window and disjoint", self.gaps)
         if not any(a < b for a, b in self.spans()):
-            raise InputError(where, "gaps that leave something of its window", self.gaps)
+            raise InputError(where, "gaps that leave some time of its window", self.gaps)
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """The spans of time in which the booking holds its GPUs."""

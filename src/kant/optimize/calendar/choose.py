@@ -1,11 +1,10 @@
-"""The place of a reservation on a cluster: contiguous GPUs that are free for its whole window; or the bookings in the
-way.
+"""The place of a reservation on a cluster: contiguous GPUs that are free for its whole window; or else the bookings in
+the way.
 
 A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one node size. A reservation that
-fits next to all bookings goes to the line where it leaves the fewest free GPUs, at its lowest place, and moves nothing.
-If it fits nowhere, the calendar of each line is solved, and reservations on it that have not begun may move along it;
-the line with the fewest moves wins. Running jobs, nodes out of service and reservations of other lines are fixed
-offsets.
+fits beside all bookings goes to the line where it leaves the fewest free GPUs, at its lowest place, without moves. If
+it fits nowhere, the calendar of each line is solved, and reservations on it that have not begun may move along it; the
+line with the fewest moves wins. Running jobs, nodes out of service and reservations of other lines are fixed offsets.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ Held = Mapping[int, int]
 class PlaceRequest:
     """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
-    With "" they are in one node if one is large enough, otherwise anywhere along the cluster. `model` "": of any one
-    model. `whole`: the reservation gets all GPUs of its nodes, and so perhaps more than `gpus`.
+    With "" they are in one node if one is large enough, otherwise anywhere on a line of the cluster. `model` "": of any
+    one model. `whole`: the reservation gets all GPUs of its nodes, and so possibly more than `gpus`.
     """
 
     name: str
@@ -50,7 +49,7 @@ class PlaceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """GPUs that `who` holds over a window. With a `request` they may be moved along their line."""
+    """GPUs that `who` holds over a time window. With a `request` they may be moved along their line."""
 
     who: str
     start: int
@@ -176,7 +175,7 @@ def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
 
 
 def _beside(lines: Sequence[GpuLine], request: PlaceRequest, taken: Iterable[Taken]) -> tuple[GpuLine, int] | None:
-    """The line and place where it fits without moves: the fullest such line, or the first of equals."""
+    """The line and place where the request fits without moves: the fullest such line, the first of equals."""
     busy: dict[int, int] = {}
     for each in taken:
         if each.start < request.end and request.start < each.end:
@@ -204,7 +203,7 @@ def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int |
 
 
 def alignment(line: GpuLine, request: PlaceRequest) -> int:
-    """The alignment of a reservation: of more GPUs than a node has, the width of a node."""
+    """The alignment of a reservation: the width of a node if it has more GPUs than a node, else 1."""
     return line.width if request.whole or request.gpus > line.width else 1
 
 
@@ -258,7 +257,7 @@ def _load(line: GpuLine, each: Taken, request: PlaceRequest) -> int:
 def _calendar(
     line: GpuLine, request: PlaceRequest, taken: Sequence[Taken], free: Mapping[str, list[GpuLine]], now: int
 ) -> tuple[list[LineBooking], list[str], list[int]]:
-    """The calendar of a line: its bookings, the owner of each, and the present place of each (-1: the new one).
+    """The calendar of a line: its bookings, the owner of each, and its present place (-1: the new reservation).
 
     `free` has the lines of each reservation that may move.
     """

@@ -1,11 +1,11 @@
 """The search for a plan: a depth-first search over canonical placements, with bounds by section.
 
-In a plan with the least sum of offsets every booking rests: on GPU 0 or on another booking, as far down as its
-alignment and the pinned bookings allow. Such plans are built from below. A booking is *open* until it is placed, and
-`low` is a lower bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section:
-either one of its bookings begins at the floor, or none does. So the alternatives are these bookings, one by one, and
-finally that all of them are lifted. Only sections are chosen in which no booking at the floor has another one below it
-that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked from there; a
+In a plan with the least sum of offsets every booking rests on GPU 0 or on another booking, as low as its alignment and
+the pinned bookings allow. Such plans are built from below. A booking is *open* until it is placed, and `low` is a lower
+bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section: either one of its
+bookings begins at the floor, or none of them does. So the alternatives are these bookings, one by one, and finally that
+all of them are lifted above the floor. Only sections are chosen in which no booking at the floor has another one below
+it that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked from there; a
 stack that exceeds the capacity fails. (On one machine with release dates this order gives the least makespan, so no
 plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of twins the first
 is placed first. - A failed part is remembered by its open bookings and the `low` of each, across restarts, too. - Parts
@@ -55,7 +55,7 @@ def lowest(s: Sections, is_open: Numbers, i: int, since: int) -> int:
 
 @inlined
 def reopen(s: Sections, frames: Numbers, depth: int, is_open: Numbers, crossing: Numbers) -> int:
-    """Undo the placement of the frame; returns the number of reopened bookings, 0 or 1."""
+    """Undo the placement of a frame; returns the number of reopened bookings, 0 or 1."""
     i = frames[depth, PLACED]
     if i < 0:
         return 0
@@ -81,9 +81,9 @@ def stack(
     s: Sections, listed: Numbers, count: int, low: Numbers, begin: int, end: int, capacity: int, floor: Numbers,
     height: Numbers, undercut: Numbers,
 ) -> int:  # fmt: skip
-    """Stack the listed bookings, which are in order of `low`; returns a section that passes the capacity, or -1.
+    """Stack the listed bookings, which are in order of `low`; returns a section that exceeds the capacity, or -1.
 
-    Fills `floor` and `height` by section, and `undercut`: whether a booking has a lower one that meets it.
+    Fills `floor` and `height` by section, and `undercut`: whether a booking has a lower one that overlaps it in time.
     """
     for k in range(begin, end):
         floor[k] = -1
@@ -146,10 +146,10 @@ def choose_section(
 
 @inlined
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
-    """Fill in how low each booking of section k can be if none begins at the floor of k; False if that is infeasible.
+    """Fill in how low each booking of section k can be if none begins at its floor; False if that is infeasible.
 
     A booking that is lifted from the floor must rest on another booking: one outside the section that reaches above the
-    floor, or one of the section. Also, something must overlap its old place; otherwise it could fall back.
+    floor, or one of the section. Also, another booking must overlap its old place; otherwise it could fall back.
     """
     floor = NEVER
     for i in range(s.gpus.shape[0]):

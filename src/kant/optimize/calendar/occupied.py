@@ -1,4 +1,4 @@
-"""The GPUs that a new reservation cannot have: those of non-preemptible jobs and of nodes out of service."""
+"""The GPUs that a new reservation cannot use: those of non-preemptible jobs and of nodes out of service."""
 
 from __future__ import annotations
 

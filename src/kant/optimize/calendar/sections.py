@@ -25,10 +25,10 @@ class Sections(NamedTuple):
     pinned: Numbers  # the given offset, -1 for none
     first: Numbers  # first section of a booking
     last: Numbers  # the section after its last
-    covers: NDArray[np.bool_]  # [booking, section]; a booking with gaps need not cover all from first to last
+    covers: NDArray[np.bool_]  # [booking, section]; a booking with gaps need not cover all sections from first to last
     meets_from: Numbers  # the bookings that overlap booking i in time are meets[meets_from[i]:meets_from[i + 1]]
     meets: Numbers
-    pins_from: Numbers  # and the pinned ones of them, by offset
+    pins_from: Numbers  # likewise the pinned ones among them, by offset
     pins: Numbers
     twin: Numbers  # the previous booking that is equal except for its id, -1 for none
 

@@ -16,15 +16,15 @@ from kant.optimize.calendar.kernels import FOUND, NONE
 from kant.optimize.calendar.sections import Numbers, peak, sections_of
 
 TRIAL = 2 * TOUR * SLICE
-"""The node limit for the question whether the remaining bookings collide without some of them."""
+"""The limit in nodes for the question whether bookings still collide after some are left out."""
 
 
 def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudget) -> tuple[tuple[int, ...], bool]:
-    """The rows of bookings that do not fit together, and whether the set is known to be minimal.
+    """The rows of bookings that do not fit together, and whether this set is known to be minimal.
 
     Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
-    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the budget leaves the question
-    open; when the budget is spent, the set stays as it is.
+    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the search cannot decide; when
+    the budget is spent, the set stays as it is.
     """
     pinned = pinned_collision(bookings, capacity)
     if pinned:
@@ -52,7 +52,7 @@ def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudg
 
 
 def _overload(bookings: Sequence[LineBooking], capacity: int) -> list[int] | None:
-    """The largest bookings at one time that exceed the capacity together; of such sets the smallest."""
+    """The largest bookings at one time that exceed the capacity together; the smallest such set."""
     sections = sections_of(bookings)
     best: list[int] | None = None
     for k in range(sections.covers.shape[1]):
@@ -67,7 +67,7 @@ def _overload(bookings: Sequence[LineBooking], capacity: int) -> list[int] | Non
 
 
 def pinned_collision(bookings: Sequence[LineBooking], capacity: int) -> tuple[int, ...]:
-    """A pinned booking that leaves the line, or two that collide; empty if there is none."""
+    """A pinned booking that extends beyond the line, or two that collide; empty if there are none."""
     pinned = [(i, b, b.offset) for i, b in enumerate(bookings) if b.offset is not None]
     for i, one, first in pinned:
         if first + one.gpus > capacity:
@@ -92,10 +92,10 @@ SHARE = 0.8
 class Answer:
     """The result for a calendar on a line of `capacity` GPUs.
 
-    `fits`: `offsets` is a plan, from any of the searches. `infeasible`: there is none, and `collide` names bookings
-    (rows) that do not fit together; `minimal` says that they fit as soon as any one of them is left out. `unknown`: no
-    plan was found within the limit, and none is ruled out: `lower_bound` <= `capacity` < `needed`. If there is no plan,
-    `offsets` is one for the shortest line that was found.
+    `fits`: `offsets` is a plan, from any of the searches. `infeasible`: there is none, and `collide` has bookings
+    (rows) that do not fit together; `minimal` says that they fit once any one of them is left out. `unknown`: no plan
+    was found within the limit, and it is not proven that there is none: `lower_bound` <= `capacity` < `needed`. If
+    there is no plan, `offsets` is one for the shortest line that was found.
     """
 
     status: Status
@@ -107,7 +107,7 @@ class Answer:
     lower_bound: int
     """No smaller capacity holds the calendar."""
     first_fit: int
-    """The GPUs that first fit needs, with the bookings of most GPUs first."""
+    """The GPUs that first fit needs, if it takes the bookings with the most GPUs first."""
     nodes: int
     """The number of search nodes visited."""
     collide: tuple[int, ...] = ()
@@ -117,8 +117,8 @@ class Answer:
 def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
     """Fit the bookings on a line of `capacity` GPUs.
 
-    The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds: about one
-    core-second of work each, counted in nodes. Raises InputError if nothing is booked, or the capacity is out of range.
+    The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds, each about
+    one core-second of work counted in nodes. Raises InputError if nothing is booked, or the capacity is out of range.
     """
     if not 1 <= capacity <= LARGEST:
         raise InputError("the capacity", f"from 1 to {LARGEST:,} GPUs", capacity)
@@ -133,7 +133,7 @@ def solve(bookings: Sequence[LineBooking], capacity: int, nodes: int = NODES, li
             best = capacity, offsets
         elif found == NONE:
             bound = capacity + 1
-        else:  # a plan for a shorter line is one for this line too, and so is the proof for a longer one
+        else:  # a plan for a shorter line is valid for this one, and so is a proof for a longer one
             best, bound = _shorten(attempts, bound, best, budget, TOUR * SLICE)
     if best[0] <= capacity:
         return _answer("fits", capacity, best, bound, by_first_fit, attempts)

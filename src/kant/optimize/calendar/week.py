@@ -20,7 +20,7 @@ def book(bookings: Iterable[LineBooking], spec: ClusterSpec, where: str) -> list
     for one in bookings:
         place = f"{where}, booking {one.id}"
         if one.offset is not None or one.gaps or one.alignment > 1:
-            raise InputError(place, "neither offset, gaps nor alignment on a cluster, whose nodes say where")
+            raise InputError(place, "neither offset, gaps nor alignment on a cluster, where the nodes determine them")
         request = PlaceRequest(one.id, one.gpus, one.start, one.end)
         try:
             found = choose(spec, request, list(taken.values()), -1)

@@ -22,14 +22,14 @@ class TaskArrays(NamedTuple):
     latest: Numbers
     before_from: Numbers  # the predecessors of task i are before[before_from[i]:before_from[i + 1]]
     before: Numbers
-    after_from: Numbers  # and its successors
+    after_from: Numbers  # likewise its successors
     after: Numbers
     tasks_from: Numbers  # the tasks of process p are tasks_from[p] to tasks_from[p + 1]
     cost: Numbers  # by resource
 
 
 def tasks_of(instance: Instance) -> tuple[TaskArrays, int, int]:
-    """The arrays, the first release, and the ticks from there to the last deadline."""
+    """The arrays, the first release, and the number of ticks from there to the last deadline."""
     rows = flat(instance)
     n = len(rows)
     zero = min(process.release for process, _ in rows)

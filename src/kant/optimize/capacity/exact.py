@@ -1,4 +1,4 @@
-"""The use of CP-SAT for a plan: the optimum of small instances, and better starts for the tasks around a peak."""
+"""CP-SAT for plans: the optimum of small instances, and better starts for the tasks around a peak."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHOLE = 200
 FREE = 80
 """The number of free tasks in a window around a peak."""
 EFFORT = 2.0
-"""Deterministic seconds for an instance; a window gets a tenth."""
+"""Deterministic seconds for an instance; a window gets a tenth of them."""
 
 
 def is_there() -> bool:
@@ -61,7 +61,7 @@ def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int 
 
 
 def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed: int = 0) -> float:
-    """Solve for the starts of the free tasks with all others fixed; update the plan if that is cheaper.
+    """Solve for the starts of the free tasks with all others fixed; update the plan if the result is cheaper.
 
     It ends after `effort` deterministic seconds. Returns how many were spent.
     """

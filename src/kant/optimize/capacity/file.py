@@ -80,7 +80,7 @@ class PlanFile(msgspec.Struct):
 
 
 def read_instance(path: Path, format: str | None = None, deadline: float = 1.0) -> Instance:
-    """Read an instance from a file: `json`, or `psplib` with a deadline in lengths of its critical path.
+    """Read an instance from a file: `json`, or `psplib` with a deadline as a multiple of its critical path.
 
     Without a format, the file name decides. Raises InputError with the file and the error in it.
     """

@@ -1,4 +1,4 @@
-"""The needs of past jobs as an instance: how many nodes would have kept all waits below a limit."""
+"""An instance from past jobs: how many nodes would have kept all waits below a limit."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class JobsAsInstance(NamedTuple):
 
 
 def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> JobsAsInstance:
-    """The instance of these jobs. Each may start up to `wait` microseconds after it arrived, or later if it still ends
+    """The instance of these jobs. Each may start up to `wait` microseconds after its arrival, or later if it still ends
     by its due time. Run times are rounded up to ticks.
 
-    A job counts on its most preferred GPU model that the cluster has, or on the model of most GPUs. A pod of more than
-    half a node counts as a whole node: no other such pod fits next to it.
+    A job counts for its most preferred GPU model in the cluster, or for the model with the most GPUs. A pod of more
+    than half a node counts as a whole node: no other such pod fits next to it.
     """
     total, sizes = Counter[str](), dict[str, Counter[int]]()
     for node in cluster.nodes:
@@ -67,7 +67,7 @@ def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int)
     used = {name for process in processes for task in process.tasks for name in task.demand}
     resources = tuple(Resource(name) for name in node_gpus if name in used)
     if not processes:
-        raise InputError("the journal", "jobs with GPUs of which it is known how long they run", "none")
+        raise InputError("the journal", "jobs with GPUs whose run times are known", "none")
     return JobsAsInstance(Instance(resources, tuple(processes), tick), node_gpus, tuple(left_out))
 
 

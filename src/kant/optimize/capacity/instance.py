@@ -1,4 +1,4 @@
-"""An instance of capacity planning, and a check of plans that is independent of how they were made."""
+"""An instance of capacity planning, and a check of plans that does not depend on how they were made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of which an amount is reserved for the whole time. `cost` weighs one unit of its peak."""
+    """A resource of which an amount is reserved for all time. `cost` weighs one unit of its peak."""
 
     name: str
     cost: int = 1
@@ -21,7 +21,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
-    """A task of `duration` ticks that holds `demand` units of resources, after the tasks `after` of its process."""
+    """A task of `duration` ticks that uses `demand` units of resources, after the tasks `after` of its process."""
 
     id: str
     duration: int
@@ -31,7 +31,7 @@ class ProcessTask:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A pipeline: its tasks all run between `release` and `deadline`, in ticks."""
+    """A pipeline: all of its tasks run between `release` and `deadline`, in ticks."""
 
     id: str
     release: int
@@ -114,7 +114,7 @@ def in_order(process: Process, where: str = "process") -> list[ProcessTask]:
                 ready.append(follower)
     if len(order) < len(process.tasks):
         circle = sorted(name for name, left in waits.items() if left)
-        raise InputError(f"{where}, after", "tasks that do not wait for each other in a circle", ", ".join(circle))
+        raise InputError(f"{where}, after", "tasks that do not wait for each other in a cycle", ", ".join(circle))
     return order
 
 

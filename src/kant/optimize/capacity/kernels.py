@@ -1,8 +1,8 @@
-"""The starts of tasks: insertion that considers the peaks, and repair around them.
+"""The starts of tasks: insertion that takes peaks into account, and repair around them.
 
-Both work towards *targets*, one peak for each resource. Use above a target is overload, and a plan without overload
-costs as much as the targets. A good start adds little squared overload (squared, so that overload is spread); ties go
-to the start with less usage.
+Both work towards *targets*: one peak for each resource. Use above a target is overload; a plan without overload costs
+at most as much as the targets. A good start adds little squared overload (squared to spread it out); ties go to the
+start with less usage.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def insert_chosen(
 
 @inlined
 def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
-    """A flat index into `usage` where a target is passed, the first after a random one; -1 if there is none."""
+    """A flat index into `usage` at which a target is exceeded, the first after a random one; -1 if there is none."""
     width = usage.shape[1]
     size = usage.shape[0] * width
     at = draw % size
@@ -232,8 +232,8 @@ def repair(
     """Move tasks away from ticks above a target, until there are none; returns the remaining overload.
 
     A step moves a task that is active at such a tick to the cheapest start that its neighbours allow, or to the
-    cheapest of all and pushes the neighbours; or it reinserts the whole process. A change that adds overload is undone,
-    less often if it is small or the search is hot: `heat` falls to zero with the steps.
+    cheapest start of all, pushing the neighbours; or it reinserts the whole process. A change that adds overload is
+    undone, less often if it adds little or the search is hot: `heat` falls to zero with the steps.
     `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1] grows by the
     number of entries of `usage` that are read: a measure of cost that does not depend on the load of the machine.
     Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.

@@ -13,18 +13,18 @@ from kant.optimize.capacity.planning import Planning
 
 @dataclass(frozen=True, slots=True)
 class LearnedInsertion:
-    """The process with the highest score is inserted next, each of its tasks where it adds least to the peaks.
+    """The process with the highest score is inserted next, each of its tasks at the start that adds least to the peaks.
 
-    The score is the sum of these fields, except `allowance`, each times its feature. Work, slack and length are
-    relative to the means of the instance. Processes as steps of a learned choice are the idea of iScheduler (arXiv
-    2602.06064); its network is left out, and the features are ours. The study `benchmarks.studies.capacity_learned`
-    found the defaults.
+    The score is the sum of these fields, except `allowance`, each multiplied by its feature. Work, slack and length are
+    relative to the means of the instance. Choosing processes step by step by a learned score is the idea of iScheduler
+    (arXiv 2602.06064); its network is left out, and the features are ours. The study
+    `benchmarks.studies.capacity_learned` found the defaults.
     """
 
     crowd: float = 0.3398
     """The present use of its resources in its window, as a share of the targets."""
     pressure: float = 1.0882
-    """`crowd` times its work."""
+    """`crowd` multiplied by the work."""
     work: float = 0.5732
     """The resource use of its tasks over time, at the costs of the resources."""
     slack: float = -0.1009
@@ -38,7 +38,7 @@ class LearnedInsertion:
     tallest: float = -0.1223
     """The largest use of one of its tasks at one time, relative to the largest of all."""
     allowance: float = -0.1264
-    """How far above the bounds the targets begin, as a share of them: use below them costs no overload."""
+    """How far above the bounds the targets begin, as a share of the bounds: use below the targets costs no overload."""
 
     def insert(self, planning: Planning) -> None:
         """Insert the movable processes around those already there."""

@@ -44,7 +44,7 @@ def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, 
 LONGEST = 100_000
 """The maximum number of ticks from the first release to the last deadline."""
 MOST_SPANS = 2_000
-"""The maximum number of span beginnings considered for bounds."""
+"""The maximum number of times at which spans for bounds begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Planning:
     movable: Numbers
     """By process: whether its tasks may be moved."""
     proven: int = 0
-    """A lower bound of the cost that a solver has proven."""
+    """A lower bound of the cost, proven by a solver."""
 
     @property
     def peaks(self) -> Numbers:

@@ -16,19 +16,19 @@ from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 
 STEPS, STEPS_A_TASK = 40_000, 100
-"""Steps of one repair: the first number, but not more than the second for each task that may move."""
+"""Steps of one repair: the first number, but at most the second for each task that may move."""
 ROUNDS = 400
 """The number of targets to try."""
 HEAT = 50.0
-"""The overload that a step of repair may add initially, with some probability."""
+"""The overload that a step of repair may add at first, with some probability."""
 WINDOWS = 10
 """The number of windows around a peak for the solver."""
 WORK = 300_000_000
-"""Work of repair in a deterministic second, which is about one core-second."""
+"""Work of repair in a deterministic second, about one core-second."""
 SHARE = 0.8
 """The share of the limit for repair."""
 SHARE_SMALL = 0.3
-"""That share if the solver can take the whole instance."""
+"""This share if the solver can handle the whole instance."""
 
 
 def plan(
@@ -37,8 +37,8 @@ def plan(
 ) -> CapacityPlan:  # fmt: skip
     """A plan of low cost: insertion, repair towards lower targets, and CP-SAT if it is installed.
 
-    `rounds` of repair and `windows` of CP-SAT, or `limit` deterministic seconds after insertion, end the search; so
-    does a plan that costs as much as the bound. With `order` insertion uses it instead of fixed orders.
+    The search ends after `rounds` of repair and `windows` of CP-SAT, or `limit` deterministic seconds after insertion,
+    or with a plan that costs as much as the bound. With `order`, insertion uses it instead of fixed orders.
     """
     planning = planning_of(instance)
     insert_by(planning, order)
@@ -88,7 +88,7 @@ def insert_by(planning: Planning, order: LearnedInsertion | None) -> None:
 
 
 def insert_best(planning: Planning) -> None:
-    """Insert the movable processes: in several orders, of which the cheapest is kept."""
+    """Insert the movable processes in several orders, and keep the cheapest result."""
     tasks = planning.tasks
     movable = np.flatnonzero(planning.movable)
     if not len(movable):
@@ -114,7 +114,7 @@ def insert_best(planning: Planning) -> None:
 
 
 def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -> float:
-    """Repair towards lower targets: for all resources at once, then for one, in steps that shrink after failures.
+    """Repair towards lower targets: first for all resources at once, then for one, in steps that shrink after failures.
 
     No round begins after `limit` deterministic seconds. Returns the seconds spent.
     """

@@ -18,9 +18,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
-    """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds.
+    """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds used.
 
-    A VM does not enter a host that has another VM of its service now, even if that VM leaves; so any order is valid.
+    A VM does not enter a host that has another VM of its service now, even if that VM leaves; so every order is valid.
     """
     nodes = layout.cores.shape[1]
     model: Any = cp_sat().CpModel()
@@ -74,7 +74,7 @@ def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -
 
 
 TRIED = 24
-"""The best source slots and target slots that are tried for each size, as the first may not be allowed."""
+"""The best source slots and target slots that are tried for each size, since the first ones may not be allowed."""
 
 
 def best_move(layout: VmLayout) -> Move | None:
@@ -114,10 +114,10 @@ def greedy(layout: VmLayout, moves: int) -> list[Move]:
 
 
 def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
-    """The moves in a feasible order, at most `most` of them; makes them on `layout`.
+    """The moves in a feasible order, at most `most` of them; carries them out on `layout`.
 
-    In a cyclic wait, one VM takes a detour by a spare slot, at the cost of one more move. A move with neither room nor
-    a spare slot is left out, with the moves that wait for it.
+    If VMs wait for each other in a cycle, one of them makes a detour through a spare slot, at the cost of one more
+    move. A move for which there is neither room nor a spare slot is left out, with the moves that wait for it.
     """
     left = sorted(moves, key=lambda move: (-int(layout.cluster.vm_cores[move.vm]), move.vm))
     done: list[Move] = []
@@ -163,7 +163,7 @@ def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
 
 
 ROUNDS = 4
-"""How often a plan is continued from the end of the last one, if VMs cannot carry it out in full."""
+"""How often a new plan is made from the end of the last one, if concrete VMs cannot carry that out in full."""
 MOST_MOVES = 100_000
 LONGEST = 3600.0
 

@@ -13,7 +13,7 @@ from kant.optimize.defragment.instance import DefragInstance
 Ints = npt.NDArray[np.int64]
 
 SPREAD = -1
-"""A value in place of a NUMA node: evenly over all nodes of its host."""
+"""Instead of a NUMA node: evenly over all nodes of its host."""
 
 
 class Move(Struct, frozen=True):
@@ -26,7 +26,7 @@ class Move(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class VmCluster:
-    """Hosts, each with `numa` NUMA nodes (slots), and VMs. Hosts with fewer have slots without cores."""
+    """Hosts, each with `numa` NUMA nodes (slots), and VMs. Hosts with fewer NUMA nodes have slots without cores."""
 
     instance: DefragInstance
     numa: Ints
@@ -35,7 +35,7 @@ class VmCluster:
     """Capacity by host and NUMA node."""
     memory: Ints
     vm_cores: Ints
-    """The cores of a VM on each of its slots: all, or an even part if it is spread."""
+    """The cores that a VM uses on each of its slots: all, or an even part if it is spread."""
     vm_memory: Ints
     spread: npt.NDArray[np.bool_]
     host: Ints
@@ -106,7 +106,7 @@ class VmLayout:
             (self.services.add if sign > 0 else self.services.discard)((service, host))
 
     def may(self, move: Move) -> bool:
-        """Whether a migration has room now, before the VM leaves, and meets no other VM of its service."""
+        """Whether there is room for a migration now, before the VM leaves, and no other VM of its service is there."""
         cluster, vm = self.cluster, move.vm
         here = int(self.host[vm])
         if (move.host, move.numa) == (here, int(self.slot[vm])) or (move.numa == SPREAD) != cluster.spread[vm]:

@@ -1,11 +1,11 @@
-"""The class-aggregated flow: how many VMs of each size leave and enter every NUMA node, and a proven bound for it.
+"""The class-aggregated flow: how many VMs of each size leave and enter every NUMA node, with a proven bound.
 
 VMs of one size are interchangeable, so a plan is a *pattern* for each slot (a NUMA node): how many of each size leave
-and enter. Two rules join the slots: for each size as many enter as leave, and at most `moves` leave in total. Lagrange
-multipliers (prices) replace these rules, and each slot takes its cheapest pattern independently, found by dynamic
-programming over its free cores. The sum is a lower bound on the fragments of any plan; subgradient steps climb to good
-multipliers. The plans that can still be better are then enumerated: the excess cost of all patterns of a plan over the
-cheapest ones is at most the gap between the bound and the best known plan.
+and enter. Two rules link the slots: for each size as many VMs enter as leave, and at most `moves` leave in total.
+Lagrange multipliers (prices) replace these rules, and each slot takes its cheapest pattern independently, found by
+dynamic programming over its free cores. The sum is a lower bound on the fragments of any plan; subgradient steps
+improve the multipliers. The plans that can still be better are then enumerated: the excess cost of all patterns of a
+plan over the cheapest ones is at most the gap between the bound and the best known plan.
 
 The bound ignores memory and anti-affinity, and so holds for all plans that respect them.
 """
@@ -24,7 +24,7 @@ from kant.optimize.defragment.cluster import Ints, VmCluster, VmLayout
 Floats = npt.NDArray[np.float64]
 EPSILON = 1e-6
 STALL, SHRINK = 8, 0.6
-"""Steps without a better bound after which the step is shortened, and the factor."""
+"""The number of steps without a better bound after which steps are shortened, and the factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Prices:
 class Pattern:
     """The change on one slot: VMs that enter (positive) or leave (negative), by size; and the fragments after it.
 
-    `excess` is its cost above the slot's cheapest pattern.
+    `excess` is its cost above that of the slot's cheapest pattern.
     """
 
     net: tuple[int, ...]
@@ -193,7 +193,7 @@ class Flow:
             yield net, free, cost + free % self.block
             return
         size, step = self.sizes[k - 1], float(prices.size[k - 1])
-        for count in range(free // size + 1 if out[k - 1] == 0 else 1):  # a size that leaves does not enter as well
+        for count in range(free // size + 1 if out[k - 1] == 0 else 1):  # a size that leaves does not also enter
             if cost + count * step + entering[k - 1][free - count * size] <= limit:
                 yield from self._enter(
                     free - count * size, k - 1, cost + count * step, limit, out, (*into, count), prices, entering

@@ -17,7 +17,7 @@ SHARES = (0.22, 0.24, 0.22, 0.20, 0.09, 0.025, 0.005)
 PER_CORE = (2048, 4096, 8192)
 """Memory per core (ours: the published types do not give it)."""
 IN_SERVICE = 0.3
-"""The share of the VMs that belong to a service of a few (ours)."""
+"""The share of the VMs that belong to a service of a few VMs (ours)."""
 GIVE_UP = 40
 """Consecutive draws without a host after which the cluster counts as full."""
 
@@ -25,7 +25,7 @@ GIVE_UP = 40
 def generate(hosts: int, vms: int, seed: int) -> DefragInstance:
     """Fill hosts of two NUMA nodes with VMs, then remove a third of them and fill up again, three times.
 
-    Each VM goes to a random host, with a preference for the fuller ones. If no more fit there are fewer than `vms`.
+    Each VM goes to a random host, with a preference for the fuller ones. If no more fit, there are fewer than `vms`.
     Raises InputError if a number is out of range.
     """
     for name, value in (("--hosts", hosts), ("--vms", vms)):

@@ -28,9 +28,9 @@ class VmHost(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Vm(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One virtual machine, on NUMA node `numa` of `host`, or spread evenly over all of them (None).
+    """One virtual machine, on NUMA node `numa` of `host`, or (None) spread evenly over all of its nodes.
 
-    On a host with one NUMA node, None is that one. A host has at most one VM of each `service` (empty: no such
+    On a host with one NUMA node, None means that one. A host has at most one VM of each `service` (empty: no such
     constraint).
     """
 

@@ -1,8 +1,8 @@
-"""Partly used leaves, and the nodes whose jobs would have to move for some of these leaves to be idle.
+"""Partly used leaves, and the nodes whose jobs would have to move so that some of these leaves become idle.
 
-A gang that requires one leaf has no place while the idle nodes are spread over many. It is the problem of `leftovers`
-one level up, and `empty_nodes` solves it too: leaves replace nodes, nodes replace GPUs, and the jobs of a node, which
-move together to an idle node of another leaf, replace a job.
+A gang that requires one leaf has no place while the idle nodes are spread over many. It is the same problem as in
+`leftovers` one level up, and `empty_nodes` solves it too: leaves replace nodes, nodes replace GPUs, and all jobs of a
+node, which move together to an idle node of another leaf, replace a job.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kant.optimize.packing.snapshot import asks_for_whole_gpus
 class LeftoverLeaves:
     """The partly used leaves of one pool.
 
-    `leaves` describes leaves and their nodes as Leftovers describes nodes and their GPUs; the row of a lodger is the
-    row of the job on its node that started first. `idle` has the idle nodes of each leaf, and `rows` the jobs of a
-    node.
+    `leaves` describes leaves and their nodes in the way in which Leftovers describes nodes and their GPUs; the row of a
+    lodger is that of the job on its node that started first. `idle` has the idle nodes of each leaf, and `rows` the
+    jobs of a node.
     """
 
     leaves: Leftovers
@@ -37,8 +37,8 @@ def leftover_leaves(
 ) -> list[LeftoverLeaves]:
     """The partly used leaves of each pool.
 
-    `price` gives the price of moving a job, by row; `may_move` says which jobs may move. The nodes `taken` are fixed:
-    no job enters or leaves them.
+    `price` gives the price of moving a job, by row; `may_move` says which jobs may move. The nodes in `taken` are
+    fixed: no job enters or leaves them.
     """
     on = dict[int, list[int]]()
     for row, held in state.running.items():
@@ -88,6 +88,6 @@ def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[t
 
 
 def _moves_alone(state: ClusterState, row: int, may_move: Callable[[int], bool]) -> bool:
-    """Whether a job is on one node, and may and can move to any other."""
+    """Whether a job is on one node, may move, and can move to any other node."""
     on_one = len(set(state.running[row][:, NODE].tolist())) == 1
     return on_one and may_move(row) and asks_for_whole_gpus(state, row, state.live[row])

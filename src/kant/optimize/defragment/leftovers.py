@@ -1,6 +1,6 @@
-"""Leftover GPUs: partly used nodes, and the jobs that would have to move for some of them to be idle.
+"""Leftover GPUs: partly used nodes, and the jobs that would have to move so that some of these nodes become idle.
 
-A node with some of its GPUs free has no place for a pod that wants all of them. Emptying it moves its jobs into gaps of
+A node with some of its GPUs free has no place for a pod that needs all of them. Emptying it moves its jobs into gaps of
 other such nodes. The best gap is one that they fill completely, since then one move ends the fragmentation of two
 nodes. Only jobs on one node move. Gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory,
 stay.
@@ -25,7 +25,7 @@ TOGETHER = 4
 """The maximum number of nodes whose jobs are redistributed together."""
 
 LOOKED_AT = 10
-"""The number of nodes of a pool, the cheapest to empty first, of which all groups of up to TOGETHER are tried."""
+"""The number of nodes of a pool, those that are cheapest to empty, of which all groups of up to TOGETHER are tried."""
 
 STEPS = 600
 """The maximum number of steps for the redistribution of one group of nodes."""
@@ -96,7 +96,7 @@ def leftovers(
 
 
 def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodger]], int]) -> Emptied:
-    """Empty nodes by at most `budget` moves, each time the one with the largest gain over its price.
+    """Empty nodes by at most `budget` moves, each time the node with the largest gain relative to its price.
 
     `worth` is the value of an idle node, given the jobs that leave it, in the unit of prices. A node is emptied only if
     its worth exceeds the cost of the moves.
@@ -117,7 +117,7 @@ class _Search:
         self.emptied: list[int] = []
 
     def step(self, worth: Callable[[int, Sequence[Lodger]], int]) -> bool:
-        """Empty one more node, if that pays; returns whether it did."""
+        """Empty one more node, if the gain exceeds the cost; returns whether it did."""
         gone = [node for node in self.here if node not in self.own.fixed and self.here[node]]
         gone.sort(key=lambda node: (sum(who.price for who in self.here[node]), len(self.here[node]), node))
         gone = gone[:LOOKED_AT]
@@ -144,7 +144,7 @@ class _Search:
     def best_of(
         self, plans: Sequence[tuple[int, list[tuple[Lodger, int]]]], worth: Callable[[int, Sequence[Lodger]], int]
     ) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """The plan of most gain, among those within the budget with a positive gain."""
+        """The plan with the largest gain, among those within the budget that have a positive gain."""
         best, before = None, self.cost({})
         for node, places in plans:
             count, price = self.cost({who.row: target for who, target in places})
@@ -155,7 +155,7 @@ class _Search:
         return None if best is None else best[1:]
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
-        """How many jobs move, and at what price, if the rows of `other` are on those nodes."""
+        """How many jobs move, and at what price, if the jobs in `other` (by row) are on those nodes."""
         moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 

@@ -16,9 +16,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
     """The bound for plans that migrate any VMs, and the least excess cost of a plan that migrates spread VMs.
 
-    A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. The price
-    of a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves,
-    so at these prices most hosts do neither. A plan that migrates one has at least two hosts that do.
+    A spread VM that leaves frees its part on every slot of its host, and uses it on every slot of another. The price of
+    a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves, so
+    that at these prices most hosts do neither. A plan that migrates a spread VM has at least two hosts that do.
     """
     top = flow.top
     entering = np.concatenate([np.full(top, np.inf), flow.entering(prices)[-1]])  # from -top free cores on
@@ -44,7 +44,7 @@ def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Price
         saved = float((base - value[:, top - size]).max(initial=0.0)) if size <= top else 0.0
         costs = (value[:, top + size] - base + prices.move)[held > 0] if size <= top else np.zeros(0)
         worth.append((size, held, (saved + max(float(costs.min()), saved)) / 2 if len(costs) else saved))
-    for size, _, price in worth:  # enter: from the least cores freed up, as often as there is room
+    for size, _, price in worth:  # enter: from the fewest freed cores up, as often as there is room
         for at in range(size, 2 * top + 1):
             active[:, at] = np.minimum(
                 active[:, at], np.minimum(still[:, at - size], active[:, at - size]) + price
@@ -64,15 +64,15 @@ def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Price
 
 STEPS = 200
 MOST_PATTERNS = 10_000
-"""The maximum number of patterns for the solver; with more nothing is proven."""
+"""The maximum number of patterns for the solver; with more, nothing is proven."""
 FEW = 8
-"""The first patterns cost at most a block divided by this more than the cheapest; then twice as much, and so on."""
+"""At first, patterns cost at most a block divided by this more than the cheapest; then twice as much, and so on."""
 SHARE = 0.2
 """The share of the limit for one run of the solver."""
 Choice = list[Counter[tuple[int, ...]]]
 """For each kind of slot, the number of slots that take each pattern."""
 Nets = list[tuple[int, tuple[int, ...]]]
-"""For some slots the entering (positive) and leaving (negative) VMs, by size."""
+"""For some slots, the VMs that enter (positive) and leave (negative), by size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def plan_flow(cluster: VmCluster, layout: VmLayout, moves: int, limit: float) ->
     """The fewest fragments by at most `moves` migrations of single-slot VMs, within `limit` deterministic seconds.
 
     The bound also holds for plans that migrate spread VMs. Few patterns are tried first, then more. Once all patterns
-    that a better plan could use are included, infeasibility proves that there is none.
+    that a better plan could use are included, infeasibility proves that there is no better plan.
     """
     flow = Flow(cluster, layout)
     value, prices = flow.climb(moves, flow.fragments, Prices(np.zeros(len(flow.sizes)), 0.0), STEPS)
@@ -154,7 +154,7 @@ class _Choice:
         self.model.add(sum(gained) == flow.block * self.blocks)
 
     def solve(self, limit: float) -> tuple[tuple[Choice, int] | None, str]:
-        """Maximize whole blocks; then minimize moves and patterns that wait for room. Also returns the status."""
+        """Maximize whole blocks; then minimize moves, and patterns that wait for room. Also returns the status."""
         self.model.maximize(self.blocks)
         solver, status = self._run(limit)
         if solver is None:

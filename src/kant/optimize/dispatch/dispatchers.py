@@ -26,7 +26,7 @@ DISPATCHES: Tags = {
     "method": ("randomised",),
     "freshness": ("live",),
 }
-"""The common tags of most of them (`kant.model.taxonomy`)."""
+"""The tags that most of the dispatchers share (`kant.model.taxonomy`)."""
 DODOOR = "Dodoor, arXiv 2510.12889"
 BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 
@@ -35,10 +35,10 @@ BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 class TaskDispatcher:
     """One way in which many schedulers place tasks.
 
-    `choices` machines are drawn for each task, by their cores if `weighted`. With a cache, a scheduler sends its
-    decisions in groups of `flush`; the store updates all schedulers after `batch` of them, or (0) only the one that
-    just reported. A machine reports all that it holds at each end of a task, or, with `report`, groups of that many
-    ends. `own`: a scheduler counts its own decisions into its cache.
+    `choices` machines are drawn for each task, by their cores if `weighted`. With a cache, a scheduler reports its
+    decisions in groups of `flush`; the store updates all schedulers after `batch` decisions, or (0) only the scheduler
+    that has just reported. A machine reports its load at each end of a task or, with `report`, after that many ends.
+    `own`: a scheduler adds its own decisions to its cache.
     """
 
     about: str
@@ -102,7 +102,7 @@ class Dispatched:
     """The results of a run: microseconds from arrival to end, the machine of each task, and messages per task.
 
     `sent` counts the messages of schedulers without answers, as in the paper; `reports` the messages of machines to the
-    store; `one_way` all of these, and answers.
+    store; `one_way` all of these and the answers.
     """
 
     latencies: NDArray[np.int64]
@@ -134,8 +134,8 @@ def dispatch(
 ) -> Dispatched:
     """Let `schedulers` place the tasks in turn. A message takes `delay_us` one way.
 
-    A machine starts waiting tasks that fit, in order, one in each of its slots; with `fifo` it has slots for all and no
-    task overtakes another. The seed draws machines, the same for all dispatchers.
+    A machine starts waiting tasks that fit, in order, one in each of its slots; with `fifo` it has slots for all tasks,
+    and no task overtakes another. The seed determines the drawn machines, which are the same for all dispatchers.
     """
     if not 1 <= schedulers <= 1000:
         raise InputError("the schedulers", "a number from 1 to 1,000", schedulers)

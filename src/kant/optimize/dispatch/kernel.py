@@ -2,12 +2,11 @@
 
 Times are microseconds, cores thousandths and memory MiB, so that sums are exact. A message takes DELAY one way.
 
-- A probe reaches a machine after one delay; the answer arrives after two, and the task after three. Prequal's
-  answers are in its pool as soon as a machine gives them.
-- A scheduler with a cache decides at once. After FLUSH decisions it sends them to the store.
-- The store sends all it knows: to every scheduler after each BATCH of decisions or, with REPLY, to the scheduler that
-  just reported.
-- A machine reports its load to the store at each end of a task or, with REPORT, groups of that many ends.
+- A probe reaches a machine after one delay; the answer arrives after two, and the task after three. Prequal's answers
+  are in its pool as soon as a machine gives them.
+- A scheduler with a cache decides at once. After FLUSH decisions it sends them to the store. - The store sends all it
+  knows: to every scheduler after each BATCH of decisions or, with REPLY, to the scheduler that has just reported. - A
+  machine reports its load to the store at each end of a task or, with REPORT, after that many ends.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ CORES, MEMORY, NUMBER, DURATION, WORK = range(5)
 FIELDS = 5
 # Settings.
 VIEW, RULE, CHOICES, OWN, FLUSH, BATCH, REPLY, REPORT, SCHEDULERS, DELAY, FIRST_FIT = range(11)
-# Views: nothing, probes, a cache, late binding (Sparrow), a pool of probes (Prequal).
+# Views: no information, probes, a cache, late binding (Sparrow), a pool of probes (Prequal).
 BLIND, PROBE, CACHE, LATE, POOL = range(5)
 # Rules between two machines: fewer tasks, Dodoor's score, the expected end.
 FEWER, SCORE, END = range(3)
@@ -111,7 +110,7 @@ def count_in(of: Ints, i: int, q: int, sign: int, tasks: Ints, times: Ints, kind
 
 @inlined
 def from_pool(pool: Ints, size: int, now: int, seen: int) -> tuple[int, int]:
-    """The machine that Prequal takes from its pool (-1 if there is none), and the size of the pool afterwards.
+    """Return the machine that Prequal chooses from its pool (-1 if there is none), and the size of the pool afterwards.
 
     Probes that are too old or used up are dropped first. Among probes whose requests in flight are at most the HOT
     quantile of the pool, the least latency wins. Then the oldest probe or, alternately, the busiest one is dropped.
@@ -145,7 +144,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
     """Run all tasks; fills their `ends` and `places`, and returns the counts of messages.
 
     `tasks` has a row for each task: its cores on each kind of machine, then its memory; `times` its duration on each.
-    `sizes` has cores, memory and slots of each machine, `picks` the machines drawn for each task.
+    `sizes` has the cores, memory and slots of each machine, `picks` the machines drawn for each task.
     """
     n, machines = len(arrivals), len(kinds)
     schedulers, delay, view_of = settings[SCHEDULERS], settings[DELAY], settings[VIEW]
@@ -166,7 +165,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
     received = looked = said = 0
     pool = np.zeros((schedulers, POOL_SIZE, 5), np.int64)
     pooled = np.zeros(schedulers, np.int64)
-    # entries in the queues of machines: two for a task, of which the second is Sparrow's other reservation
+    # entries in the queues of machines: two per task, of which the second is Sparrow's other reservation
     after = np.full(2 * n, -1, np.int64)
     where = np.zeros(2 * n, np.int64)
     first = np.full(machines, -1, np.int64)
@@ -215,7 +214,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
             counts[SENT] += 1
             counts[ONE_WAY] += 1
             order = push(events, now + wait, order, ARRIVE, 2 * x, 0)
-        elif kind == READ:  # the scheduler knows the probes' findings one delay later
+        elif kind == READ:  # the scheduler gets the answers of the probes one delay later
             places[x] = choose(true, x, picks, settings, alpha, tasks, times, kinds, sizes)
             where[2 * x] = places[x]
             counts[SENT] += 1

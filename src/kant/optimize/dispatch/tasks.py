@@ -1,9 +1,9 @@
 """Short tasks and the machines that run them: drawn from published statistics, or read from a file of rows.
 
 The machines are the 100 of Dodoor's evaluation (arXiv 2510.12889): four types of CloudLab, with the slots of its
-template. The two mixes are redrawn from its description of them. Virtual machines: the shapes of a cloud of virtual
-machines, several identical ones at once, none longer than a cap. Functions: eight of FunctionBench in three sizes,
-whose cores and durations depend on the type of machine.
+template. The two mixes of tasks are redrawn from its description. Virtual machines: the shapes of a public cloud,
+several identical ones at once, none longer than a cap. Functions: eight of FunctionBench in three sizes, whose cores
+and durations depend on the type of machine.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ SHAPES = ((420, 1400), (840, 2800), (1000, 520), (1000, 2450), (1000, 5600), (20
 SHAPE_WEIGHTS = (2, 2, 8, 24, 12, 4, 18, 12, 3, 9, 4, 2)
 
 FUNCTIONS = (
-    # cores and relative duration on each type of machine, MiB and milliseconds on an m510 of three sizes
+    # cores and relative duration on each type of machine; MiB and milliseconds on an m510, in three sizes
     ("float", (1, 2, 1, 1), (1.0, 0.7, 0.7, 0.6), (8, 8, 8), (100, 800, 5_000)),
     ("linpack", (4, 5, 8, 14), (1.0, 0.75, 0.9, 0.5), (30, 110, 325), (180, 560, 2_600)),
     ("matmul", (4, 5, 8, 14), (1.0, 0.6, 0.5, 0.4), (60, 160, 1_770), (240, 640, 14_000)),

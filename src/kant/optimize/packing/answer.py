@@ -18,9 +18,9 @@ LONGEST = 3600.0
 
 
 class PriorityRow(Struct, frozen=True):
-    """Pods of one priority: how many there are, how many run before and after, and how many can run at most.
+    """Pods of one priority: their number, how many run before and after, and how many can run at most.
 
-    The maximum holds for as many pods of every higher priority as after.
+    The maximum assumes that as many pods of every higher priority run as after the plan.
     """
 
     priority: int
@@ -33,9 +33,9 @@ class PriorityRow(Struct, frozen=True):
 class PackingAnswer(Struct, frozen=True):
     """A plan with its certificate.
 
-    `proven`: no plan places more pods, by priority (of the model `paper`: no plan is better in its order, in which few
-    moves of a priority come before pods of lower ones). `disturbed` pods move or are evicted; `disturbed_bound` is the
-    least number for which this many pods can be placed.
+    `proven`: no plan places more pods, by priority (for the model `paper`: no plan is better in its order, in which few
+    moves of a priority come before pods of lower priorities). `disturbed` pods move or are evicted; `disturbed_bound`
+    is a lower bound for plans that place this many pods.
     """
 
     model: str

@@ -16,9 +16,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 class CountModel:
-    """Counts of classes on `nodes`, for all pods that `assignment` has on them and for the waiting ones.
+    """Counts of classes on `nodes`, for all pods that `assignment` has on these nodes and for the waiting pods.
 
-    `waiting` restricts the latter; `apart` makes each pod a class of its own. If some pods of a gang are on other
+    `waiting` restricts the waiting pods; `apart` makes each pod a class of its own. If some pods of a gang are on other
     nodes, the gang stays placed.
     """
 

@@ -1,4 +1,4 @@
-"""Kubernetes' default scheduler on pods that arrive one by one: the initial state for a fallback packer.
+"""Kubernetes' default scheduler on pods that arrive one by one: it gives the initial state for a fallback packer.
 
 It filters by fit, then scores by LeastAllocated and BalancedAllocation with equal weights; ties go to the first node. A
 pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. It handles pods but not
@@ -13,7 +13,7 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 
 
 def schedule(problem: Problem) -> Assignment:
-    """Return the nodes of the pods of `problem` if they arrive in their order; their present nodes are ignored."""
+    """Return the nodes of the pods of `problem` when they arrive in their order; their present nodes are ignored."""
     run = _Run(problem)
     for pod in range(len(problem.request)):
         run.arrive(pod)

@@ -1,7 +1,7 @@
 """The model of "Priority Matters" (arXiv 2511.08373), the reference: one Boolean for each pod and node.
 
-For each priority from the highest: PLACE as many pods of it and above as possible, then DISRUPT as little as possible,
-each within a share of the time (the published stage budget). Gangs, GPU models and topology domains are ours.
+For each priority from the highest down: PLACE as many pods of it and above as possible, then DISRUPT as little as
+possible, each within a share of the time (the published stage budget). Gangs, GPU models and topology domains are ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 from kant.optimize.solvers import cp_sat, deterministic
 
 RESERVED = 0.6
-"""The share of the time that is divided among the tiers beforehand; the rest goes to the first tiers that need it."""
+"""The share of the time that is divided among the tiers in advance; the rest goes to the first tiers that need it."""
 MOVE_FRACTION = 0.5
 """The share of a tier's time for DISRUPT."""
 PAD = 0.2
@@ -45,7 +45,7 @@ class _Stages:
         self.hint(problem.current)
 
     def constrain(self) -> None:
-        """Add capacity, gangs and domains; also, some waiting pod is placed, which excludes doing nothing."""
+        """Add capacity, gangs and domains; also that some waiting pod is placed, which excludes doing nothing."""
         problem, model = self.problem, self.model
         for i, nodes in enumerate(problem.eligible):
             model.add(sum(self.on[i, n] for n in nodes) == self.placed[i])

@@ -1,11 +1,10 @@
 """Our portfolio: certify, repair around the waiting pods, search the whole cluster, then undo needless moves.
 
-1. Counting bounds (`relaxation`) say which tiers are already as full as any assignment can make them. If all of them
-   are, nothing moves, and no search is made. 2. Repair frees a few nodes for a waiting pod and solves only for these;
+1. Counting bounds (`relaxation`) show which tiers are already as full as any assignment can make them. If all of them
+   are, nothing moves, and there is no search. 2. Repair frees a few nodes for a waiting pod and solves only for these;
    the neighbourhood grows until it suffices. 3. The aggregated model of the whole cluster (`counts`), started from the
-   best assignment, fills and proves open tiers.
-4. The same two steps, with the placed pods fixed, reduce the number of pods that move or are evicted, and prove the
-   minimum.
+   best assignment, fills open tiers or proves them full. 4. Two such steps, with the placed pods fixed, reduce the
+   number of pods that move or are evicted, and prove the minimum.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ SMALLEST = 0.01
 SHARE = 0.02
 """The share of the limit that one repair may take."""
 REPAIR, WHOLE, QUICK, APART, UNDO = 0.5, 0.5, 0.2, 0.3, 0.5
-"""The shares of the remaining time for each of these: repairs; the whole model; a first try of it; one with each pod
-separately, which on small clusters finds plans that counts do not; and undoing moves.
+"""The shares of the remaining time for each of these: repairs; the whole model; a first try of it; a model with each
+pod separately, which on small clusters finds plans that counts do not; and undoing moves.
 """
 
 

@@ -1,8 +1,8 @@
-"""Counting bounds: the most pods of a tier that fit if all nodes of one kind are merged into one.
+"""Counting bounds: the most pods of a tier that fit if all nodes of one kind are merged into one large node.
 
-Pods that do not fit the merged nodes fit no assignment. Two kinds of cuts retain limits of single nodes: on the pods of
-a class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The program has
-a count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
+Pods that do not fit the merged nodes fit no assignment. Two kinds of cuts keep limits of single nodes: on the pods of a
+class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The program has a
+count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Relaxation:
                     self.model.add(sum(large) <= part * len(nodes))
 
     def bound(self, tier: int, above: tuple[int, ...], limit: float) -> tuple[int, float]:
-        """The most pods of `tier` while each higher tier keeps at least `above`; and the solver's seconds."""
+        """Return the most pods of `tier` while each higher tier keeps at least `above`; and the solver's seconds."""
         model = self.model.clone()
         goals = {
             t: sum(self._placed(k) for k, pods in enumerate(self.classes) if self.problem.tier[pods[0]] == t)

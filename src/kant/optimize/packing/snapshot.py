@@ -38,9 +38,9 @@ def snapshot_of(
 
     `waiting` restricts the waiting jobs to these rows, and `may_move` the running ones. A job that is not preemptible,
     or needs something that the format cannot express (shares of a GPU, MIG slices, NVLink islands, segments, elastic
-    gangs, spreading, burst replicas), stays where it is; a node offers only what such jobs leave free. Such waiting
-    jobs are left out. A job that names GPU models keeps the one it runs on, or gets its most preferred one. Quotas are
-    ignored.
+    gangs, spreading, burst replicas), stays where it is; of a node only the capacity not used by such jobs is
+    available. Such waiting jobs are left out. A running job that names GPU models keeps its present one; a waiting job
+    gets its most preferred one. Quotas are ignored.
     """
     names = _pool_names(state)
     pods: list[PackingPod] = []
@@ -96,7 +96,7 @@ def is_plain(state: ClusterState, row: int, job: Job) -> bool:
 def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
     """Whether a job only requests whole GPUs, CPU and memory of nodes, and one domain for all pods.
 
-    Exact amounts are checked when the plan is carried out: the core gives no node more pods than it may have.
+    Exact amounts are checked when the plan is carried out: the core gives no node more pods than allowed.
     """
     if any(one.classes or one.anti_affinity or one.affinity or one.spread for one in job.rules):
         return False

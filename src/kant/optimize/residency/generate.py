@@ -21,7 +21,7 @@ def read_program(path: Path) -> Program:
 
 
 def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> Program:
-    """`steps` steps, each with one or two of the models; some make a cache that a few later steps use.
+    """`steps` steps, each with one or two of the models; some create a cache that a few later steps use.
 
     Models are of 10 to 40 units, two thirds of them at home on the host (8 units a tick), the others on NVMe (2); the
     fast memory holds `share` of all models together. A step computes for 1 to 8 ticks.

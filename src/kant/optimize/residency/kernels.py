@@ -11,7 +11,7 @@ Numbers = NDArray[np.int64]
 
 # Columns of a use.
 STEP, SIZE, TICKS, BEFORE, MADE = 0, 1, 2, 3, 4
-# Moves: a copy is made as late as possible, or as early.
+# Moves: a copy is made as late or as early as possible.
 DROP, KEEP, LATE, EARLY = 0, 1, 2, 3
 
 
@@ -26,7 +26,7 @@ def has_room(free: Numbers, first: int, last: int, size: int) -> bool:
 
 @inlined
 def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers, take: bool) -> int:
-    """The step from which a use can be copied, or -1; with `take` its room and queue time are reserved."""
+    """Return the step from which a use can be copied, or -1; with `take`, its room and queue time are reserved."""
     step, size, need = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]
     low = uses[uses[u, BEFORE], STEP] + 1 if uses[u, BEFORE] >= 0 else 0
     if free[step] < size:
@@ -38,7 +38,7 @@ def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers
         got += supply[first]
     if got < need or first == step:
         return -1
-    if not late:  # no sooner than useful
+    if not late:  # no earlier than is useful
         while first < step - 1 and supply[first] == 0:
             first += 1
     if take:
@@ -58,7 +58,7 @@ def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers
 def move(
     uses: Numbers, u: int, action: int, done: Numbers, starts: Numbers, free: Numbers, supply: Numbers, reads: Numbers
 ) -> bool:
-    """Carry out a move, if possible, and return whether it was; record it in `done`, a copy's start in `starts`."""
+    """Carry out a move if possible; return whether it was. Record it in `done`, and a copy's start in `starts`."""
     step, size = uses[u, STEP], uses[u, SIZE]
     if action == DROP:
         reads[step] += uses[u, TICKS]
@@ -104,9 +104,9 @@ def play(
     supply: Numbers,
     reads: Numbers,
 ) -> int:
-    """Play from use `first` to the end by a rule, and return how long the program takes.
+    """Play from use `first` to the end by a rule; return how long the program takes.
 
-    A use that a step can read while it computes is dropped. Other buffers are kept, or otherwise copied late, if that
+    A buffer that a step can read while it computes is dropped. Other buffers are kept, or else copied late, if that
     saves at least `least` ticks for each unit of size and step; the rest are dropped.
     """
     for u in range(first, uses.shape[0]):
@@ -123,7 +123,7 @@ def play(
                 begin = copy_start(uses, u, True, free, supply, False)
                 if begin >= 0 and saved >= least * size * (step - begin + 1):
                     chosen = move(uses, u, LATE, done, starts, free, supply, reads)
-        elif uses[u, MADE]:  # it is not known yet whether its next use needs it here
+        elif uses[u, MADE]:  # it is not known yet whether its next use needs it in fast memory
             chosen = least == 0.0 and move(uses, u, KEEP, done, starts, free, supply, reads)
         if not chosen:
             move(uses, u, DROP, done, starts, free, supply, reads)

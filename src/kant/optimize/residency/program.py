@@ -1,4 +1,4 @@
-"""A program of steps that use buffers, and a check of plans that is independent of how they were made."""
+"""A program of steps that use buffers, and a check of plans that does not depend on how they were made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTIONS = ("drop", "keep", "copy")
 
 
 class Tier(Struct, frozen=True, forbid_unknown_fields=True):
-    """A slow memory, such as the host's or NVMe: the units of size that it transfers in a tick."""
+    """A slow memory, such as that of the host or NVMe: the units of size that it transfers in a tick."""
 
     name: str
     bandwidth: Size
@@ -42,7 +42,7 @@ class ProgramStep(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
     """Consecutive steps on a GPU whose fast memory holds `capacity` units.
 
-    A step reads from a slow tier while it computes: it takes as long as its compute or all its reads, whichever is
+    A step reads from slow tiers while it computes: it takes as long as its computation or all its reads, whichever is
     longer. Raises InputError if names are inconsistent.
     """
 

@@ -17,7 +17,7 @@ WIDTH = 24
 
 @dataclass(slots=True)
 class Game:
-    """A program while it is played. Room, time of the copy queue and reads are by step."""
+    """A program while it is played. Free room, time of the copy queue, and reads are by step."""
 
     uses: k.Numbers
     compute: k.Numbers
@@ -76,7 +76,7 @@ def greedy(program: Program) -> tuple[BufferAction, ...]:
 def beam(program: Program, width: int = WIDTH) -> tuple[BufferAction, ...]:
     """The best plan met on the way: all moves at each use, keeping the states whose continuations are best.
 
-    It is never worse than `greedy`, whose plan it starts from.
+    It is never worse than `greedy`, from whose plan it starts.
     """
     states = [begin(program)]
     best = greedy(program)

@@ -1,4 +1,4 @@
-"""Rounds from shares of time: the job furthest behind the share that a policy gives goes first.
+"""Rounds from shares of time: the job furthest behind the share that a policy gives it goes first.
 
 The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5) as in Shockwave's simulator: shares are recomputed when
 jobs have arrived or ended and RESET seconds have passed. Until then a new job has no share, and if it is chosen for a
@@ -19,9 +19,9 @@ from kant.optimize.share.training import TrainingProgress
 RESET = 1000.0
 """The minimum number of seconds between two computations of shares."""
 DIGITS = 9
-"""The precision of a share: beyond it libraries of linear algebra differ from machine to machine."""
+"""The number of digits of a share: beyond it, libraries of linear algebra differ from machine to machine."""
 SURELY = 1e9
-"""The factor from share to priority of a job while no time has been counted."""
+"""The factor from share to priority of a job for which no time has been counted yet."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class SharePolicy(ABC):
 
     @abstractmethod
     def shares(self, jobs: Sequence[TrainingProgress], gpus: int, now: float, memory: Memory) -> list[float]:
-        """The share of the time that each job should run, from 0 to 1."""
+        """Return the share of time that each job should run, from 0 to 1."""
 
     def begin(self, gpus: int, round_s: float) -> Chooser:
         return ByShares(self, gpus, round_s)

@@ -1,4 +1,4 @@
-"""Shares of time with floors: the common part of several policies."""
+"""Shares of time with lower limits (floors): the common part of several policies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def best_shares(
 ) -> list[float]:
     """Shares x from 0 to 1 with gpus_each·x <= gpus, at least `floors`, and maximum value·x, inside the optimal set.
 
-    `speeds` are the units of the rows of the floors; they move the point inside (published programs count steps a
-    second). If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
+    `speeds` are the units of the rows of floors; they change which inner point is found (published programs count steps
+    per second). If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
     """
     n = len(value)
     one = np.eye(n)

@@ -1,9 +1,9 @@
 """Linear programs whose solution matters beyond its value: the point to which an interior-point method converges.
 
-Shares of time are seldom unique, and rounds made of them depend on which optimal shares are taken. The published
-results are from an interior-point solver, whose solutions lie inside the optimal set. This is the same method, with the
-same steps: the homogeneous self-dual embedding of Ye, Todd and Mizuno (1994) with the predictor and corrector of
-Mehrotra (1992), after scaling rows and columns three times, as in ECOS (Domahidi, Chu and Boyd, ECC 2013).
+Shares of time are seldom unique, and rounds depend on which of the optimal shares are used. The published results are
+from an interior-point solver, whose solutions lie inside the optimal set. This is the same method, with the same steps:
+the homogeneous self-dual embedding of Ye, Todd and Mizuno (1994) with the predictor and corrector of Mehrotra (1992),
+after scaling rows and columns three times, as in ECOS (Domahidi, Chu and Boyd, ECC 2013).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ UNFAIR = 1.05
 class Fairness(Struct, frozen=True):
     """Finish-time fairness (Themis, NSDI 2020): how many times longer a job took than with an equal share of its own.
 
-    The equal share is that of a cluster divided by all jobs of the trace, at most one GPU for each that a job requests.
-    `unfair_share` is the share of jobs above 1.05.
+    The equal share is the cluster divided by the number of jobs in the trace, at most one GPU for each that a job
+    requests. `unfair_share` is the share of jobs above 1.05.
     """
 
     worst: float

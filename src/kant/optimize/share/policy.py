@@ -1,4 +1,4 @@
-"""A policy for sharing: it chooses the jobs of the next round, by shares of time or by a plan of its own."""
+"""A policy for sharing: it chooses the jobs of the next round, by shares of time or by its own plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARES: Tags = {
 
 
 class Chooser(Protocol):
-    """A policy at work on one run, with its state. `note` is a message about it for people."""
+    """A policy that is running, with its state. `note` is a message about it for people."""
 
     note: str
 
@@ -33,7 +33,7 @@ class Chooser(Protocol):
         ...
 
     def ran(self, job: TrainingProgress, seconds: float) -> None:
-        """Count `seconds` that a job has run in a round, without the time it lost to preemption."""
+        """Count `seconds` that a job has run in a round, without the time that it lost to preemption."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Rounds: all jobs stop together, and a policy chooses the jobs that run until the next stop.
 
-The rules of Shockwave's simulator, which is Gavel's with batch sizes that change: a round ends when the last of its
-jobs has made its steps; a job that did not run in the previous round loses PREEMPTION seconds of it.
+The rules are those of Shockwave's simulator, which is Gavel's with batch sizes that change: a round ends when the last
+of its jobs has made its steps; a job that did not run in the previous round loses PREEMPTION seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROUND = 120.0
 PREEMPTION = 20.0
 """Seconds to save a job and to load it again, as published."""
 SHORT = 5.0
-"""A job that needs this many seconds less than a round is in its last one, and loses nothing."""
+"""A job that needs at least this many seconds less than a round is in its last round, and loses nothing."""
 LATEST = 1e10
 """Seconds after which a run is abandoned."""
 
@@ -46,7 +46,7 @@ def simulate(
 ) -> SharingOutcome:
     """Run all jobs on `gpus` equal GPUs. Raises InputError if a job requests more.
 
-    With `weights` queues are the tenants: the weight of each (default 1) is divided among its present jobs. `watch` is
+    With `weights`, queues are the tenants: the weight of each (default 1) is divided among its present jobs. `watch` is
     called after each round.
     """
     for given in jobs:
@@ -76,11 +76,11 @@ def simulate(
         chosen = chooser.choose(active, now, changed)
         _check(chosen, gpus)
         made = [(job, steps := job.steps_in(round_s), now + steps / job.speed) for job in chosen]
-        end = max((finish for *_, finish in made), default=now + round_s)  # maybe no job may run yet: time advances
+        end = max((finish for *_, finish in made), default=now + round_s)  # possibly no job may run yet: time advances
         changed, ran = False, []
         for job, steps, finish in made:
             seconds = finish - now
-            # The very first round costs nothing; nor does a job's last one.
+            # The very first round costs nothing, and neither does a job's last one.
             if before is not None and job.number not in before and seconds > round_s - SHORT:
                 steps = int(steps * ((seconds - preemption_s) / seconds))
                 seconds -= preemption_s

@@ -1,7 +1,7 @@
 """A job in training: its steps, and how its batch size changes between rounds.
 
 The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), reimplemented even where they are odd: its results
-can be compared only with results of the same rules. Times are float seconds, as there.
+can be compared only with results under the same rules. Times are float seconds, as there.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Speeds = dict[tuple[str, int, int], float]
 """Steps per second, by model, batch size and GPUs."""
 
 PATIENCE = 1.5
-"""A job that has run this many times its profile's run time counts as done."""
+"""A job that has run for this multiple of its profile's run time counts as done."""
 FAILURES = 5
 """Rounds without a step after which a job counts as done."""
 
 
 def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
-    """The speeds of models according to the profiles of all jobs."""
+    """The speeds of models, from the profiles of all jobs."""
     return {
         (job.model, run.batch, job.gpus): job.samples / run.batch / run.seconds for job in jobs for run in job.epochs
     }
@@ -36,12 +36,12 @@ def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
 
 @dataclass(slots=True, eq=False)
 class TrainingProgress:
-    """A job in the cluster, with `number`, its place in the order of arrival.
+    """A job in the cluster; `number` is its position in the order of arrival.
 
     `total` and `done` are steps at the present batch size `batch`; both are recomputed when that changes. `ran` is the
     number of seconds that it has run, without those it lost to preemption. `larger` means that the next round in which
-    it runs ends with a change of its batch, to a larger (True) or to the first one (False). `trained` is epochs by
-    batch size.
+    it runs ends with a change of its batch size, to a larger one (True) or to the first one (False). `trained` has the
+    epochs by batch size.
     """
 
     number: int
@@ -64,7 +64,7 @@ class TrainingProgress:
         self.speed = self.speeds[self.job.model, first.batch, self.job.gpus]
         steps = steps_of_epoch(self.job.samples, self.batch)
         total, epochs = int(self.job.declared * self.speed), self.job.epoch_count
-        # The last epoch may be partial. If the declared run time contradicts the epochs, the epochs count.
+        # The last epoch may be partial. If the declared run time contradicts the epochs, the epochs are used.
         self.total = total if math.ceil(total / steps) == epochs else steps * epochs
 
     @property
@@ -87,7 +87,7 @@ class TrainingProgress:
 
     def steps_in(self, seconds: float) -> int:
         """The number of steps that it makes in a round."""
-        return max(0, min(int(self.speed * seconds), self.steps_left))  # a change of batch may have ended it
+        return max(0, min(int(self.speed * seconds), self.steps_left))  # a change of batch size may have ended the job
 
     def advance(self, steps: int, seconds: float) -> bool:
         """Count a round, then change the batch if that is due; returns whether the job has ended with the round."""

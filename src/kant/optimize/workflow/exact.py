@@ -11,7 +11,7 @@ from kant.optimize.workflow.bounds import lower_bound
 from kant.optimize.workflow.graph import NEVER, Graph, StageRun, makespan
 
 MOST = 50_000
-"""The maximum size of a model: dependencies plus stages, times processors."""
+"""The maximum size of a model: the number of dependencies and stages, times the number of processors."""
 
 
 def is_small(graph: Graph) -> bool:
@@ -54,7 +54,7 @@ def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Sho
         for p, duration in enumerate(stage.durations):
             if duration != NEVER:
                 here[p] = model.new_bool_var("")
-                # With intervals that share a variable for their end CP-SAT 9.15 proves optima that are wrong.
+                # With intervals that share a variable for their end, CP-SAT 9.15 proves wrong optima.
                 model.add(stop == start + duration).only_enforce_if(here[p])
                 if duration:
                     spans[p].append(model.new_optional_fixed_size_interval_var(start, duration, here[p], ""))
@@ -66,7 +66,7 @@ def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Sho
             for p, chosen in here.items():
                 if p not in on[j]:
                     model.add(start >= ends[j] + ticks).only_enforce_if(chosen)
-                else:  # as soon as one of the two is elsewhere
+                else:  # if one of the two stages is elsewhere
                     model.add(start >= ends[j] + ticks).only_enforce_if([chosen, ~on[j][p]])
         starts.append(start)
         ends.append(stop)

@@ -16,8 +16,8 @@ after = {prepare = "200GiB"}
 model = "H100"
 
 A duration is one for every GPU model, divided by the model's `speed`, or one for each model that can run the stage.
-`after` is a list of stages, or a table that says how much data comes from each. Times are durations and sizes have
-units everywhere in a file, or both are whole numbers everywhere.
+`after` is a list of stages, or a table with the amount of data from each. Times are durations and sizes have units
+everywhere in a file, or both are whole numbers everywhere.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Processor:
 class WorkflowFile:
     """A file with valid names and dependencies. `stages` are in topological order.
 
-    `text` is for error messages that give the place in the file at `path`.
+    `text` is used to name places in the file at `path` in error messages.
     """
 
     path: str
@@ -145,7 +145,7 @@ def parse_workflow(where: str, text: str) -> WorkflowFile:
     if circle:
         place = _place(where, text, "stage", ids.index(circle[0]), "after")
         way = " -> ".join([*circle, circle[0]])
-        raise InputError(place, "stages that do not wait for each other in a circle", way)
+        raise InputError(place, "stages that do not wait for each other in a cycle", way)
     return WorkflowFile(where, tables, tuple(tables.stage[i] for i in order), text)
 
 
@@ -227,7 +227,7 @@ def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
 def likely_graph(file: WorkflowFile) -> Graph | None:
     """The workflow on the processors of the file, or on one of each GPU model in it, large enough for any stage.
 
-    None if a duration or the bandwidth is not given: then nothing is known about its paths.
+    None if a duration or the bandwidth is not given, since then the length of its paths is unknown.
     """
     tables = file.tables
     data = any(isinstance(stage.after, dict) and any(stage.after.values()) for stage in tables.stage)
@@ -266,7 +266,7 @@ def graph_of(file: WorkflowFile, processors: Sequence[Processor]) -> Graph:
 
 
 def _is_timed(file: WorkflowFile) -> bool:
-    """Whether times are durations: the first time given decides for the whole file."""
+    """Whether times are durations: the first given time decides for the whole file."""
     for stage in file.tables.stage:
         times = stage.duration.values() if isinstance(stage.duration, dict) else [stage.duration]
         for time in times:
@@ -341,7 +341,7 @@ def _volume(volume: Time, timed: bool, where: str, per: str = "") -> Fraction:
 
 
 def workflow_toml(graph: Graph, models: Sequence[str] | None = None) -> str:
-    """A graph of plain numbers as a file, each processor a GPU model of its own."""
+    """A graph with plain numbers as a file, with each processor as a GPU model of its own."""
     names = list(models or graph.processors)
     lines = ["bandwidth = 1"]
     for stage in graph.stages:

@@ -1,4 +1,4 @@
-"""Random graphs by a seed, as H. Topcuoglu, S. Hariri, M.-Y. Wu (IEEE TPDS 13(3), 2002) draw them."""
+"""Random graphs from a seed, as drawn by H. Topcuoglu, S. Hariri, M.-Y. Wu (IEEE TPDS 13(3), 2002) draw them."""
 
 from __future__ import annotations
 

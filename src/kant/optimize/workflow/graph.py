@@ -1,4 +1,4 @@
-"""A workflow as numbers, and a check of plans that is independent of how they were made."""
+"""A workflow as numbers, and a check of plans that does not depend on how they were made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stage:
     """A task of a graph. `durations` has a number for each processor, `NEVER` if it cannot run there.
 
     `before` has its predecessors, by index, each with the ticks that its data takes to another processor; on the same
-    processor the data is there at once.
+    processor the data is available at once.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Stage:
 
     @property
     def least(self) -> int:
-        """The duration on the processor that is fastest for it."""
+        """The duration on the processor on which it is fastest."""
         return min(duration for duration in self.durations if duration != NEVER)
 
 
@@ -73,7 +73,7 @@ class Graph:
 
     @cached_property
     def mean(self) -> float:
-        """The mean duration of its stages, or 1 if that is 0: a unit for times of this graph."""
+        """The mean duration of its stages, or 1 if that is 0: the unit for times of this graph."""
         return sum(stage.mean for stage in self.stages) / len(self.stages) or 1.0
 
     @cached_property
@@ -110,7 +110,7 @@ class Graph:
 
     @cached_property
     def spare(self) -> tuple[float, ...]:
-        """For each stage by how much a longest path through it is shorter than the critical path."""
+        """For each stage, how much shorter than the critical path a longest path through the stage is."""
         length = max(self.upward)
         return tuple(max(length - up - down, 0.0) for up, down in zip(self.upward, self.downward, strict=True))
 

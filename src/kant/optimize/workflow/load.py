@@ -15,10 +15,10 @@ MOST_GRAPHS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStream:
-    """Graphs of `pool`, with equal probability, at exponential intervals of `every` ticks on average.
+    """Graphs from `pool`, with equal probability, at exponential intervals of `every` ticks on average.
 
-    They arrive before `until`, and `start` of them at time zero. While `most` are in progress, arrivals are lost (0:
-    none). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
+    They arrive before `until`, and `start` of them at time zero. While `most` are in progress, arrivals are lost (0: no
+    limit). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
     """
 
     pool: tuple[Graph, ...]

@@ -1,4 +1,4 @@
-"""Carry out a policy: on graphs that arrive over time, or on one graph that is there from the start."""
+"""Carries out a policy: on graphs that arrive over time, or on one graph that is there from the start."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: WorkflowRul
 
 
 def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> list[Key]:
-    """The stages of a graph that have no more pending dependencies, now that stage i is placed or has ended."""
+    """The stages of a graph that have no more pending dependencies once stage i is placed or has ended."""
     free = []
     for j, _ in graphs[k].after[i]:
         waits[k, j] -= 1

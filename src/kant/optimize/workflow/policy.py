@@ -23,11 +23,11 @@ STAGES: Tags = {
 
 
 class WorkflowRule(Protocol):
-    """A frozen class; `whole` says when it is asked.
+    """A frozen class; `whole` says when it is called.
 
-    With `whole` it places all stages of a graph when that arrives, each after its predecessors are placed. Otherwise a
-    stage is placed when it is ready: all its predecessors have ended. Only such a policy works if durations are not
-    known in advance.
+    With `whole` it places all stages of a graph when the graph arrives, each after its predecessors are placed.
+    Otherwise a stage is placed when it is ready: all its predecessors have ended. Only a policy without `whole` works
+    if durations are not known in advance.
     """
 
     source: ClassVar[str]

@@ -16,9 +16,9 @@ from kant.optimize.workflow.policies.learned import LearnedRule
 Weights = NDArray[np.float64]
 
 DRAWN, KEPT = 32, 8
-"""The number of weights that a generation draws, and how many of them the next is drawn around."""
+"""The number of weights drawn in a generation, and how many of them determine the next."""
 WIDTH, WIDENED, PACE = 0.5, 0.02, 0.7
-"""The first standard deviation, the amount that is added to it, and the step size of a generation."""
+"""The first standard deviation, the amount added to it, and the step size of a generation."""
 
 
 def search_weights(
@@ -46,7 +46,7 @@ def search_weights(
 WEIGHTS = tuple(field.name for field in fields(LearnedRule))
 
 STREAMS = 4
-"""Streams of each load that judge a generation: the same for all its weights, new for the next generation."""
+"""Streams of each load that judge a generation: the same ones for all its weights, new ones for the next generation."""
 BASE = 1 << 32
 """The first seed of training streams; lower seeds are for tests."""
 

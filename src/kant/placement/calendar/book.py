@@ -17,7 +17,7 @@ G_COLUMN = 2  # column of the node table for the domain that must hold all pods;
 G_MILLI = 3
 G_POOLS = 4
 G_PODS = 5
-G_ELASTIC = 6  # 1: how long it runs depends on how many pods it has
+G_ELASTIC = 6  # 1: its run time depends on its number of pods
 GANG_WIDTH = 7
 ANYWHERE, ONE_NODE = -1, -2
 
@@ -32,9 +32,9 @@ H_START = 2
 H_END = 3
 H_OPENED = 4  # `Forecast.opened` when no sooner start was found; 0: not searched since
 H_MOVED = 5  # 1: other reservations were allowed to move in that search
-H_VERSION = 6  # `version_of` the calendar when others last could not make way for it
+H_VERSION = 6  # `version_of` the calendar when other reservations last could not move for it
 H_FAILED = 7  # the start that it would have had then
-H_UNTIL = 8  # until when they cannot, while that version lasts
+H_UNTIL = 8  # until when they cannot move, if the version stays the same
 H_BEFORE = 9  # nor if a job starts that ends before this time,
 H_NODES = 10  # on other nodes than these (bits, by the index of the node modulo NODE_BITS)
 SPAN_WIDTH = 11
@@ -42,7 +42,7 @@ NODE_BITS = 62
 
 
 def gang_of(shape: int) -> int:
-    """Return the row of a gang, by the index of its shape, which is below zero where no job has the shape."""
+    """Return the row of a gang, by the index of its shape (below zero if no job has the shape)."""
     return 2 * shape if shape >= 0 else -2 * shape - 1
 
 
@@ -57,11 +57,11 @@ def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, 
 
 
 FULL = -1
-"""The start that a search returns where room for more slots must be made first."""
+"""The start that a search returns if room for more slots must be made first."""
 
 
 class Book(NamedTuple):
-    """All tables but the store, which is replaced when it grows."""
+    """All tables except the store, which is replaced when it grows."""
 
     empty: Table
     table: Table
@@ -70,7 +70,7 @@ class Book(NamedTuple):
     freed: Table
     taken: Table
     demands: Table
-    most: Table  # pods on the roomiest node, by demand; -1: not computed
+    most: Table  # pods on the empty node that fits the most, by demand; -1: not computed
     slots: Table
     bounds: Table
     floors: Table
@@ -81,7 +81,7 @@ class Book(NamedTuple):
     gangs: Table
     parts: Table
     spans: Table
-    arena: Table  # pieces that jobs hold, and stale ones
+    arena: Table  # pieces of jobs, and stale ones
     pieces: Table  # rows of the arena
 
 

@@ -2,8 +2,8 @@
 
 Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks for
 the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation still holds, and
-what must stay free now so that all hold. For one group of identical pods the answer is exact; several groups are placed
-one after the other, as the Placer does.
+which capacity must stay free now so that all reservations hold. For one group of identical pods the answer is exact;
+several groups are placed one after the other, as the Placer does.
 
 Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and D. G.
 Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
@@ -76,9 +76,9 @@ Commitment = tuple[Allocation, int, int]
 class Calendar:
     """Which job has which devices when; job rows are the keys. Times are microseconds, FOREVER: unknown end.
 
-    `empty` says what each node has, `table` which nodes are in service. `table` is read on every query, so no call is
+    `empty` has the capacity of each node, `table` the nodes in service. `table` is read on every query, so no call is
     needed when a node fails or returns, except for lost devices (`lack`). Commitments are accepted as given. If they
-    contradict each other (a job outlives its estimate), `holds` is False and nothing is free there.
+    contradict each other (a job outlives its estimate), `holds` returns False, and nothing is free there.
     """
 
     def __init__(self, empty: Table, table: Table, shapes: Shapes) -> None:
@@ -130,7 +130,7 @@ class Calendar:
     def add(self, key: int, allocation: Allocation, start: int, end: int) -> None:
         """Commit the devices, CPU and memory of `allocation` over [start, end). A job has one commitment."""
         if key in self.held or key < 0 or not start < end <= FOREVER:
-            raise StateError(f"job row {key} is committed already, or over no time: [{start}, {end})")
+            raise StateError(f"job row {key} is committed already, or the time range is empty: [{start}, {end})")
         self._enter(key, allocation, start, end)
         self._count(allocation, start, end, -1)
 
@@ -144,14 +144,14 @@ class Calendar:
         """Change the span of a commitment: a job is overdue, or a reservation is postponed."""
         allocation, began, ended = self.held[key]
         if not start < end <= FOREVER:
-            raise StateError(f"job row {key} is committed over no time: [{start}, {end})")
+            raise StateError(f"job row {key}: the time range of its commitment is empty: [{start}, {end})")
         self._strike(key, allocation, not start <= began < ended <= end)
         self._enter(key, allocation, start, end)
         self._count(allocation, began, ended, 1)
         self._count(allocation, start, end, -1)
 
     def forget(self) -> None:
-        """Drop what was derived from demands, after the nodes or the nodes that admit the demands have changed."""
+        """Drop what was derived from demands, after changes to the nodes or to which nodes admit the demands."""
         self._book.ledgers[:, [L_GPUS, L_POOL]] = self._empty[:, [GPUS, POOL]]
         self._steps.clear()
         self._book.most[:] = -1
@@ -172,7 +172,7 @@ class Calendar:
                 self._enter(key, pieces, now, FOREVER)
 
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None:
-        """Commit the GPUs of exactly these bookings over [start, end), under keys of no job."""
+        """Commit the GPUs of exactly these bookings over [start, end), with keys that no job has."""
         self._steps.clear()
         first = -2 - len(self._empty)  # keys of no job and no node
         for key in [key for key in self.held if key <= first]:
@@ -222,13 +222,13 @@ class Calendar:
         return book
 
     def tables(self, jobs: int, more: int) -> tuple[Book, Table, Table, Table]:
-        """Return book, store, shapes without room and a table of reservations, for `jobs` jobs and `more` pieces."""
+        """Return book, store, runs without room, and a table of reservations, for `jobs` jobs and `more` pieces."""
         self.no_room.meet()
         self._meet_all()
         return self._room_for(jobs, more), self._store, self.no_room.table, self._pieces
 
     def follow(self, store: Table, held: dict[int, Allocation], now: int) -> None:
-        """Follow what kernels planned up to `now`: jobs hold the allocations `held`, for as long as the book says."""
+        """Record what kernels planned up to `now`: jobs have the allocations `held`, for as long as the book says."""
         spans = self._book.spans[list(held), H_START : H_END + 1].tolist()
         lost = {key: one for key, one in self.held.items() if key < 0}
         self.held = lost | {row: (held[row], *span) for row, span in zip(held, spans, strict=True)}
@@ -245,9 +245,9 @@ class Calendar:
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
         """Find the earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
 
-        None if there is none, such as behind commitments without an end, or if the gang is not `reservable`. Calls are
-        quick while `not_before` does not decrease. For a gang that requires a level of the fabric each domain is
-        searched in turn.
+        None if there is no such start, for example after commitments without an end, or if the gang is not
+        `reservable`. Calls are quick while `not_before` does not decrease. For a gang that requires a level of the
+        fabric each domain is searched in turn.
         """
         if not shape.reservable:
             return None
@@ -293,8 +293,8 @@ class Calendar:
     def _earliest_of_groups(
         self, shape: Shape, duration: int, now: int, column: int, domain: int
     ) -> tuple[int, Allocation] | None:
-        """If the gang cannot be placed at a time, the next to try is when the group that failed would fit beside the
-        others. If it never would, more commitments must end first: bisection finds how many.
+        """If the gang cannot be placed at a time, the next time to try is when the group that failed would fit next to
+        the others. If it never would, more commitments have to end first: bisection finds how many.
         """
         start = now
         while start < NEVER:
@@ -423,7 +423,7 @@ class Calendar:
             self._follow_demands()
 
     def _take_in(self, moves: Table, row: int) -> list[int]:
-        """Record the new devices of moved reservations, and that the job has lost its own."""
+        """Record the new devices of moved reservations, and remove the job's own reservation."""
         book, moved = self._book, moves[moves[:, M_CHANGED] == 1].tolist()
         if row in self.held:
             self._count(*self.held.pop(row), 1)
@@ -453,7 +453,7 @@ class Calendar:
         return self._book
 
     def _follow_demands(self) -> None:
-        """Follow the table of demands, which has been replaced by a larger one."""
+        """Use the new table of demands, after it has been replaced by a larger one."""
         book, demands = self._book, self._shapes.demands
         most, slots = np.full(len(demands), -1, dtype=np.int64), np.full((len(demands) + 1, SIZES), -1, dtype=np.int64)
         most[: len(book.most)], slots[: len(book.slots)] = book.most, book.slots

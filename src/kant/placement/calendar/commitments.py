@@ -1,8 +1,8 @@
 """Commitments: which devices, CPU and memory of each node are committed to which job and when, and what remains free.
 
 A commitment is one piece of an allocation over the span [start, end) of time, in microseconds. Each node has a ledger:
-its commitments contiguous in one store, ordered by end. What a node has free *throughout* a window is its capacity less
-the peak of its commitments in that window: commitments that follow one another do not add up. A whole device is free
+its commitments contiguous in one store, ordered by end. The free capacity of a node *throughout* a window is its
+capacity less the peak of its commitments in that window: successive commitments do not add up. A whole device is free
 only if no job holds any part of it at any time in the window.
 """
 
@@ -59,7 +59,7 @@ COMMITMENT_WIDTH = 10
 # --- ledgers: one row a node --------------------------------------------------------------------------------------
 L_FIRST = 0  # row of the store where the node's commitments begin
 L_COUNT = 1
-L_ROOM = 2  # rows available to them before they must move
+L_ROOM = 2  # rows reserved for them; beyond that they must move
 L_CHANGE = 3  # L_RISE is valid until this time; -1: it must be computed
 L_RISE = 4  # first time at which more of anything is committed than now
 L_GPUS = 5  # of the node; kept here so that a check of a node touches little memory
@@ -67,12 +67,12 @@ L_POOL = 6
 LEDGER_WIDTH = 8  # one cache line
 
 NEVER = FOREVER
-"""The start of a gang that never fits. No commitment ends then, so nothing can start then."""
+"""The start of a gang that never fits. No commitment ends then, so no job can start then."""
 
 
 @inlined
 def committed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
-    """Write what the commitments in store[first:last] take at `time` to row `into`, in the columns of a node row."""
+    """Write what the commitments in store[first:last] use at `time` to row `into`, in the columns of a node row."""
     slots, slices = devices_of(rows), slices_at(rows)
     for column in range(extra_at(rows), rows.shape[1]):
         rows[into, column] = 0
@@ -102,10 +102,10 @@ def free_throughout(
     empty: Table, store: Table, ledgers: Table, node: int, start: int, until: int, demands: Table, rows: Table,
     into: int,
 ) -> None:  # fmt: skip
-    """Write to row `into` what the node has free throughout [start, until), as a row of a node in service.
+    """Write to row `into` the free capacity of a node throughout [start, until), as the row of a node in service.
 
-    Free amounts are negative where commitments contradict each other. The row before `into` is scratch. The peak is
-    reached at `start` or where a commitment begins.
+    Free amounts are negative if commitments contradict each other. The row before `into` is scratch. The peak is at
+    `start` or at the begin of a commitment.
     """
     slots = devices_of(rows)
     first = ledgers[node, L_FIRST]
@@ -138,7 +138,7 @@ def free_throughout(
 
 @inlined
 def mask_throughout(store: Table, ledgers: Table, node: int, start: int, until: int) -> int:
-    """Return as bits the devices of which a commitment holds some part at some time in [start, until)."""
+    """Return as bits the devices of which a commitment uses some part at some time in [start, until)."""
     mask = 0
     first = ledgers[node, L_FIRST]
     for row in range(first + ledgers[node, L_COUNT] - 1, first - 1, -1):
@@ -270,7 +270,7 @@ def first_start(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, time: int, duration: int,
     rows: Table,
 ) -> int:  # fmt: skip
-    """Return the earliest start from `time` on at which the node takes `pods` pods for `duration`; or NEVER."""
+    """Return the earliest start from `time` on at which `pods` pods fit on the node for `duration`; or NEVER."""
     whole = demands[d, D_GPUS] > 0 and demands[d, D_MILLI] == 1000
     while True:
         if whole:
@@ -287,7 +287,7 @@ def first_start(
 
 @compiled
 def most_pods(empty: Table, demands: Table, d: int) -> int:
-    """Return how many pods of demand `d` fit on the empty node that takes the most."""
+    """Return how many pods of demand `d` fit on the empty node that fits the most."""
     most = 0
     for node in range(empty.shape[0]):
         most = max(most, capacity(empty, node, demands, d))

@@ -1,4 +1,4 @@
-"""GPUs over time as a plain count: when a number of them is free at once, wherever they are.
+"""GPUs over time as a plain count: when enough of them are free at the same time, on any nodes.
 
 Backfilling is defined on such counts (A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001). Where every node has
 one GPU a count implies a place, if reservations may move; on other nodes it is a necessary condition.
@@ -125,7 +125,7 @@ def count_again(
 def first_count(steps: Table, wanted: int, duration: int, now: int, own: int, began: int, ended: int) -> int:
     """Return the first time from `now` on at which `wanted` milli-GPUs are free for `duration`; NEVER: none.
 
-    As if `own` of them were not taken over [began, ended).
+    `own` milli-GPUs are counted as free over [began, ended).
     """
     since = -1
     for k in range(steps.shape[0]):

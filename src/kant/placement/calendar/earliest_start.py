@@ -1,9 +1,9 @@
 """The search for the earliest start of a group of pods around all commitments.
 
 The calendar keeps a *bound* for every node (`lower_bounds.py`): no pod can start there earlier. The search goes from
-one possible time to the next. A possible time is the first at which enough pods might fit, as far as is known. At each
-it checks the nodes whose bound lies before that time: how many pods they take then, and when they may next take more.
-So it checks few nodes, and the time that it ends with is the earliest possible.
+one possible time to the next. A possible time is the first at which enough pods might fit, as far as the bounds say. At
+each such time it examines the nodes with a bound before that time: how many pods fit on them then, and when more may
+fit. So it examines few nodes, and the time at which it ends is the earliest possible.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ENTRY_WIDTH = 3
 
 @inlined
 def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) -> int:
-    """Return the first time at which the examined nodes might take `missing` more pods; NEVER if they cannot."""
+    """Return the first time at which `missing` more pods might fit on the examined nodes; NEVER if they cannot."""
     size = total = 0
     for i in range(count):
         time, weight = entries[i, E_NEXT], most - entries[i, E_PODS]
@@ -87,7 +87,7 @@ def look(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int, now: int,
     not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
 ) -> int:  # fmt: skip
-    """Return when the node takes a pod for `duration`, if it is in service then; update its bound."""
+    """Return when a pod fits on the node for `duration`, if the node is in service then; update its bound."""
     bound = NEVER
     if admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
@@ -104,7 +104,7 @@ def followed_slot(book: Book, d: int, duration: int, now: int) -> tuple[int, int
     size = 0
     while duration >> (size + 1) > 0:
         size += 1
-    least = 1 << size  # classes by powers of two: finer ones would have to learn more
+    least = 1 << size  # classes by powers of two: with finer ones more bounds would have to be computed
     slot = slot_for(book.slots, book.bounds, book.floors, book.marks, d, size)
     if slot >= 0:
         gpus = book.demands[d, D_GPUS]
@@ -119,7 +119,7 @@ def place_at(
 ) -> tuple[int, Table]:  # fmt: skip
     """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and none: they do not fit.
 
-    FULL as in `find_earliest`. Bounds of `stale` nodes are not valid.
+    FULL as in `find_earliest`. Bounds of `stale` nodes are ignored.
     """
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, entries = book.bounds, book.entries
@@ -195,7 +195,7 @@ def search(
     while True:
         start = moment_of(entries, known, most, count - placed, heap)
         if start > horizon and horizon < limit - 1:
-            # At most twice as many as are known, plus a few: so there are few steps, and few nodes are examined
+            # At most twice as many nodes as are known, plus a few: so there are few steps, and few nodes are examined
             # needlessly.
             more = (count + most - 1) // most + known + SPARE
             horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
@@ -248,7 +248,7 @@ def settle(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, now: int, start: int, duration: int,
     entries: Table, known: int, rows: Table,
 ) -> Table:  # fmt: skip
-    """Return pieces for `count` pods at `start`: on the nodes freed last, then those with the least free, by index.
+    """Return pieces for `count` pods at `start`: on the nodes freed last, then on those with the least free, by index.
 
     Capacity that is free from `now` on is taken last, to keep it for jobs that start before. A node's free capacity is
     the part of its GPUs that is free throughout; for pods of whole GPUs, the number of GPUs that are wholly free.
@@ -303,9 +303,9 @@ def settle(
 
 @inlined
 def settled_until(span: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int) -> None:
-    """Lower in `span` until when `settle` chooses these pieces, which are committed, and whatever may start till then.
+    """Lower in `span` the time until which `settle` would choose the same pieces, whatever starts before that time.
 
-    It depends on what ends before `start`: on the last end of each node, and where devices are left, on all.
+    This depends on what ends before `start`: on the last end of each node and, if devices are left over, on all ends.
     """
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]

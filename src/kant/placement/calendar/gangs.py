@@ -27,7 +27,7 @@ from kant.placement.calendar.earliest_start import find_earliest, place_at
 from kant.placement.calendar.store import commit, release
 
 TRIED = -1
-"""The key of groups that are placed while the next one is searched."""
+"""The key of groups that are placed provisionally while the next one is searched."""
 
 
 @compiled
@@ -63,7 +63,7 @@ def place_gang(
             found[:, GROUP] = part[Q_NUMBER]
             pieces[written : written + found.shape[0]] = found
             written += found.shape[0]
-            if count > 1:  # without an end, or the next could always wait for it
+            if count > 1:  # without an end: otherwise the next pod could always wait for this one
                 store = commit(store, book.used, book.ledgers, book.taken, found, TRIED, start, FOREVER)
         if count > 1:
             release(store, book.ledgers, book.freed, pieces[:written], TRIED, True)

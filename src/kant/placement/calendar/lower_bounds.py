@@ -1,8 +1,8 @@
-"""Bounds: for each demand and class of durations, the time from which each node is worth examining.
+"""Bounds: for each demand and class of durations, the time from which on it is worth examining each node.
 
-A bound says that no pod of that demand can start on the node earlier, for the shortest duration of the class. Bounds
-follow commitments and freed spans by arithmetic on the spans in the rings, and are never too late. They may be too
-early if several commitments together are in the way: examining the node corrects that.
+A bound says that no pod of that demand can start on the node before this time, for the shortest duration of the class.
+Bounds follow commitments and freed spans by arithmetic on the spans in the rings; they are never too late. They may be
+too early if several commitments together are in the way: examining the node corrects that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIZES = 64
 """Classes of durations, by the power of two that they begin with; columns of the table of slot numbers, by demand."""
 
 BLOCK = 16
-"""Number of adjacent nodes whose least bound is kept, so that a search can skip blocks that offer nothing."""
+"""Number of adjacent nodes of which the least bound is kept, so that a search can skip blocks without candidates."""
 
 
 @inlined
@@ -116,7 +116,7 @@ def lowered(bound: int, gpus: int, least: int, start: int, left: int, right: int
 def follow(
     bounds: Table, floors: Table, marks: Table, slot: int, freed: Table, taken: Table, gpus: int, least: int, now: int
 ) -> None:
-    """Bring a slot's bounds up to date; reset them if they apply to later starts only, or are too far behind.
+    """Update the bounds of a slot; reset them if they apply only to later starts, or are too far behind.
 
     Commitments are processed before freed spans: some of the commitments have been freed since.
     """
@@ -151,7 +151,7 @@ def lower_own(
     store: Table, ledgers: Table, bounds: Table, floors: Table, slot: int, own: Table, gpus: int, least: int,
     began: int, ended: int,
 ) -> Table:  # fmt: skip
-    """Set the bounds of the nodes of `own` to what they are without `own`; return the old bounds."""
+    """Set the bounds of the nodes of `own` to their values without `own`; return the old bounds."""
     before = np.zeros(own.shape[0], dtype=np.int64)
     for i in range(own.shape[0]):
         node = own[i, 0]
@@ -165,7 +165,7 @@ def lower_own(
 def reach_of(
     bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
 ) -> int:
-    """Return the time by which the bounds of `nodes` more nodes lie; NEVER if there are fewer nodes."""
+    """Return the time by which `nodes` more nodes have their bounds; NEVER if there are fewer nodes."""
     if nodes == 0:
         return not_before
     size = total = 0

@@ -1,9 +1,9 @@
 """Moves reservations to other devices at the same starts, to make a place for one more job. It also checks all
 reservations in queue order and moves each to an earlier start if there is one.
 
-A reservation fixes a time; its devices may change as long as no reservation starts later. On nodes with one GPU each a
-gang has a place wherever the count of free GPUs says so, once the reservations that begin later choose again in order
-of start. On other nodes this is a heuristic: it may miss a place that another choice would leave.
+A reservation fixes a time; its devices may change as long as no reservation starts later. On nodes with one GPU each, a
+gang has a place if the count of free GPUs suffices, once the reservations that begin later choose again in order of
+start. On other nodes this is a heuristic: it may miss a place that other choices would leave.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ M_COUNT = 4
 MOVE_WIDTH = 5
 
 NEW = -(1 << 40)
-"""Minus the row of a job, this is the key of the place that the job has on trial, besides the one that it holds."""
+"""Minus the row of a job, this is the key of the place that the job has on trial, besides the place that it holds."""
 
 NOWHERE = -2
 """The start of a job that has no place at that time, whichever reservations move."""
 
 # --- results of `first_sooner` -------------------------------------------------------------------------------------
-ASKED = 0  # undecided: this job must be handled another way; or all rows are done
+ASKED = 0  # undecided: this job must be handled in another way; or all rows are done
 SOONER = 1  # it can start earlier
-MADE_WAY = 2  # it can, and others have moved for that
+MADE_WAY = 2  # it can start earlier, since others have moved
 KEPT = 3  # it keeps its reservation, and its wait is not recorded yet
 ELSEWHERE = 4  # the free GPUs of its pools must be counted first
 
@@ -109,9 +109,9 @@ def pools_of(table: Table, pieces: Table) -> int:
 def has_place(
     book: Book, store: Table, row: int, gang: int, duration: int, start: int, now: int, stale: NDArray[np.bool_]
 ) -> bool:
-    """Return False if a job certainly has no place at `start`, even without what begins then or later.
+    """Return False if a job certainly has no place at `start`, even without the commitments that begin then or later.
 
-    It counts devices of all nodes, in service or not; and only for one group of whole GPUs.
+    It counts the devices of all nodes, in service or not, and only for a gang of one group with whole GPUs.
     """
     demands, bounds, ledgers = book.demands, book.bounds, book.ledgers
     first = book.gangs[gang, G_FIRST]
@@ -203,7 +203,7 @@ def make_way(
         release(store, ledgers, freed, pieces, NEW - row, False)
     for k in range(moves.shape[0]):
         other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
-        stays = k < placed and moves[k, M_CHANGED] == 0  # it has its start again
+        stays = k < placed and moves[k, M_CHANGED] == 0  # it has its former start again
         if other == row or (spans[other, H_START] >= start and not stays):
             old, new = held_by(spans, arena, other), arena[first : first + count]
             set_start(store, ledgers, old, other, spans[other, H_START])
@@ -227,7 +227,7 @@ def make_way(
 def keep_failures(book: Book, rows: Table, version: int, pieces: Table, end: int) -> None:
     """Let failed attempts to make way stand that do not depend on `pieces`, committed since `version` and until `end`.
 
-    With `end` -1 nothing has changed since.
+    `end` -1: nothing has changed since.
     """
     nodes, current = 0, version_of(book.freed, book.taken)
     for i in range(pieces.shape[0]):
@@ -243,12 +243,12 @@ def first_sooner(
     book: Book, store: Table, rows: Table, at: int, recorded: Narrow, by: int, jobs: Table, promised: int, given: int,
     steps: Table, pools: int, moves: Table, attempts: Table, now: int, opened: int,
 ) -> tuple[int, int, int, Table, Table]:  # fmt: skip
-    """Return the first of `rows` from `at` on with a result: its position, the result, its start and pieces, and the
-    store. The jobs before it keep their reservations.
+    """Return the first of `rows` from `at` on that has a result: its position, the result, its start and pieces, and
+    the store. The jobs before it keep their reservations.
 
-    It considers jobs of one group that have a reservation anywhere, for as long as their columns say (`planned_run`),
-    or for `given`. Column `by` of `recorded` marks jobs whose wait is recorded. `steps` counts the free GPUs of
-    `pools`. Other reservations move until `attempts` attempts have failed.
+    It considers jobs of one group that have a reservation on any nodes, for as long as their columns say
+    (`planned_run`), or for `given`. Column `by` of `recorded` marks jobs whose wait is recorded. `steps` counts the
+    free GPUs of `pools`. Other reservations move until `attempts` attempts have failed.
     """
     nothing = book.arena[:0]
     gangs, spans, arena = book.gangs, book.spans, book.arena
@@ -329,7 +329,7 @@ def first_candidate(
     """Return the first of `rows` from `at` on without a reservation that can or might start now: its position, the
     result, its pieces if other reservations have moved, and the store.
 
-    Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs whose wait is not
+    Jobs without room, by the columns of `no_room.py`, are skipped until capacity is freed. Jobs whose wait is not
     recorded, or with a priority above `lowest`, are handled elsewhere. Other reservations move if they `may_move`.
     """
     nothing, gangs, demands = book.arena[:0], book.gangs, book.demands

@@ -1,4 +1,4 @@
-"""The shortest runs without room, by shape: backfilling need not search for these again until something is freed."""
+"""The shortest runs without room, by shape: backfilling need not search for these again until capacity is freed."""
 
 from __future__ import annotations
 

@@ -81,9 +81,9 @@ def _counts_hold(rows: Table, demands: Table, d: int) -> bool:
 
 @inlined
 def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, start: int, end: int) -> bool:
-    """Return whether at most one commitment holds part of these devices, or of these slices of them, in [start, end).
+    """Return whether at most one commitment uses part of these devices, or of these slices of them, in [start, end).
 
-    A single one fits on them.
+    A single commitment always fits on them.
     """
     found = 0
     first = ledgers[node, L_FIRST]
@@ -96,7 +96,7 @@ def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, s
 
 @inlined
 def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table, rows: Table) -> None:
-    """Set when more of anything is committed on the node than now, and until when that is valid."""
+    """Record when more of anything will be committed on the node than now, and until when this is valid."""
     first = ledgers[node, L_FIRST]
     last = first + ledgers[node, L_COUNT]
     rise = change = NEVER
@@ -166,7 +166,7 @@ def promised(
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
             used += 1
         first = ledgers[node, L_FIRST]
-        for row in range(first, first + ledgers[node, L_COUNT]):  # pods that will count there count now
+        for row in range(first, first + ledgers[node, L_COUNT]):  # pods that will count there are counted now
             if store[row, C_COUNTED] > 0 and now < store[row, C_START] < until:
                 _open_piece(pieces, used, node)
                 pieces[used, 1], pieces[used, 8] = store[row, C_PODS], store[row, C_COUNTED]

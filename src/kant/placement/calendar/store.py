@@ -1,9 +1,9 @@
-"""Ledgers: commit spans, release them, and log both for the bounds that depend on these.
+"""Ledgers: commit spans, release them, and log both for the bounds that depend on them.
 
 There are two rings of time spans on nodes: committed and freed ones. A freed span [start, end) is logged with the gap
-around it: from the end of the last commitment before it that takes all GPUs of the node to the start of the first such
-one after it. No new window for a pod with GPUs extends beyond this gap. So for a pod that needs a longer or an earlier
-window nothing has changed.
+around it: from the end of the last commitment before it that uses all GPUs of the node to the start of the first such
+commitment after it. No new window for a pod with GPUs extends beyond this gap. So for a pod that needs a longer or an
+earlier window nothing has changed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def note_span(ring: Table, node: int, start: int, end: int, left: int, right: in
 
 @inlined
 def resettled(store: Table, used: Table, ledgers: Table) -> Table:
-    """Return a store with all ledgers, each with room to double. Rows that moved ledgers left behind are dropped."""
+    """Return a store with all ledgers, each with space to double. Rows that moved ledgers left behind are dropped."""
     rows = 0
     for node in range(ledgers.shape[0]):
         rows += max(2 * ledgers[node, L_COUNT], 4)
@@ -80,9 +80,9 @@ def resettled(store: Table, used: Table, ledgers: Table) -> Table:
 def commit(
     store: Table, used: Table, ledgers: Table, taken: Table, pieces: Table, key: int, start: int, end: int
 ) -> Table:
-    """Commit `pieces`. Returns the store, which is a new one if the old one had no room left.
+    """Commit `pieces`. Returns the store, which is a new one if the old one was full.
 
-    Commitments that take all GPUs of a node are logged in the ring `taken`.
+    Commitments that use all GPUs of a node are logged in the ring `taken`.
     """
     for i in range(pieces.shape[0]):
         ledger = ledgers[pieces[i, 0]]
@@ -132,7 +132,7 @@ def takes_all(store: Table, row: int, gpus: int) -> bool:
 
 @inlined
 def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) -> tuple[int, int]:
-    """Return the gap around [start, end) in which nothing takes all GPUs of the node; HIDDEN: no end."""
+    """Return the gap around [start, end) in which no commitment uses all GPUs of the node; HIDDEN: no end."""
     left, right = 0, HIDDEN
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
@@ -181,7 +181,7 @@ def enter(
     store: Table, used: Table, ledgers: Table, taken: Table, spans: Table, arena: Table, pieces: Table, held: Table,
     key: int, start: int, end: int,
 ) -> Table:  # fmt: skip
-    """`commit` what a job holds, and record it in its span and the arena, whose used rows `pieces` counts."""
+    """`commit` the pieces of a job, and record them in its span and the arena, whose used rows `pieces` counts."""
     if key >= 0:
         first, count = pieces[0], held.shape[0]
         arena[first : first + count] = held
@@ -192,7 +192,7 @@ def enter(
 
 @compiled
 def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Table, key: int, logs: bool) -> None:
-    """`release` what a job holds, and clear its span."""
+    """`release` the pieces of a job, and clear its span."""
     if key >= 0:
         spans[key, H_COUNT] = 0
     release(store, ledgers, freed, pieces, key, logs)

@@ -1,10 +1,10 @@
-"""The claims of pods that fit on few nodes: other pods leave these nodes free.
+"""Claims: pods that fit on few nodes have a claim on these nodes, which other pods leave free.
 
-A pod that fits on any node finds its place; one that needs a P100, or 8 GPUs with 120 cores, fits on few nodes. FGD
+A pod that fits on any node finds a place; one that needs a P100, or 8 GPUs with 120 cores, fits on few nodes. FGD
 counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4). By this
-count rare nodes look cheap, because few pods request them, although there are even fewer of them. Here a claim is
-demand over supply instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of
-constrained users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster where other pods could go.
+count rare nodes look cheap, because few pods request them, although they are even rarer. Here a claim is demand over
+supply instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained
+users (Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster that is closed to other pods of the kind.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M
 
 
 def node_claims(typical: Table, empty: Table) -> Table:
-    """Return for each node the thousandths of its GPUs that typical pods claim, if enough came to fill the cluster.
+    """Return for each node the share of its GPUs, in thousandths, that typical pods would claim in a full cluster.
 
     `typical` has the typical pods, `empty` the node table of the empty cluster. Each kind of pods may use those nodes
-    of its pools that have the GPUs and the CPU for one pod; its demand, divided by all GPUs of these nodes, is its load
-    on each of them. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that
-    fit anywhere claim nothing, and all claims are 0 if all nodes are equal. No claim is above 1000.
+    of its pools that have the GPUs and the CPU for one pod; its load on each of them is its demand divided by all GPUs
+    of these nodes. Its claim is this load times the share of the cluster's GPUs that are on other nodes. So pods that
+    fit anywhere claim nothing, and if all nodes are equal all claims are 0. No claim is above 1000.
     """
-    gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # one look at the wide table
+    gpus, cpu, pool = empty[:, (GPUS, CPU, POOL)].T.copy()  # reads the wide table once
     claims: Table = np.zeros(len(empty), dtype=np.int64)
     demands = typical[:, M_GPUS] * typical[:, M_MILLI] * typical[:, M_WEIGHT]
-    # Reductions of ufuncs: methods such as `sum` go through Python, and their calls are counted.
+    # Reductions of ufuncs, since methods such as `sum` go through Python, and calls are counted.
     cluster, demand = int(np.add.reduce(gpus)), int(np.add.reduce(demands))
     for m in demands.nonzero()[0].tolist():
         admitted = (typical[m, M_POOLS] >> pool) & 1 == 1

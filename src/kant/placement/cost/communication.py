@@ -18,14 +18,14 @@ from msgspec import Struct
 from kant.model.fabric import Fabric
 
 FULL = 1000
-"""Thousandths: the run time at the best placement."""
+"""The run time at the best placement, in thousandths."""
 
 
 class Spans(NamedTuple):
-    """The size of a placement, as far as it matters to a collective.
+    """The size of a placement, in the terms that matter to a collective.
 
     `gpus` counts the GPUs that work together, `nodes` and `hbds` the nodes and HBDs that hold some of them. `largest`
-    has the largest number of them in one node, HBD, leaf, spine and superspine. A share of a GPU counts as one.
+    has the largest number of these GPUs in one node, HBD, leaf, spine and superspine. A share of a GPU counts as one.
     """
 
     gpus: int
@@ -35,7 +35,7 @@ class Spans(NamedTuple):
 
     @property
     def level(self) -> int:
-        """The lowest level that holds all: 0 node, 1 HBD, 2 leaf, 3 spine, 4 superspine, 5 beyond."""
+        """The lowest level that holds all GPUs: 0 node, 1 HBD, 2 leaf, 3 spine, 4 superspine, 5 beyond."""
         return sum(most < self.gpus for most in self.largest)
 
     @property
@@ -50,7 +50,7 @@ class Spans(NamedTuple):
 
 
 class Communication(Struct, frozen=True):
-    """What one training step of a job computes and sends. Bytes are per GPU.
+    """The computation and communication of one training step of a job. Bytes are per GPU.
 
     - `compute`: seconds of arithmetic.
     - `data_bytes`: gradients, summed over the replicas by a ring. `hidden` is the share of that time that overlaps with
@@ -76,7 +76,7 @@ class Communication(Struct, frozen=True):
 
 
 class Paths(NamedTuple):
-    """Costs of a fabric under one placement, per level: seconds for a byte of one GPU, and for a step."""
+    """Costs of a fabric under one placement, per level: seconds for one byte of one GPU, and seconds for one step."""
 
     byte: tuple[float, ...]
     step: tuple[float, ...]
@@ -85,7 +85,7 @@ class Paths(NamedTuple):
 def paths(fabric: Fabric, spans: Spans) -> Paths:
     """Return the cost of crossing each level. A path through a level is never faster than one that stays below it.
 
-    Contention is weighted by the share of the job outside its largest domain: the traffic that must leave it.
+    Contention is weighted by the share of the job outside its largest domain, whose traffic must leave it.
     """
     node, *above = fabric.links
     byte, step = [1e-9 / node.bandwidth], [1e-6 * node.latency]
@@ -138,7 +138,7 @@ def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
     tensor = min(model.tensor, spans.gpus)
     replica = tensor * model.pipeline
     data = all_reduce(spans.gpus // replica, model.data_bytes, (per_node / tensor, per_hbd / tensor), level, cost)
-    # Ranks are laid out so that the GPUs of a layer are neighbours: beyond one node they stay near.
+    # Ranks are laid out so that the GPUs of a layer are neighbours; if they need more than one node they stay close.
     near = 0 if per_node >= tensor else min(level, 1 if per_hbd >= tensor else 2)
     summed = all_reduce(tensor, model.tensor_bytes, (per_node, per_hbd), near, cost, model.tensor_calls)
     between = 0 if per_node >= replica else min(level, 1) if per_hbd >= replica else level
@@ -148,7 +148,7 @@ def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
 
 
 def slowdown(model: Communication, fabric: Fabric, spans: Spans, best: Spans) -> int:
-    """Return run time under `spans` / run time under `best`, in thousandths; never below FULL."""
+    """Return the run time under `spans` divided by that under `best`, in thousandths; never below FULL."""
     ratio = step_seconds(model, fabric, spans) / step_seconds(model, fabric, best)
     return max(FULL, int(ratio * FULL + 0.5))
 

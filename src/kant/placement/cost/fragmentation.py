@@ -1,8 +1,8 @@
-"""Fragmentation of a node for the typical pods: the free GPU capacity that they could not use, in expectation.
+"""Fragmentation of a node with respect to typical pods: the free GPU capacity that they could not use, in expectation.
 
 The measure F_n(M) of FGD (Weng et al., USENIX ATC 2023, section 4): the sum over classes of typical pods of the weight
-of the class times the free milli-GPUs that it cannot use. Weights are counts, so F here is the F of the paper times the
-sum of the weights, and an exact integer.
+of the class times the free milli-GPUs that it cannot use. The weights are counts, so this F is that of the paper times
+the sum of the weights, and an exact integer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fragments(table: Table, node: int, typical: Table) -> int:
 
 @compiled
 def all_fragments(table: Table, typical: Table, by_node: Table, log: Table, cursor: int) -> int:
-    """Bring `by_node` up to date for the nodes logged since `cursor` (-1: all); return the change of the sum."""
+    """Update `by_node` for the nodes logged since `cursor` (-1: all); return the change of the sum."""
     ring = log.shape[0] - 1
     everything = cursor < 0 or log[0] - cursor > ring
     moved = 0

@@ -1,8 +1,8 @@
-"""The worth of a gap on a device: the most that the typical shares of a GPU would pay for it.
+"""The worth of a gap on a device: the most that typical shares of a GPU would pay for it.
 
-Pack the typical shares on as few GPUs as possible, where fractions of a packing count (the cutting-stock problem with
-its integers relaxed). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole
-GPU. Sizes that make a GPU useless for all others cost a whole GPU; sizes with more gaps than shares cost nothing. A gap
+Pack the typical shares on as few GPUs as possible, where fractional packings are allowed (the relaxed cutting-stock
+problem). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole GPU. Sizes that
+make a GPU useless for all others cost a whole GPU; sizes for which there are more gaps than shares cost nothing. A gap
 is worth its best filling at these prices. So a share in the wrong gap costs the difference in worth to the right gap.
 
 The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
@@ -72,7 +72,7 @@ def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
 
 @compiled_at_once
 def _prices(sizes: Table, supply: Table) -> Table:
-    """Return the price of each size, where a whole GPU costs about _ONE."""
+    """Return the price of each size, at which a whole GPU costs about _ONE."""
     kinds = sizes.shape[0]
     prices = sizes * _ONE // 1000
     total = np.zeros(kinds, dtype=np.int64)
@@ -87,7 +87,7 @@ def _prices(sizes: Table, supply: Table) -> Table:
             else:
                 count[takes[gap]] += 1
                 gap -= sizes[takes[gap]]
-        scarce = -1  # the size with the least supply relative to its use in the filling
+        scarce = -1  # the size with the least supply relative to its number in the filling
         for k in range(kinds):
             if count[k] > 0 and (scarce < 0 or supply[k] * count[scarce] < supply[scarce] * count[k]):
                 scarce = k

@@ -1,4 +1,4 @@
-"""Which nodes and domains of the fabric a gang spans, the fewest that it could span, and its slowdown."""
+"""Which nodes and domains of the fabric a gang spans, the fewest that it could span, and its resulting slowdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SpanRows = NDArray[np.int32]
 COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
 DEPTH = 1 + len(COLUMNS)
 AT_ONCE = 1 << 14
-"""Number of gangs whose spans are Python integers at a time: as such they take ten times the memory."""
+"""Number of gangs whose spans are Python integers at a time: in that form they take ten times the memory."""
 _LEAF = 2  # among these levels
 
 
@@ -97,7 +97,7 @@ def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
 
 
 def pods_per_node(table: Table, demand: Table) -> Table:
-    """Return how many pods of one demand each node takes when it is empty."""
+    """Return how many pods of one demand fit on each node when it is empty."""
     gpus, milli, cpu, memory, pools = (int(value) for value in demand[:5])
     fits = np.full(len(table), FOREVER, dtype=np.int64)
     if gpus:
@@ -116,12 +116,12 @@ def pods_per_node(table: Table, demand: Table) -> Table:
 
 
 def _fewest(sizes: Table, wanted: int) -> int:
-    """Return the fewest domains of these sizes that have `wanted` between them; 0 if none are wanted."""
+    """Return the fewest domains of these sizes that together have `wanted`; 0 if none are wanted."""
     return int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), wanted)) + 1 if wanted else 0
 
 
 class Slowdowns:
-    """How much slower gangs run where they are than at their best placement, in thousandths.
+    """How much slower gangs run at their present place than at their best one, in thousandths.
 
     Results are cached: gangs of one shape have few different placements.
     """

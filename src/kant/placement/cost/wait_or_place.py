@@ -38,7 +38,7 @@ class PossibleStart:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The earliest start anywhere, and the earliest in one domain of `level`; None if none is in sight."""
+    """The earliest start on any nodes, and the earliest in one domain of `level`; None if there is none."""
 
     now: int
     level: Level
@@ -72,7 +72,7 @@ class Choice:
 
 
 def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Level, work: int, now: int) -> Choice:
-    """Return the choice of `job`, with `work` microseconds of work at its best place, from `now` on."""
+    """Return the choice of `job` from `now` on; `work` is its run time at its best place, in microseconds."""
     shapes = slowdowns.state.shapes
     anywhere = shapes.of(msgspec.structs.replace(job, within="", within_required=False))
     near = shapes.of(msgspec.structs.replace(job, within=level, within_required=True))
@@ -85,7 +85,7 @@ def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Lev
 
 
 def _start_of(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now: int) -> PossibleStart | None:
-    """Return the earliest start at which the place is free for as long as the job needs to run there."""
+    """Return the earliest start at which a place is free for as long as the job needs to run on it."""
     duration = work
     while True:
         found = calendar.earliest(shape, duration, now)

@@ -43,7 +43,7 @@ class Fit(NamedTuple):
 
 
 def fit(samples: Iterable[Sample]) -> Fit:
-    """Fit the lines of all operations and places that were measured alone, and the contention of the others.
+    """Fit lines to all operations and places that were measured alone, and the contention to the other samples.
 
     Neither start-up nor unit costs are negative. Samples of operations that were never measured alone are ignored.
     """

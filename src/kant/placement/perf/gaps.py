@@ -1,8 +1,8 @@
 """Assigns gradients to gaps: an exact choice over whole buckets.
 
 The gradients of a layer are ready once its own backward pass has ended. They can be summed during the backward pass of
-any later layer, in one message for each half of it, or at the end, where no computation hides them. FSMoE fills the
-gaps from the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5); here
+any later layer, in one message for each half of that pass, or at the end, where no computation hides them. FSMoE fills
+the gaps from the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5); here
 gradients come in buckets, and dynamic programming over (layer, buckets that are ready) finds the least total.
 """
 
@@ -49,8 +49,8 @@ def spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats) -> tupl
     """Return the least seconds of a backward pass, and how many buckets each layer sums.
 
     The layers are in the order of the backward pass: layer i is of kind `kinds[i]`, and `seconds[kind, k]` is its time
-    while it sums k buckets. `arrivals[i]` more buckets are ready before layer i, and `arrivals[-1]` after the last
-    layer; `tail[k]` are the seconds to sum k buckets at the end. Of equal choices the smallest is taken.
+    if it sums k buckets. `arrivals[i]` more buckets are ready before layer i, and `arrivals[-1]` after the last layer;
+    `tail[k]` are the seconds to sum k buckets at the end. Of equal choices the smallest is taken.
     """
     steps, most = len(kinds), len(tail)
     value, choice = np.zeros((steps + 1, most)), np.zeros((steps + 1, most), dtype=np.int64)
@@ -65,7 +65,7 @@ def spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats) -> tupl
 
 
 def whole_buckets(arrivals: Sequence[float], unit: float, count: int) -> Table:
-    """Return how many more of `count` buckets of `unit` units are complete at each arrival; at the last, the rest."""
+    """Return how many more of `count` buckets of `unit` units are complete at each arrival; at the last, all others."""
     found, seen, whole = np.zeros(len(arrivals), dtype=np.int64), 0.0, 0
     for i, units in enumerate(arrivals):
         seen += units

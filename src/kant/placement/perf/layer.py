@@ -21,7 +21,7 @@ DEGREES = (1, 2, 4, 8)
 """Numbers of chunks into which the experts' half may be cut, as in FSMoE."""
 
 CONTENTION = 0.68
-"""Speed of each message stream while both run: fitted to table 5 of FSMoE, on nodes whose GPUs are on PCIe."""
+"""Speed of each message stream while both run: fitted to table 5 of FSMoE, for nodes whose GPUs are on PCIe."""
 
 
 class Cost(NamedTuple):
@@ -47,7 +47,7 @@ class OperationCosts(NamedTuple):
 
 
 class Volumes(NamedTuple):
-    """Units sent, and multiply-adds and their GEMMs, of one GPU in one forward pass of a layer.
+    """Units sent, multiply-adds and number of GEMMs of one GPU in one forward pass of a layer.
 
     `gradient` are the units of the layer that are summed over the replicas in each step.
     """
@@ -78,7 +78,7 @@ class Half(NamedTuple):
 
 
 def _of(cost: Cost, units: float, calls: int = 1) -> Cost:
-    """Return `cost` with all these units as its unit."""
+    """Return `cost` with all these units as its single unit."""
     return Cost(calls * cost.alpha, units * cost.beta) if units > 0 else Cost(0.0, 0.0)
 
 
@@ -117,8 +117,8 @@ def lay_out(
     """Write the tasks of a half of a layer, and the kind of each (index in NAMES); return their number.
 
     `half` has a row for each of dispatch, gather, compute and scatter: the fixed seconds of a call, and the seconds of
-    all units. Between nodes the order is all dispatches, the gradients, all combines. With `apart` False messages
-    inside nodes use the same stream as those between nodes, as in schedules that do not separate them.
+    all units. Between nodes the order is all dispatches, then the gradients, then all combines. With `apart` False,
+    messages inside nodes use the same stream as those between nodes, as in schedules that do not separate them.
     """
     inner = INTRA if apart else INTER
     chunk = np.zeros(4)

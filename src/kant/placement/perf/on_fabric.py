@@ -1,4 +1,4 @@
-"""The costs of a training job's operations at its place: by level of the fabric, or as measured.
+"""The costs of a training job's operations at its place: from the levels of the fabric, or as measured.
 
 Ranks are laid out as in Megatron-LM: GPUs that share a layer are neighbours, then come the groups that exchange
 experts, then replicas, and last the stages (Narayanan et al., SC 2021). A collective costs a number of steps with a
@@ -25,7 +25,7 @@ BYTES = 2.0
 LAUNCH = 5e-6
 """Seconds to start a GEMM (our assumption)."""
 SHARED = 0.5
-"""Speed of each of two streams that share one link: half of it each."""
+"""Speed of each of two streams that share one link: half the speed."""
 GEMM = Cost(LAUNCH, 2.0 / FLOPS)
 
 
@@ -42,7 +42,7 @@ NOTHING_MEASURED = Measured({})
 class Layout(NamedTuple):
     """Groups of a job at its place: how many GPUs share a layer, how many groups exchange experts, and so on.
 
-    `at` names the place that each operation must span. `stage` has the spans of one stage.
+    `at` is the place that each operation spans. `stage` has the spans of one stage.
     """
 
     tensor: int
@@ -79,7 +79,7 @@ def layout(training: Training, spans: Spans) -> Layout:
 
 
 def _near(stage: Spans, tensor: int) -> int:
-    """Return the level that GPUs sharing a layer span: beyond one node they stay near."""
+    """Return the level that GPUs which share a layer span: if they need more than one node, they stay close."""
     if stage.per_node >= tensor:
         return 0
     return min(stage.level, 1 if stage.per_hbd >= tensor else 2)

@@ -1,4 +1,4 @@
-"""Placements of a job as text, `NODESxGPUS/LEAVES/SPINES/SUPERSPINES`, and those that a cluster offers for it."""
+"""Placements of a job as text, `NODESxGPUS/LEAVES/SPINES/SUPERSPINES`, and the placements that a cluster offers."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class PlacementShape(NamedTuple):
 def places_in(cluster: ClusterSpec, gpus: int) -> list[PlacementShape]:
     """Return placements that a job of `gpus` GPUs could get in the empty cluster, the closest first.
 
-    They are: the fewest nodes, with equal numbers of GPUs, in as few domains as possible; the same in twice and four
-    times as many leaves; the same with one more spine, and one more superspine; and half nodes. Raises InputError if
-    the cluster is too small.
+    They are: the fewest nodes, with equal numbers of GPUs, in as few domains as possible; the same in twice and in four
+    times as many leaves; the same with one more spine, and with one more superspine; and half of each node's GPUs.
+    Raises InputError if the cluster is too small.
     """
     size = _usual(node.gpus for node in cluster.nodes)
     each = next((count for count in range(min(size, gpus), 0, -1) if gpus % count == 0), 0)
@@ -75,7 +75,7 @@ def _usual(sizes: Iterable[int]) -> int:
 
 
 def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> PlacementShape:
-    """Return the place on the fewest domains of each level that have `nodes` nodes between them."""
+    """Return the placement on the fewest domains of each level that together have `nodes` nodes."""
     fewest = []
     for sizes in domains:
         held = count = 0
@@ -87,6 +87,6 @@ def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> Placeme
 
 
 def _is_there(place: PlacementShape, domains: Sequence[Sequence[int]]) -> bool:
-    """Return whether the cluster has this many domains, and the job a node in each."""
+    """Return whether the cluster has this many domains, with a node of the job in each."""
     asked = (place.leaves, place.spines, place.superspines)
     return place.nodes >= place.leaves and all(count <= len(sizes) for count, sizes in zip(asked, domains, strict=True))

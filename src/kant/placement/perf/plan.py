@@ -54,8 +54,8 @@ class LayerPlan(NamedTuple):
 class Stack(NamedTuple):
     """Layers in forward order, and the costs of their operations at the job's place.
 
-    A `steady` stack represents the middle of a longer one. When its backward pass begins, gradients like those of its
-    first layer are ready; those of its first layer are left to the layers before it.
+    A `steady` stack represents the middle layers of a longer one. When its backward pass begins, as many gradients are
+    ready as its first layer has; those of its first layer are left to the layers before it.
     """
 
     layers: tuple[Volumes, ...]
@@ -113,7 +113,7 @@ class _Kind(NamedTuple):
 def our_plan(stack: Stack, apart: bool = True) -> StepPlan:
     """Try all degrees on the streams, and assign gradients to the gaps in whole buckets.
 
-    With `apart` False messages inside nodes alternate with those between nodes: FSMoE without its second idea.
+    With `apart` False, messages inside nodes alternate with those between nodes: this is FSMoE without its second idea.
     """
     layers, costs, arrivals = stack.layers, stack.costs, stack.arrivals
     total = sum(arrivals)

@@ -1,8 +1,8 @@
-"""FSMoE's own plan: a degree by closed forms, and gradients in the gaps, assuming that streams do not slow each other.
+"""FSMoE's own plan: a degree from closed forms, and gradients in gaps, assuming that streams do not slow each other.
 
-Pan et al., FSMoE, ASPLOS 2025 (arXiv 2501.10714), algorithm 1 and section 5. Where the paper searches degrees by SLSQP
-and left-over gradients by differential evolution, the same objectives are minimised exactly here: over the existing
-degrees, and over buckets.
+Pan et al., FSMoE, ASPLOS 2025 (arXiv 2501.10714), algorithm 1 and section 5. Where the paper searches degrees by SLSQP,
+and places for left-over gradients by differential evolution, the same objectives are minimised exactly here: over the
+existing degrees, and over buckets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _all_of(cost: Cost, units: Floats) -> Floats:
 
 
 def best_degree(half: Half, gradient: float) -> int:
-    """Return the degree that algorithm 1 takes: the existing one with the least closed form."""
+    """Return the degree of algorithm 1: the existing one with the least closed form."""
     return min(DEGREES, key=lambda degree: (closed_form(half, degree, gradient), degree))
 
 
@@ -62,7 +62,7 @@ def fill_gaps(
 ) -> tuple[list[float], list[float]]:
     """Return the units of gradients that each layer sums in its experts' half and in its attention half.
 
-    Layers are in the order of the backward pass; `attention` is how long their attention half takes without gradients.
+    Layers are in the order of the backward pass; `attention` has the time of their attention half without gradients.
     `arrivals` are the units that are ready before each layer, and after the last. Gradients that fit in no gap are
     divided over the experts' halves, in `buckets` buckets; those ready after the last layer are left over.
     """

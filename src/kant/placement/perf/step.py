@@ -15,7 +15,7 @@ from kant.placement.perf.streams import StreamTimes
 
 
 class TrainingStep(NamedTuple):
-    """A step. `bubble` are the seconds in which a stage waits before its first or after its last micro-batch, `passing`
+    """A step. `bubble` has the seconds in which a stage waits before its first or after its last micro-batch, `passing`
     those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`.
     """
 
@@ -49,7 +49,7 @@ def step(training: Training, fabric: Fabric, spans: Spans, measured: Measured = 
 
     Stages work in the 1F1B order: with m micro-batches and p stages each waits for p - 1 passes of one micro-batch
     (Narayanan et al., SC 2021). Gradients are summed during the last backward pass. Embeddings, the loss and the
-    optimizer are left out: their time does not depend on the place.
+    optimizer are left out: their time does not depend on the placement.
     """
     stack = stack_of(training, fabric, spans, measured)
     groups = layout(training, spans)
@@ -83,5 +83,5 @@ def step_slowdown(training: Training, fabric: Fabric, spans: Spans, best: Spans)
 
 @lru_cache(maxsize=4096)
 def step_seconds(training: Training, fabric: Fabric, spans: Spans) -> float:
-    """Return the seconds of a step. Results are cached: jobs of one training have few different placements."""
+    """Return the seconds of a step. Results are cached: jobs with the same training have few different placements."""
     return step(training, fabric, spans).seconds

@@ -1,7 +1,7 @@
 """Three streams of one GPU: messages between nodes, messages inside a node, and arithmetic.
 
 A stream runs its tasks one after the other, in issue order, each as soon as its predecessor on another stream has
-ended. While both message streams run, each goes at `contention` times its speed: they share the path to the network
+ended. While both message streams run, each has `contention` times its full speed: they share the path to the network
 (FSMoE, Pan et al., ASPLOS 2025, assumes 1). Arithmetic always goes at full speed.
 
 Only sums, differences, products, quotients and comparisons of floats are used, so results are equal on every machine.
@@ -60,8 +60,8 @@ class StreamTimes(NamedTuple):
 def play(work: Floats, stream: Table, after: Table, count: int, contention: float, start: Floats, end: Floats) -> float:
     """Write when each of the first `count` tasks starts and ends; return when the last ends.
 
-    The tasks of each stream are in issue order. A task must not wait for one that never ends; callers name only tasks
-    that can end before.
+    The tasks of each stream are in issue order. A task must not wait for one that never ends; callers name only earlier
+    tasks.
     """
     at = np.zeros(3, dtype=np.int64)  # the task of each stream that runs or is next
     left = np.zeros(3)

@@ -15,8 +15,8 @@ from kant.placement.policy import NodePolicy
 class Consolidated(NodePolicy, frozen=True, tag="consolidated"):
     """A gang on the fewest nodes: node by node where most of its pods fit, the last node as tight as possible.
 
-    A job of one pod goes by `single`. The last, smaller group of a gang (what is left over when a job is cut into
-    whole nodes) goes by `remainder`.
+    A job of one pod is placed by `single`. The last, smaller group of a gang (the rest when a job is divided into whole
+    nodes) is placed by `remainder`.
     """
 
     single: BestFit | FirstFit | WorstFit = BestFit()

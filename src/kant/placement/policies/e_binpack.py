@@ -14,8 +14,8 @@ from kant.placement.policy import NodePolicy
 class EBinpack(NodePolicy, frozen=True, tag="e-binpack"):
     """The leaf first, then the node: gangs on the fewest leaves and nodes, small jobs where both are already in use.
 
-    A gang takes a leaf that it fills exactly, otherwise one that is already broken, so that whole leaves stay free. In
-    it, gangs go node by node where most of their pods fit, the last node as tight as possible. A single pod takes the
+    A gang uses a leaf that it fills exactly, otherwise one that is already broken, so that whole leaves stay free. In
+    it, gangs go node by node where most of their pods fit, the last node as tight as possible. A single pod uses the
     fullest node of the leaves that are already broken, and breaks a whole node or leaf only if it must.
     """
 

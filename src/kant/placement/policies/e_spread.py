@@ -16,10 +16,10 @@ Percent = Annotated[int, Meta(ge=1, le=100)]
 class ESpread(EBinpack, frozen=True, tag="e-spread"):
     """Pods below a whole node spread in an inference zone of a few leaves that follows their demand; others e-binpack.
 
-    The zone has no less than `least` leaves. It grows when the running and waiting replicas ask for more than `grow_at`
-    percent of its room for them, and shrinks when they ask for less than `shrink_at`. Its leaves have at most `most`
-    percent of a pool's GPUs. In it a replica takes the node, then the leaf with the fewest pods of its service, then
-    the fullest node. Other pods come into the zone only if they fit nowhere else.
+    The zone has no less than `least` leaves. It grows when the running and waiting replicas need more than `grow_at`
+    percent of its capacity for them, and shrinks when they need less than `shrink_at`. Its leaves have at most `most`
+    percent of a pool's GPUs. In the zone a replica uses the node, then the leaf, with the fewest pods of its service,
+    then the fullest node. Other pods enter the zone only if they fit nowhere else.
     """
 
     least: Annotated[int, Meta(ge=1, le=1 << 20)] = 2

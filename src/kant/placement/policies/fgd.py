@@ -14,8 +14,8 @@ from kant.placement.cost.fragmentation import M_WEIGHT, fragments
 from kant.placement.fits import tightest
 from kant.placement.policy import NodePolicy, Terms
 
-# trunc(100 sigmoid(x)) is at least k from x = ln(k / (100 - k)) on: steps instead of a libm whose last bit differs
-# between machines. Beyond the ends: 0 and 99 (100 is never reached below x = 37, where floats round up to 1).
+# trunc(100 sigmoid(x)) is at least k from x = ln(k / (100 - k)) on: a table of steps, since the last bit of a libm
+# differs between machines. At the ends: 0 and 99 (100 is never reached below x = 37, where floats round up to 1).
 STEPS = np.array([math.log(k / (100 - k)) for k in range(1, 100)])
 ROUNDS_TO_ONE = 36.7368005696771
 
@@ -28,7 +28,7 @@ def percent(x: float) -> int:
 
 @inlined
 def after(table: Table, node: int, demands: Table, d: int, typical: Table, chosen: int) -> int:
-    """Return the fragments of the node once the pod has the devices `chosen`."""
+    """Return the fragmentation of the node once the pod has the devices `chosen`."""
     milli = demands[d, D_MILLI]
     for device in range(devices_of(table)):
         if (chosen >> device) & 1:
@@ -46,7 +46,7 @@ def after(table: Table, node: int, demands: Table, d: int, typical: Table, chose
 
 @inlined
 def unit_of(typical: Table) -> float:
-    """Return the fragments that amount to one GPU which the typical pods cannot use, in expectation."""
+    """Return the amount of fragmentation that equals one GPU which the typical pods cannot use, in expectation."""
     weight = 0
     for m in range(typical.shape[0]):
         weight += typical[m, M_WEIGHT]
@@ -88,7 +88,7 @@ def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params
 
 
 class Fgd(NodePolicy, frozen=True, tag="fgd"):
-    """The node, and for a share the device, where fragmentation against the typical pods grows least."""
+    """The node, and for a share the device, with the least growth of fragmentation for the typical pods."""
 
     source: ClassVar[str] = "FGD, Weng et al., USENIX ATC 2023, section 4"
     tags: ClassVar[Tags] = tagged(

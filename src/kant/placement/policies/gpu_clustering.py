@@ -30,7 +30,7 @@ def score(table: Table, node: int, demands: Table, d: int, typical: Table, param
 
 
 class GpuClustering(NodePolicy, frozen=True, tag="gpu-clustering"):
-    """Prefers nodes that host only pods with the same GPU demand as this one, then nodes that host some."""
+    """Prefers nodes with only pods of the same GPU demand as this one, then nodes with some such pods."""
 
     gpu_unit: Unit = 8_000  # milli-GPUs
 

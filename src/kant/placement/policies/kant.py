@@ -29,10 +29,10 @@ P_GAPS, P_CPU, P_WHOLE, P_BOUND, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = r
 P_CLAIMS = P_PRICES + GPU + 1
 
 WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "bound": P_BOUND, "fragmentation": P_FRAGMENTATION}
-"""The costs of a pod, in GPUs once weighted."""
+"""The terms of a pod's cost, in GPUs once weighted."""
 
 MOST_PODS = 1 << 16
-"""More pods than a node has room for, so that unlimited CPU stays within 63 bits."""
+"""More pods than fit on any node, so that unlimited CPU stays within 63 bits."""
 ROOM = 1 << 24
 FINE = 1 << 8
 """Fractions of a milli-GPU kept in a mean over kinds of pods."""
@@ -40,7 +40,7 @@ FINE = 1 << 8
 
 @inlined
 def most_served(table: Table, node: int, gpus: int, milli: int, cpu: int) -> int:
-    """Return the thousandths of the node's GPUs that such pods fill if the node is empty and theirs alone."""
+    """Return the thousandths of the node's GPUs that such pods use if they have the empty node to themselves."""
     has = max(table[node, c.GPUS], 1)
     return int(max(min(table[node, c.CPU] // cpu, has // gpus * (GPU // milli)), 0) * gpus * milli // has)
 
@@ -75,7 +75,7 @@ def lost(table: Table, node: int, typical: Table, params: Table) -> int:
 
 @inlined
 def lost_after(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, chosen: int) -> int:
-    """Return what the typical pods lose once a pod has the devices `chosen`."""
+    """Return what typical pods lose once a pod has the devices `chosen`."""
     milli = demands[d, c.D_MILLI]
     free, idle = table[node, c.FREE], table[node, c.IDLE]
     for device in range(devices_of(table)):
@@ -108,7 +108,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
         amount = table[node, c.DEVICES + device]
         if amount < demands[d, c.D_MILLI]:
             continue
-        seen = False  # a device equal to an earlier one is worth the same
+        seen = False  # a device equal to an earlier one has the same worth
         for earlier in range(device):
             seen = seen or table[node, c.DEVICES + earlier] == amount
         if not seen:
@@ -121,7 +121,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
 
 @inlined
 def used(table: Table, node: int) -> int:
-    """Return the thousandths of the node's GPUs that are taken; 1000 if it has none: nothing can be lost there."""
+    """Return the thousandths of the node's GPUs in use; 1000 if it has none, so that nothing can be lost there."""
     return int(1000 - table[node, c.FREE] // table[node, c.GPUS]) if table[node, c.GPUS] > 0 else 1000
 
 
@@ -138,13 +138,13 @@ def pick(table: Table, node: int, demands: Table, d: int, typical: Table, params
 class Kant(NodePolicy, frozen=True, tag="kant"):
     """Where the typical pods lose least: gaps that fit together, GPUs that keep their CPU, nodes whole for gangs.
 
-    A pod costs what the typical pods can no longer use, in milli-GPUs. `gaps`: the worth of its gap on a device, less
-    the worth of what is left of the gap (cost/gap_prices.py). `cpu`: the free GPU capacity that would be left without
-    CPU if the node were filled with one kind of typical pod; in expectation, where each kind counts as far as it fits
-    on the empty node. `whole`: the free GPU capacity that would not be in whole devices, or left over from whole pods.
-    `bound`: the free GPU capacity that is claimed by pods that fit on few nodes (cost/claims.py). `fragmentation`:
-    FGD's measure. The five are weights in percent. Costs within `step` milli-GPUs count as equal; of equals the fullest
-    node wins, relative to its size. Gangs, and pods that fill a node, go as under `e-binpack`.
+    The cost of a pod is the capacity that typical pods can no longer use, in milli-GPUs. `gaps`: the worth of its gap
+    on a device, less the worth of what is left of the gap (cost/gap_prices.py). `cpu`: the free GPU capacity that would
+    be left without CPU if one kind of typical pod filled the node; in expectation, weighting each kind by how far it
+    fits on the empty node. `whole`: the free GPU capacity that would not be in whole devices, or would be left over by
+    pods of whole GPUs. `bound`: the free GPU capacity that is claimed by pods that fit on few nodes (cost/claims.py).
+    `fragmentation`: FGD's measure. The five are weights in percent. Costs within `step` milli-GPUs count as equal; of
+    equal nodes the fullest wins, relative to its size. Gangs, and pods that fill a node, go as under `e-binpack`.
     """
 
     gaps: Percent = 100

@@ -1,4 +1,4 @@
-"""Most pods: the node that takes the most pods of this kind."""
+"""Most pods: the node on which the most pods of this kind fit."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The inference zone: the leaves in which small replicas are spread, so that the others stay whole for training.
+"""The inference zone: the leaves in which small replicas are spread, so that other leaves stay whole for training.
 
 The zone is a function of the state alone, without memory of its own, so that a new scheduler, or a replay of a journal,
-sees the same zone. Stability comes from the running replicas. Leaves that hold some come first, the one with the most
-replicas before the others. While the demand lies between the two shares that the policy names, the zone has exactly as
-many leaves as hold replicas. So with a constant demand its size does not change, and a leaf that holds a replica stays
-in it. Only a leaf whose last replica has ended may be replaced by one that costs training less. A leaf that is dropped
-gets no new replicas, and empties as they end. No replica is ever stopped for it.
+sees the same zone. Stability comes from the running replicas. Leaves that hold replicas come first, in order of their
+number of replicas. While the demand lies between the two shares set in the policy, the zone has exactly as many leaves
+as hold replicas. So with a constant demand its size does not change, and a leaf that holds a replica stays in it. Only
+a leaf whose last replica has ended may be replaced by one that costs training less. A leaf that leaves the zone gets no
+new replicas, and empties as its replicas end. No replica is ever stopped for this.
 
 Each pool is treated separately: a pool's cell is its nodes in one leaf. (The rule is Kant's own.)
 """
@@ -36,7 +36,7 @@ ZONE_WIDTH = 4
 
 
 class InferenceZone:
-    """The zone of one cluster, kept in step with its state. Losing it costs only time."""
+    """The zone of one cluster, updated from its state. Losing this object costs only time."""
 
     def __init__(
         self, snapshot: Snapshot, policy: ESpread, leaf: Table, order: Table, policy_of: Callable[[Shape], NodePolicy]
@@ -70,7 +70,7 @@ class InferenceZone:
     # --- which jobs are replicas -----------------------------------------------------------------------------
 
     def admits(self, shape: Shape) -> bool:
-        """Return whether jobs of this shape are replicas: placed by E-Spread, each pod less than a whole node."""
+        """Return whether jobs of this shape are replicas: placed by E-Spread, with pods smaller than a node."""
         small = self._small.get(shape.index)
         if small is None:
             whole = max((self._largest[pool] for pool in shape.pools), default=0) * GPU
@@ -83,9 +83,9 @@ class InferenceZone:
     # --- where they go ---------------------------------------------------------------------------------------
 
     def nodes(self, shape: Shape, table: Table, demands: Table, demand: int, pods: int) -> Table | None:
-        """Return the nodes of the zone, plus as many further leaves as are needed to hold `pods` pods.
+        """Return the nodes of the zone, plus those of as many further leaves as are needed to hold `pods` pods.
 
-        In tie order. None if not even the largest zone that the policy allows would hold them.
+        They are in tie order. None if even the largest zone that the policy allows would not hold them.
         """
         self.refresh()
         nodes = self._nodes.get(shape.pools)
@@ -105,7 +105,7 @@ class InferenceZone:
         return self._inside(inside) if fitting >= pods else None
 
     def _zone_of(self, pools: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Return which cells the zone has in these pools."""
+        """Return a mask of the cells of the zone in these pools."""
         inside = np.zeros(len(self._cells), dtype=np.bool_)
         for ranked, size, _ in map(self._ranked.__getitem__, pools):
             inside[ranked[:size]] = True
@@ -119,7 +119,7 @@ class InferenceZone:
     # --- following the state ---------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Bring the zone up to date. The cost depends on the changed nodes and jobs, and on the number of leaves."""
+        """Update the zone. The cost depends on the changed nodes and jobs, and on the number of leaves."""
         state = self.state
         if self._moved == state.job_changes.end and self._logged == state.log[0]:
             return
@@ -142,7 +142,7 @@ class InferenceZone:
         self.closed = closed[self.cell_of]
 
     def _count(self, row: int) -> None:
-        """Update what a replica holds or waits for."""
+        """Update what a replica holds or is waiting for."""
         before = self._counted.pop(row, None)
         if before is not None:
             cells, milli, pool, waits = before
@@ -168,12 +168,12 @@ class InferenceZone:
     # --- the rule --------------------------------------------------------------------------------------------
 
     def _rank(self, pool: int) -> tuple[Table, int, int]:
-        """Return the cells of a pool in the order in which the zone takes them, how many it has, and its maximum."""
+        """Return the cells of a pool in the order in which the zone uses them, how many it has, and its maximum."""
         own = np.flatnonzero(self._pool_of_cell == pool)
         cells = self._cells[own]
         holds, free = cells[:, Z_HELD] > 0, cells[:, Z_FREE] > 0
-        # Leaves with replicas come first, those with the most before others. Then come the leaves that cost training
-        # the least: those with free capacity, with the fewest whole nodes, and of these those with the most room.
+        # Leaves with replicas come first, in order of their number of replicas. Then come the leaves that cost training
+        # the least: those with free capacity and the fewest whole nodes, and among these those with the most room.
         keys = (own, -cells[:, Z_FREE], cells[:, Z_WHOLE], ~free, -cells[:, Z_HELD])
         ranked = np.lexsort(keys)
         capacity_up_to = np.cumsum(cells[ranked, Z_CAPACITY])
@@ -189,7 +189,7 @@ class InferenceZone:
         return own[ranked], min(max(size, policy.least), most, count), most
 
     def _at_most(self, capacity_up_to: Table) -> int:
-        """Return the maximum number of leaves in the zone: at least one."""
+        """Return the maximum number of leaves in the zone, at least one."""
         if len(capacity_up_to) == 0:
             return 0
         share = int(capacity_up_to[-1]) * self.policy.most
@@ -218,7 +218,7 @@ def follow(table: Table, log: Table, seen: int, cell_of: Table, known: Table, ce
 
 @compiled
 def fitting_by_cell(table: Table, nodes: Table, demands: Table, d: int, cell_of: Table, cells: int) -> Table:
-    """Return how many pods of demand `d` the given nodes of each cell take."""
+    """Return how many pods of demand `d` fit on the given nodes of each cell."""
     fitting = np.zeros(cells, dtype=np.int64)
     for i in range(nodes.shape[0]):
         fitting[cell_of[nodes[i]]] += capacity(table, nodes[i], demands, d)

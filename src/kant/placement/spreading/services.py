@@ -41,7 +41,7 @@ class Services:
         return (*state.jobs[row, [J_QUEUE, J_USER]].tolist(), job.name)
 
     def held(self, row: int) -> Iterator[Allocation]:
-        """Yield what the other jobs of the row's service hold under the current plan."""
+        """Yield what the other jobs of this job's service hold under the current plan."""
         self._follow()
         service = self.of(row)
         running, planned = self._running.get(service, {}), self._planned.get(service, ())

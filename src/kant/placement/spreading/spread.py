@@ -23,7 +23,7 @@ from kant.placement.topology.index import LEAF_LEVEL, Topology
 
 
 class Others(Protocol):
-    """Places jobs of a shape that finds no place by spreading."""
+    """Places jobs of a shape for which spreading finds no place."""
 
     def place(self, job_row: int) -> Allocation | NoFit: ...
 

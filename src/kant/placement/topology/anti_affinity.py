@@ -23,10 +23,10 @@ from kant.placement.topology.segments import starts_of
 
 
 class AntiAffinityPlacement(GangPlacement):
-    """Places gangs whose pods are kept apart from each other and from their affinity group, pod by pod.
+    """Places gangs whose pods avoid each other and their affinity group, pod by pod.
 
-    With `strict` no domain of the level holds two of these pods. Otherwise each pod goes to the domain with the fewest
-    of them. Placing pod by pod is exact for one group: a pod takes one domain, whichever it is.
+    With `strict`, no domain of the level holds two of these pods. Otherwise each pod uses the domain with the fewest of
+    them. Placing pod by pod is exact for one group: each pod occupies one domain, whichever it is.
     """
 
     def __init__(self, policy: DomainPolicy, shape: Shape, pieces: PieceBuffer, strict: bool) -> None:

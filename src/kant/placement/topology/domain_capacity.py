@@ -45,7 +45,7 @@ class DomainCapacity(Slots):
         self.cursors: Table = cursors
 
     def move(self, topology: Topology) -> None:
-        """Move nodes into the domains of another topology: the counts of each node are kept, and added up."""
+        """Move nodes into the domains of another topology: the counts of each node are kept, and summed again."""
         used, nodes = len(self.slot_of), len(topology.node_order)
         counted = self.rows[:used, self.fabric.position[topology.node_order]]
         self.fabric, self.domains = topology.fabric, topology.offsets[-1]
@@ -124,7 +124,7 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
 
 @inlined
 def tighten(rows: Table, domain: int, domain_range: Table) -> None:
-    """Search a domain again for the fullest node on which a pod fits."""
+    """Update the fullest node of a domain on which a pod fits, by a search."""
     tight = NOWHERE
     for place in range(domain_range[domain, 0], domain_range[domain, 1]):
         if rows[place, FITTING_PODS] > 0:
@@ -149,11 +149,11 @@ def best_domain(
     """Return the domain in [first, last) for a whole gang, so that large free blocks remain; -1: none holds it.
 
     `counts` are the pods of the demands in `slots`; `milli` is the total of milli-GPUs on nodes of the first demand. In
-    this order it prefers domains in which the gang has pods already; that it fills exactly; in which it breaks no whole
-    node; that are already broken (for a node: its leaf is). Ties go to the domain whose superspine, and then whose
-    spine, has the fewest whole nodes left, so that broken domains are close at every level. Further ties go to the
-    domain with the fewest whole nodes itself, then with the least room; among nodes to the fullest. A single pod goes
-    to the leaf with the fullest node instead: it fills nodes, not leaves.
+    this order it prefers domains in which the gang already has pods; that it fills exactly; in which it breaks no whole
+    node; that are already broken (for a node: whose leaf is broken). Ties go to the domain whose superspine, and then
+    whose spine, has the fewest whole nodes left, so that broken domains are close at every level. Further ties go to
+    the domain with the fewest whole nodes itself, then with the least room; among nodes to the fullest. A single pod
+    uses the leaf with the fullest node instead: it fills nodes, not leaves.
     """
     best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1
@@ -185,7 +185,7 @@ def best_domain(
 
 @compiled
 def largest_domain(rows: Table, slot: int, first: int, last: int, occupied: Table) -> int:
-    """Return the domain in [first, last) that takes the most pods; domains that have pods of the gang go first."""
+    """Return the domain in [first, last) in which the most pods fit; domains that have pods of the gang come first."""
     best, key = -1, (0, 0)
     for domain in range(first, last):
         fitting = rows[slot, domain, FITTING_PODS]

@@ -1,7 +1,7 @@
 """Placement in two steps: a domain of the topology first, then nodes inside it.
 
-A gang that asks for a level of the topology, or whose policy prefers one, goes into one domain of that level
-(`gang.py`). So does a gang that is cut into segments (`segments.py`), or that has affinity or anti-affinity to its
+A gang that requests a level of the topology, or whose policy prefers one, is placed in one domain of that level
+(`gang.py`). So is a gang that is divided into segments (`segments.py`), or that has affinity or anti-affinity to its
 affinity group (`anti_affinity.py`).
 """
 
@@ -21,7 +21,7 @@ from kant.placement.topology.segments import in_rank_order
 
 
 class Zone(Protocol):
-    """Nodes that other jobs should avoid: 1 in `closed`, once it has been brought up to date."""
+    """Nodes that other jobs should avoid: 1 in `closed`, once that has been updated."""
 
     closed: Table
 
@@ -31,8 +31,8 @@ class Zone(Protocol):
 class DomainPlacement:
     """Places jobs of one shape by domains.
 
-    With a `zone`, jobs that fit outside it are placed there (`outside`), and others anywhere. With `alone` no affinity
-    group is running.
+    With a `zone`, jobs that fit outside it are placed there (`outside`), and others on any nodes. With `alone` no
+    affinity group is running.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class DomainPlacement:
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
         """Place and take the whole gang, in the order of the topology; or return why it does not fit.
 
-        `held` is what an elastic gang already holds. Then the shape is that of its additional pods. They are placed
-        near it, in its domain if it requires one.
+        `held` is what an elastic gang already holds. With it, the shape is that of the additional pods. They are placed
+        near `held`, in its domain if the gang requires one.
         """
         members = self.trial.held_by(self.affinity_group) if self._asks_members else ()
         if self._zone is not None:
@@ -83,7 +83,7 @@ class DomainPlacement:
         return failure
 
     def at_once(self) -> GangPlacement | None:
-        """Return the placement that takes one compiled call; None if gangs of this shape need more."""
+        """Return the placement that needs one compiled call; None if gangs of this shape need more."""
         return self._gangs[0] if len(self._gangs) == 1 and self._gangs[0].at_once and not self._asks_members else None
 
     def may_fit(self) -> bool:
@@ -99,7 +99,7 @@ class DomainPlacement:
 
 
 def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangPlacement]:
-    """Return how a gang is placed, and the fallback: pods that only prefer to be apart may meet."""
+    """Return the ways to place a gang, with a fallback: pods that only prefer to be apart may share a domain."""
     affinity = shape.affinity
     if affinity is None or affinity.apart < 0:
         return [GangPlacement(policy, shape, pieces)]

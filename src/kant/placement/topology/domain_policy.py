@@ -56,7 +56,7 @@ class DomainPolicy:
         self.params: dict[NodePolicy, Table] = {}
 
     def narrowest(self, shape: Shape) -> int:
-        """Return the level at which a domain is searched first."""
+        """Return the level at which the search for a domain begins."""
         if shape.level >= 0:
             return shape.level
         if not self.policy.preferred_level:

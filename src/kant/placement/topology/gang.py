@@ -1,11 +1,11 @@
-"""Placement of a gang: which domain of the fabric, and how it is laid out inside it.
+"""Placement of a gang: in which domain of the fabric, and how it is laid out there.
 
 Of the domains of a level that hold the gang, it takes the one that best preserves large free blocks
 (`domain_capacity.best_domain`). If none holds it, and the gang only prefers the level, it takes the narrowest wider
-domain that holds it. In it the gang takes as few domains of the level below as possible: the largest first, and the
-last as tight as possible.
+domain that holds it. In this domain the gang uses as few domains of the level below as possible: the largest first, and
+the last as tight as possible.
 
-For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
+For a gang of one group the answer is exact, even if it is divided into segments (`segments.py`). Several groups are
 placed one after the other, and domains are tried in order until all groups are placed in one.
 
 Sources: best fit of a required or preferred level as in Kueue's topology-aware scheduling (KEP-2724); the choice among
@@ -53,7 +53,7 @@ class GangPlacement:
         self.shape = shape
         self.pieces = pieces
         self.narrowest = self._narrowest(policy)
-        """The level at which a domain is searched first."""
+        """The level at which the search for a domain begins."""
         flat = self.topology.flat  # then HBDs are the same domains as nodes
         self._levels = [
             level for level in range(self.narrowest, CLUSTER) if not (flat and level == HBD_LEVEL > self.narrowest)
@@ -76,11 +76,11 @@ class GangPlacement:
         self.occupied = self.topology.no_domain
         """1 for the domains in which the gang has pods."""
         self._plain = not shape.cuts
-        """Whether the number of pods that fit in a domain is its plain capacity."""
+        """Whether the number of pods that fit in a domain is its plain capacity (without segments)."""
         self.at_once = len(self.counts) == 1 and not (
             shape.required or shape.cuts or shape.affinity or self._preferring
         )
-        """Whether it is placed in one compiled call, which leaves its pieces in the order of the fabric."""
+        """Whether one compiled call places it, which leaves its pieces in the order of the fabric."""
         self._job_row = 0
         self._domain = -1  # the domain in which it is being placed
         self._ranges: dict[int, tuple[int, int]] = {}  # the pieces of each placed group
@@ -91,7 +91,7 @@ class GangPlacement:
         return policy.narrowest(self.shape)
 
     def begin(self, job_row: int, follows: bool = True) -> None:
-        """Start a gang without pods. The domain capacity is brought up to date if it `follows` now."""
+        """Start a gang without pods. The domain capacity is updated if it `follows` now."""
         self._job_row = job_row
         self.occupied = self.topology.no_domain
         if self._slots_of != self.capacity.given_up:
@@ -101,10 +101,10 @@ class GangPlacement:
             self._follow()
 
     def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
-        """Place a gang as its shape asks. Returns the rows of pieces used, or why it does not fit.
+        """Place a gang as its shape requests. Returns the rows of pieces used, or why it does not fit.
 
-        `members` are the allocations of its affinity group. It prefers a domain that hosts members, first the one with
-        the most of them.
+        `members` are the allocations of its affinity group. It prefers domains that host members, in order of their
+        number there.
         """
         shape = self.shape
         self.begin(job_row, not self.at_once)
@@ -140,7 +140,7 @@ class GangPlacement:
         self.occupied[domains] = 1
 
     def _place_near(self, members: Sequence[Allocation], level: int) -> int | None:
-        """Place it in a domain of `level` that hosts members, or in one of the required level inside it."""
+        """Place the gang in a domain of `level` that hosts members, or in a domain of the required level inside it."""
         for domain in self._hosting(members, level):
             if self.shape.required and self.shape.level < level:
                 found = self._place_in_best(self.shape.level, domain)[0]
@@ -160,7 +160,7 @@ class GangPlacement:
         return sorted(np.flatnonzero(pods).tolist(), key=lambda domain: (-pods[domain], domain))
 
     def place_preferred(self) -> int | NoFit:
-        """Place it in one domain of the narrowest level that has a fitting domain; the cluster is the last."""
+        """Place the gang in one domain of the narrowest level with a fitting domain; the last level is the cluster."""
         if self.at_once:
             return self._place_at_once()
         whole = self.topology.offsets[CLUSTER]
@@ -176,7 +176,7 @@ class GangPlacement:
         return self.place_in(whole)
 
     def place_required(self, level: int) -> int | NoFit:
-        """Place it in one domain of `level`; or return how much of it the best domain takes."""
+        """Place the gang in one domain of `level`; or return how many pods the best domain would hold."""
         result, failures = self._place_in_best(level)
         if result is not None:
             return result
@@ -187,7 +187,7 @@ class GangPlacement:
         best = int(np.argmin(short)) if last > first else -1
         if (
             best >= 0 and short[best] == 0 and not failures
-        ):  # each group would fit there alone, but together there are not enough GPUs
+        ):  # each group would fit there alone, but there are not enough GPUs for all together
             able = np.flatnonzero(short == 0)
             best = int(able[np.argmax(self.capacity.rows[self.slots[0], first + able, FREE_MILLI])])
             verdict = self.place_in(first + best)
@@ -212,7 +212,7 @@ class GangPlacement:
         return NoFit(group, count, fits, name, segment, each, inner=tuple(further))
 
     def _fitting(self, group: int, level: int, pods: int) -> Table:
-        """Return how many of `pods` pods of a group, or more, each domain of a level takes."""
+        """Return how many pods of a group fit in each domain of a level, exactly up to `pods`."""
         cuts = self.cuts[group]
         rows = self.capacity.rows[self.slots[group]]
         if not cuts or level <= cuts[-1][1]:
@@ -222,12 +222,12 @@ class GangPlacement:
         return fitting_in_segments(self.topology, rows, level, cuts, pods)
 
     def _fitting_in(self, group: int, domain: int) -> int:
-        """Return how many pods of a group one domain takes."""
+        """Return how many pods of a group fit in one domain."""
         level = int(self.topology.level_of[domain])
         return int(self._fitting(group, level, int(self.counts[group]))[domain - self.topology.offsets[level]])
 
     def _best_domain(self, first: int, last: int, failed: Table) -> int:
-        """Return the domain in [first, last) that the gang should take, except those marked 1 in `failed`; -1: none."""
+        """Return the domain in [first, last) that the gang should use, except those marked 1 in `failed`; -1: none."""
         topology = self.topology
         return best_domain(
             self.capacity.rows, self.slots, self.counts, self.milli, first, last, topology.domain_of,
@@ -235,11 +235,11 @@ class GangPlacement:
         )  # fmt: skip
 
     def _not_whole(self, level: int) -> Table:
-        """Return a mask of the domains of a level that have the capacity for the gang, but not in whole segments."""
+        """Return a mask of the domains of a level with capacity for the gang, but not in whole segments."""
         return self._closed(level, range(len(self.counts)), self.counts.tolist())
 
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
-        """Return a mask with 1 for the domains of a level that have the room, but not in whole segments."""
+        """Return a mask with 1 for the domains of a level that have the capacity, but not in whole segments."""
         closed = self.topology.no_domain
         first, last = self.topology.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):
@@ -250,9 +250,9 @@ class GangPlacement:
         return closed
 
     def _place_in_best(self, level: int, inside: int = -1) -> tuple[int | None, list[NoFit]]:
-        """Place the gang in the best domain of `level` that works; or return how each attempt failed.
+        """Place the gang in the best domain of `level` in which it can be placed; or return how each attempt failed.
 
-        With `inside` only the domains inside that wider domain are tried.
+        With `inside`, only the domains inside that wider domain are tried.
         """
         failures: list[NoFit] = []
         topology = self.topology
@@ -323,7 +323,7 @@ class GangPlacement:
         return [self.pieces.rows[slice(*self._ranges[group])] for group in range(len(self.counts))]
 
     def _place_at_once(self) -> int | NoFit:
-        """Place it as `place_preferred` does, in one call."""
+        """Place the gang as `place_preferred` does, in one call."""
         capacity, kernel = self.capacity, self._kernels[0]
         used = kernel.gang(
             self.table, self.log, self.shapes.demands, self.demands.item(0), self.typical_pods, kernel.params,
@@ -338,16 +338,16 @@ class GangPlacement:
         return used
 
     def row(self, policy: int) -> tuple[int, ...]:
-        """Return how such a gang is placed by the policy of this number, as a row of `group_kernel.py`."""
+        """Return how such a gang is placed by policy number `policy`, as a row of `group_kernel.py`."""
         self.begin(0)
         (count, demand), by_node = self.shape.parts[0], self._kernels[0].by_node
         slot, number = self.slots.item(0), self.shape.numbers[0]
         return count, demand, policy, by_node, slot, number, 1, self.narrowest, self.milli
 
     def _fill(self, group: int, domain: int, rest: int, used: int) -> int:
-        """Place `rest` pods of a group, which must fit, in `domain`: on the fewest domains of each level below.
+        """Place `rest` pods of a group, which must fit in `domain`, on the fewest domains of each level below.
 
-        Down to the leaf or HBD, and in any case to the level by which the group is cut.
+        The levels go down to the leaf or HBD, and in any case to the level by which the group is divided.
         """
         topology, rows, cuts = self.topology, self.capacity.rows, self.cuts[group]
         slots, slot = self.slots[group : group + 1], self.slots.item(group)
@@ -389,7 +389,7 @@ class GangPlacement:
         )  # fmt: skip
 
     def _follow(self, group: int = -1) -> None:
-        """Bring the domain capacity of a group, or of all, up to date. The cost depends on the changed nodes."""
+        """Update the domain capacity of a group, or of all groups. The cost depends on the changed nodes."""
         topology, capacity, slots, demands = self.topology, self.capacity, self.slots, self.demands
         if len(slots) == 1:
             if capacity.cursors.item(slots.item(0)) == self.log.item(0):

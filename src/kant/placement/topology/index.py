@@ -1,7 +1,7 @@
-"""The fabric as a line: the nodes in an order in which every domain of every level is contiguous.
+"""The fabric as a line: an order of the nodes in which every domain of every level is contiguous.
 
 Domains are numbered consecutively, level by level: the nodes themselves, HBDs, leaves, spines, superspines, and last
-the whole cluster. Within a level they are in line order, so the domains inside a wider one are a range of numbers.
+the whole cluster. Within a level they are in line order, so the domains inside a wider domain are a range of numbers.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Topology:
     def __init__(self, table: Table, order: Table) -> None:
         nodes = len(table)
         rank = inverse(order)
-        above = table[:, COLUMNS].T.copy()  # one look at the wide table: by level, the domain of each node
-        firsts = []  # by level: the tie-order position of the first node of each node's domain
+        above = table[:, COLUMNS].T.copy()  # reads the wide table once: by level, the domain of each node
+        firsts = []  # by level: the position in tie order of the first node of each node's domain
         for domains in above:
             first = np.empty(int(domains.max(initial=-1)) + 1, dtype=np.int64)
             first[domains[order[::-1]]] = rank[order[::-1]]  # of several the last counts
@@ -88,7 +88,7 @@ class Topology:
             self.inner[own, 0] = self.domain_of[begins, level - 1] if nodes else 0
             self.inner[own, 1] = self.domain_of[ends - 1, level - 1] + 1 if nodes else 0
         self.splits = self.level_of > LEAF_LEVEL
-        """Whether the parts of each domain are worth choosing among: not for nodes, nor for HBDs of one node each."""
+        """Whether it matters which of its parts a gang uses: not for nodes, nor for HBDs of one node each."""
         if not self.flat:
             leaves = slice(*self.offsets[LEAF_LEVEL : LEAF_LEVEL + 2])
             self.splits[leaves] = np.diff(self.inner[leaves])[:, 0] < np.diff(self.domain_range[leaves])[:, 0]
@@ -108,7 +108,7 @@ class Topology:
 
 
 def inverse(order: Table) -> Table:
-    """Return the place of each number in a permutation of 0 to n - 1."""
+    """Return the position of each number in a permutation of 0 to n - 1."""
     places: Table = np.empty(len(order), dtype=np.int64)
     places[order] = np.arange(len(order))
     return places

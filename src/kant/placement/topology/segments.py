@@ -1,15 +1,15 @@
-"""Segments: the pods of a group in runs of a fixed length, each in one domain of a level of the fabric.
+"""Segments: the pods of a group in groups of a fixed size, each in one domain of a level of the fabric.
 
-A domain of a wider level takes as many segments as the domains inside it do, each separately. The remainder of one of
-these may take the last segment, if that is shorter. This count is exact for one group. So is filling the domain with
-the most segments first: the room left for the others is the same, whichever domain is filled first.
+A domain of a wider level holds as many segments as the domains inside it, counted separately. The last segment, if it
+is shorter, may use the remainder of one of these. This count is exact for one group. So is filling the domain with the
+most segments first: the capacity left for the others is the same, whichever domain is filled first.
 
 Equivalents are `--segment` of Slurm's topology/block and podset slices of Kueue's topology-aware scheduling. A segment
-of the length of the group is a child gang.
+of the size of the group is a child gang.
 
-Segments may be cut further, by narrower levels. All lengths then divide each other, and no segment is shorter, so a
-domain takes as many whole segments as the domains inside it do together, level by level. Source: multi-layer topology
-of Kueue (KEP-2724, `podset-slice-required-topology-constraints`).
+Segments may be divided further, by narrower levels. All sizes then divide each other, and no segment is shorter, so a
+domain holds as many whole segments as the domains inside it together, level by level. Source: multi-layer topology of
+Kueue (KEP-2724, `podset-slice-required-topology-constraints`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def starts_of(topology: Topology, level: int, inner: int) -> Table:
 
 
 def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
-    """Return how much each domain of a level takes; `rows` are the rows of one demand."""
+    """Return how many pods each domain of a level holds; `rows` are the rows of one demand."""
     first, last = topology.offsets[inner : inner + 2]
     fitting: Table = rows[first:last, FITTING_PODS]
     return fitting
 
 
 def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Table:
-    """Return how many pods each domain of `level` takes in whole segments. The innermost `cuts` are no wider."""
+    """Return how many pods each domain of `level` holds in whole segments. The innermost `cuts` are no wider."""
     segment, at = cuts[-1]
     whole = _narrow(topology, rows, at) // segment * segment
     for segment, outer in reversed(cuts[:-1]):
@@ -49,9 +49,9 @@ def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Tabl
 
 
 def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts, pods: int) -> Table:
-    """Return how many of `pods` pods, or more, each domain of `level` takes in segments.
+    """Return how many pods fit in segments in each domain of `level`, exactly up to `pods`.
 
-    The last segment may be shorter if they are cut once.
+    The last segment may be shorter if there is only one cut.
     """
     if len(cuts) > 1:
         return in_segments(topology, rows, level, cuts)
@@ -68,10 +68,10 @@ def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts,
 
 
 def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) -> tuple[int, int]:
-    """Return the domain in [first, last) that takes the most whole segments, and how many pods these are.
+    """Return the domain in [first, last) that holds the most whole segments, and how many pods these are.
 
-    `whole` has the pods in whole segments of these domains. Domains that take any and in which the gang has pods
-    already go first. On ties it is the one with the least room left, then the one with the fewest whole nodes.
+    `whole` has the pods in whole segments of these domains. Domains that hold any, and in which the gang already has
+    pods, come first. On ties it is the domain with the least capacity left, then the one with the fewest whole nodes.
     """
     own = np.arange(first, last)
     keys = (own, rows[own, WHOLE_NODES], rows[own, FITTING_PODS], -whole, -occupied[own] * (whole > 0))
@@ -82,7 +82,7 @@ def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) 
 def in_rank_order(table: Table, parts: list[Allocation], cuts: tuple[Cuts, ...]) -> Allocation:
     """Return the pieces of all groups one after the other, within each group in the order of the fabric.
 
-    Domains that hold the shorter last segment come last at every level. So the pods, counted from the first, are cut at
+    Domains that hold the shorter last segment come last at every level. So counting the pods from the first on gives
     the segments.
     """
     whole = (0, -1)

@@ -11,7 +11,7 @@ from kant.cluster.columns import J_QUEUE
 from kant.cluster.shapes import Shape
 from kant.model.decision import Outranked
 from kant.model.taxonomy import Tags, tagged
-from kant.model.units import GPU, SECOND
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
@@ -64,9 +64,9 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         if not cycle.pending.mixed:
             return None
         shape, holds = cycle.state.shape_of(row), self._holds(cycle)
-        holders = holds.holders(row, shape)
+        holding = holds.holders(row, shape)
         mark = cycle.placer.trial.checkpoint()
-        result = holds.beside(row, shape, holders) if holders else None
+        result = holds.beside(row, shape, holding) if holding is not None else None
         cycle.placer.trial.rollback(mark)
         return result if isinstance(result, Outranked) else None
 
@@ -82,14 +82,17 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         heads = pending.heads(not (cycle.limited or cycle.by_share or state.shapes.await_nodes), large)
         if cycle.by_share:
             heads = sorted(heads, key=lambda head: cycle.share(state.jobs.item(head[0], J_QUEUE)))
-        late, await_nodes = _LateHeads(cycle, holds), cycle.node_waits or state.shapes.await_nodes
+        late: _Late = cycle, holds, []
+        await_nodes = cycle.node_waits or state.shapes.await_nodes
         queues = 1 if state.quota_usage.tree is None else 1 + len(state.queues)
         serve = _built(bool(cycle.limited or await_nodes), holds is not None)
-        serve(late, heads, pending.buckets, state.jobs, self, queues, cycle.now)
-        if late.unserved:
+        next_late = serve(late, heads, pending.buckets, state.jobs, self, queues, cycle.now)
+        if next_late < FOREVER:
+            cycle.wake_at(next_late)
+        if late[2]:
             from kant.queueing.preemption.backfilled import await_starts
 
-            await_starts(cycle, late.unserved)
+            await_starts(cycle, late[2])
 
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
         from kant.queueing.priority import PriorityHolds  # loaded with the first queue of several priorities
@@ -97,52 +100,49 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
 
 
-class _LateHeads:
-    """What becomes of the late heads of a cycle."""
+_Late = tuple[CyclePlan, "PriorityHolds | None", list[tuple[int, Shape]]]
+"""The cycle, its holds, and the late heads that may preempt more jobs later. A tuple costs no call to make."""
 
-    def __init__(self, cycle: CyclePlan, holds: PriorityHolds | None) -> None:
-        self.cycle, self.holds, self.shapes = cycle, holds, cycle.state.shapes.shapes
-        self.unserved: list[tuple[int, Shape]] = []  # late heads that may preempt more jobs later
 
-    def waits(self, row: int, shape: int) -> bool:
-        cycle, own = self.cycle, self.shapes[shape]
-        if cycle.limited:
-            admission = cycle.admission
-            closed = admission.closed(row) is not None
-            if closed or None not in [admission.shortage(row, option) for option in admission.options(row, own)]:
-                return True
-        if not (cycle.node_waits or own.ask.node_wait):
-            return False
-        node_wait = awaits_node_until(cycle.state, row, cycle.now)
-        cycle.wake_at(node_wait)
-        return node_wait > 0
+def _waits(late: _Late, row: int, index: int) -> bool:
+    cycle, shape = late[0], late[0].state.shapes.shapes[index]
+    if cycle.limited:
+        admission = cycle.admission
+        closed = admission.closed(row) is not None
+        if closed or None not in [admission.shortage(row, option) for option in admission.options(row, shape)]:
+            return True
+    if not (cycle.node_waits or shape.ask.node_wait):
+        return False
+    node_wait = awaits_node_until(cycle.state, row, cycle.now)
+    cycle.wake_at(node_wait)
+    return node_wait > 0
 
-    def is_held(self, row: int, bucket: int) -> bool:
-        assert self.holds is not None
-        return bool(self.holds.holders(row, self.cycle.state.shape_of(row)))
 
-    def take_places(self, row: int, shape: int, bucket: int) -> int:
-        from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
+def _is_held(late: _Late, row: int, bucket: int) -> bool:
+    cycle, holds, _ = late
+    return holds is not None and holds.holders(row, cycle.state.shape_of(row)) is not None
 
-        cycle, own = self.cycle, self.shapes[shape]
-        if not cycle.state.books:
-            allocation = preempt_backfilled(cycle, row, own)
-        else:
-            with cycle.beside_bookings(row):
-                allocation = preempt_backfilled(cycle, row, own)
-        if not isinstance(allocation, NotNow):
-            cycle.start(row, allocation)
-            cycle.pending.took(bucket)
-            return STARTS
-        if cycle.order.outgrown or not allocation.definitive:
-            self.unserved.append((row, own))
-        return STAYS if allocation.definitive and own.ask.preempts else MAY_NOT
 
-    def wake_at(self, time: int) -> None:
-        self.cycle.wake_at(time)
+def _take_places(late: _Late, row: int, index: int, bucket: int) -> int:
+    from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
+
+    cycle, shape = late[0], late[0].state.shapes.shapes[index]
+    if not cycle.state.books:
+        allocation = preempt_backfilled(cycle, row, shape)
+    else:
+        with cycle.beside_bookings(row):
+            allocation = preempt_backfilled(cycle, row, shape)
+    if not isinstance(allocation, NotNow):
+        cycle.start(row, allocation)
+        cycle.pending.took(bucket)
+        return STARTS
+    if cycle.order.outgrown or not allocation.definitive:
+        late[2].append((row, shape))
+    return STAYS if allocation.definitive and shape.ask.preempts else MAY_NOT
 
 
 @cache
 def _built(limited: bool, holds: bool) -> ServeHeads:
-    waits, is_held = _LateHeads.waits if limited else None, _LateHeads.is_held if holds else None
-    return make_serve_heads(waits, is_held, _LateHeads.take_places, _LateHeads.wake_at, lambda function: function)
+    return make_serve_heads(
+        _waits if limited else None, _is_held if holds else None, _take_places, lambda function: function
+    )

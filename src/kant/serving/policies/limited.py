@@ -26,6 +26,6 @@ class Limited(Policy):
 
 
 def tokens_of(engine: Engine, rows: list[int]) -> Table:
-    """Return the tokens of each request so far."""
+    """Return the number of tokens of each request so far."""
     found: Table = engine.requests[rows, c.PROMPT] + engine.requests[rows, c.DONE]
     return found

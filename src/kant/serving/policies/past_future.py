@@ -44,7 +44,7 @@ class Past:
         self.ordered = np.array(sorted(self.latest))
 
     def note(self, output: int) -> None:
-        """Note the output tokens of a finished request."""
+        """Record the number of output tokens of a finished request."""
         self.latest.append(output)
         self.ordered = np.zeros(0, dtype=np.int64)
 
@@ -54,7 +54,7 @@ class Past:
         return self.ordered
 
     def new(self, count: int) -> Table:
-        """Draw outputs of requests of which nothing is known."""
+        """Draw outputs of requests about which nothing is known."""
         ordered = self._sorted()
         return ordered[self.draw.integers(len(ordered), size=count)]
 
@@ -88,8 +88,8 @@ def lists_for(running: int, most: int) -> int:
 class PastFuture(Limited):
     """Admits while the peak fits, with outputs drawn from those of the latest finished requests.
 
-    The history of `window` outputs begins half filled with `initial`. A request that has said l tokens draws from the
-    outputs longer than l; the worst of up to `lists` draws counts. `reserve` of the KV is kept free.
+    The history of `window` outputs begins half filled with `initial`. For a request with l output tokens, outputs
+    longer than l are drawn; the worst of up to `lists` draws counts. `reserve` of the KV is kept free.
     """
 
     source: ClassVar[str] = "Past-Future, ASPLOS 2025, arXiv 2507.10150"

@@ -1,4 +1,4 @@
-"""The shortest predicted output first, with a bound on who is overtaken."""
+"""The shortest predicted output first, but nobody is overtaken by requests that arrived much later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run each engine forward."""
+"""Simulate each engine ahead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kant.serving.site import Site, Sites
 
 @dataclass(frozen=True, slots=True)
 class Block(Router):
-    """Block (arXiv 2508.03611): run each candidate forward from its state, and take the earliest predicted token.
+    """Block (arXiv 2508.03611): simulate each candidate ahead from its state, and take the earliest predicted token.
 
     `candidates` engines are drawn at random, or all of them if it is 0. The prediction assumes that every request
     generates its predicted output. It stops at the first token of this request (`metric` ttft) or at its end (e2e).
@@ -35,8 +35,8 @@ class Block(Router):
         return chosen[least([self.predict(request, sites[i]) for i in chosen], draw)]
 
     def predict(self, request: Incoming, site: Site) -> tuple[float, float]:
-        """Return when the request would have its first token (or its last) there, and the load of the engine at that
-        time.
+        """Return when the request would have its first token (or its last) on an engine, and the load of the engine at
+        that time.
         """
         twin, now = site.twin(request.now)
         most = max(twin.settings.tokens + 1 - request.prompt, 1)

@@ -20,7 +20,7 @@ from kant.serving.routing import ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Sites
 
 MANY = 128
-"""The number of requests at which the harm is at its maximum."""
+"""The number of requests at which the harm to others is at its maximum."""
 
 
 def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
@@ -43,7 +43,7 @@ def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Impact(Router):
-    """The engine where a request delays others least, and is delayed least (Intelligent Router, without learning)."""
+    """The engine on which a request delays others least and is delayed least (Intelligent Router, without learning)."""
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned")

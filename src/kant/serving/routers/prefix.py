@@ -39,10 +39,10 @@ class PrefixAware(Router):
     requests there.
 
     The estimate counts the tokens that this prompt adds twice: once for this request and once for those after it. So a
-    prefix is computed again elsewhere only if that spares a longer wait. It is multiplied by the number of requests, as
-    in LMetric (arXiv 2603.15202), which represents the seats and the KV of decoding requests; a difference of `few`
-    requests is ignored. Without shared prefixes it depends on load alone. A LoRA adapter counts as the first block of
-    its prompts.
+    prefix is computed again on another engine only if that avoids a longer wait. It is multiplied by the number of
+    requests, as in LMetric (arXiv 2603.15202), which represents the seats and the KV of decoding requests; a difference
+    of `few` requests is ignored. Without shared prefixes it depends on load alone. A LoRA adapter counts as the first
+    block of its prompts.
     """
 
     source: ClassVar[str] = "this project; the product is LMetric's, arXiv 2603.15202"
@@ -53,7 +53,7 @@ class PrefixAware(Router):
     few: int = 24
     index: PrefixIndex = field(default_factory=PrefixIndex, init=False)
     homes: OrderedDict[int, int] = field(default_factory=OrderedDict, init=False)
-    """For each program, the engine that it was last on."""
+    """The last engine of each program."""
 
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         had = self.index.match(request.blocks)

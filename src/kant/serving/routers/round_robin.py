@@ -1,4 +1,4 @@
-"""In turn."""
+"""Each engine in turn."""
 
 from __future__ import annotations
 

@@ -22,6 +22,6 @@ POLICIES: dict[str, RoundPolicy] = {
 """The policies by name, in the order in which comparisons list them."""
 
 ALSO = {"ossp": "min-total-duration", "gavel": "max-min", "finish-time-fairness": "themis"}
-"""Other names under which they are known."""
+"""Other names of the policies."""
 
 __all__ = ["ALSO", "POLICIES"]

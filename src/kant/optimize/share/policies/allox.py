@@ -1,4 +1,4 @@
-"""AlloX: the least sum of completion times, where jobs that have been given a GPU keep it."""
+"""AlloX: the least sum of completion times, in which jobs that have been given a GPU keep it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.optimize.share.training import TrainingProgress
 
 @dataclass(frozen=True, slots=True)
 class AlloX(SharePolicy):
-    """Jobs in the order of an assignment to GPUs and positions; on equal GPUs the shortest go first.
+    """Jobs in the order of an optimal assignment to GPUs and positions; on equal GPUs the shortest go first.
 
     A one-GPU job that has been given a GPU keeps it to its end. Only the oldest share `oldest` of the waiting jobs
     takes part, or as many jobs as there are free GPUs. AlloX supports one GPU per job; a gang has its share divided by

@@ -1,4 +1,4 @@
-"""Gandiva-Fair: the same share of the time for every job."""
+"""Gandiva-Fair: an equal share of time for every job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.optimize.share.training import TrainingProgress
 
 @dataclass(frozen=True, slots=True)
 class GandivaFair(SharePolicy):
-    """Every job has the share of one GPU in an equal division, in proportion to its weight, at most all of the time.
+    """Every job gets one GPU's share in an equal division, in proportion to its weight, at most all of the time.
 
     Source: S. Chaudhary et al., EuroSys 2020, as in Shockwave's simulator.
     """

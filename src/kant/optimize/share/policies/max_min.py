@@ -31,7 +31,7 @@ class MaxMin(SharePolicy):
         n = len(jobs)
         one = np.eye(n)
         weights = np.array([job.weight for job in jobs])
-        rows = np.zeros((3 * n + 1, n + 1))  # the last variable is the least
+        rows = np.zeros((3 * n + 1, n + 1))  # the last variable is the least GPU-time
         rows[:n, n], rows[:n, :n] = 1.0, -np.diag(each / weights)
         rows[n : 2 * n, :n], rows[2 * n, :n], rows[2 * n + 1 :, :n] = -one, each, one
         limits = np.concatenate([np.zeros(2 * n), [float(gpus)], np.ones(n)])

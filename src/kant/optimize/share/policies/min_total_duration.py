@@ -15,15 +15,15 @@ from kant.optimize.share.policy import SHARES
 from kant.optimize.share.training import TrainingProgress
 
 SOONEST, LATEST, NEAR = 100.0, 1e6, 1.05
-"""Seconds between which the end is searched by bisection, to within five per cent."""
+"""The range of seconds in which the end is searched by bisection, and the precision: five per cent."""
 
 
 @dataclass(frozen=True, slots=True)
 class MinTotalDuration(SharePolicy):
-    """Shares with which all present jobs end at the earliest possible time, at their present speeds.
+    """Shares with which all present jobs end as early as possible, at their present speeds.
 
-    The open-shop bound: no earlier than the longest job, nor than all work over all GPUs. Shockwave calls it OSSP
-    (open-shop scheduling problem) in its comparisons. Source: Gavel, OSDI 2020, section 4.2.
+    The open-shop bound applies: no earlier than the longest job, nor than all work divided by all GPUs. Shockwave calls
+    it OSSP (open-shop scheduling problem) in its comparisons. Source: Gavel, OSDI 2020, section 4.2.
     """
 
     source: ClassVar[str] = "Gavel, D. Narayanan et al., OSDI 2020; OSSP in Shockwave, arXiv 2210.00093"

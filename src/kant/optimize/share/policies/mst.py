@@ -1,4 +1,4 @@
-"""Maximum sum of throughputs: the most steps a second over all jobs."""
+"""Maximum sum of throughputs: the most training steps per second over all jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.optimize.share.training import TrainingProgress
 
 @dataclass(frozen=True, slots=True)
 class Mst(SharePolicy):
-    """Shares with the most steps per second, whatever a step of a job is worth: the fastest jobs go first.
+    """Shares with the most steps per second, however much work a step of a job is: the fastest jobs go first.
 
     Source: Gavel, OSDI 2020, section 4.2.
     """

@@ -1,4 +1,4 @@
-"""Shockwave: welfare over time and an early end of all, with more weight for jobs that would end unfairly late."""
+"""Shockwave: welfare over time and an early end of all jobs, with more weight for jobs that would end unfairly late."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kant.optimize.solvers import cp_sat, deterministic
 from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
 
 UNITS = 10**6
-"""The resolution of the objective: units in the gain of the best single round of a job."""
+"""The resolution of the objective: units in the gain from the best single round of a job."""
 PARTS = 1000
 """Parts of a round in which the remaining time of the longest job is counted."""
 
 
 def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]:
-    """Counts at least as good as `begin`, after at most `limit` deterministic seconds.
+    """Counts of rounds at least as good as `begin`, after at most `limit` deterministic seconds.
 
     Raises InputError if CP-SAT is not installed.
     """
@@ -34,7 +34,7 @@ def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]
         top = entry.most(window.rounds)
         counts.append(model.new_int_var(0, top, f"n{i}"))
         most.append(top)
-    # Utilities at whole rounds suffice; their steps shrink, so lines through neighbours lie above.
+    # Utilities at whole rounds suffice; their steps shrink, so lines through neighbouring points lie above.
     steps = [
         [entry.weight * (entry.utility(n + 1) - entry.utility(n)) for n in range(top)]
         for entry, top in zip(entries, most, strict=True)
@@ -72,11 +72,11 @@ DONE = 1.0
 
 
 def expected_left(job: TrainingProgress) -> float:
-    """The seconds that a job is expected to take alone, from the epochs that it has trained at each batch size.
+    """The seconds that a job is expected to need alone, from the epochs that it has trained at each batch size.
 
     A Dirichlet prior gives each batch size of its profile the same share of the epochs; the observed epochs, including
-    the present one, are added. The expected epochs of each size, less those trained, determine the split of the
-    remaining epochs. Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
+    the present one, are added. The expected epochs at each size, less those trained, determine how the remaining epochs
+    are divided. Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
     """
     whole = job.job.epoch_count
     left = whole - job.epoch
@@ -100,16 +100,16 @@ def expected_left(job: TrainingProgress) -> float:
 
 
 MEMORY = 0.9
-"""The weight of the mean of earlier estimates in a job's fair time; the rest is the latest estimate."""
+"""The weight of the mean of earlier estimates of a job's fair time; the latest estimate has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShockwaveRounds:
     """Plan a window of rounds so that the product of all progress is large and the longest job does not end late.
 
-    A job that is expected to take longer than with a fair share of the cluster has its weight multiplied by the ratio
-    of the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so that large
-    ones do not pile up at the end; then those with the largest weights. The plan is renewed when jobs arrive or end and
+    If a job is expected to take longer than with a fair share of the cluster, its weight is multiplied by the ratio of
+    the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so that large ones
+    do not pile up at the end; then those with the largest weights. The plan is renewed when jobs arrive or end and
     after `again` rounds. Source: P. Zheng et al., NSDI 2023, arXiv 2210.00093; the aggregation, the order, and times
     counted from a job's own arrival are ours.
     """
@@ -121,11 +121,11 @@ class ShockwaveRounds:
     lateness: float = 12.0
     """The exponent of the ratio of expected to fair time in a weight."""
     longest: float = 1e-3
-    """The cost of one second more of the longest job, in mean welfare of a round."""
+    """The cost of one more second of the longest job, in units of the mean welfare of a round."""
     solver: bool = True
     """Whether CP-SAT improves the plan found by marginal gains."""
     solver_jobs: int = 200
-    """With more jobs in the cluster, plans use only marginal gains, so that none takes long."""
+    """With more jobs in the cluster, plans use only marginal gains, so that no plan takes long."""
     limit: float = 0.03
     """The limit of CP-SAT for one plan, in deterministic seconds."""
     source: ClassVar[str] = "Shockwave, P. Zheng et al., NSDI 2023, arXiv 2210.00093"
@@ -149,10 +149,10 @@ class _Plan:
                 cp_sat()
             except InputError as absent:
                 self.solver = False
-                self.note = f"plans are by marginal gains alone: {absent}"
+                self.note = f"plans use only marginal gains: {absent}"
 
     def ran(self, job: TrainingProgress, seconds: float) -> None:
-        """Do nothing: the job itself records what has run."""
+        """Do nothing: the job itself records its time."""
 
     def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
         if changed:
@@ -175,7 +175,7 @@ class _Plan:
             expected = now - job.job.arrival + left / self.share(job, jobs)
             late = expected / self.fair[job.number].at(now)
             weight = job.weight * late_weight(late, policy.lateness, left < self.round_s)
-            # A present job has not ended, whatever its epochs say, so a round still has a gain for it.
+            # A present job has not ended, whatever its epochs say, so another round still has a gain for it.
             open_part = 0.5 * self.round_s / (job.ran + left + self.round_s)
             progress = min(job.epoch / job.job.epoch_count, 1 - open_part)
             entries.append(WindowJob(job.gpus, weight, progress, left / self.round_s))

@@ -47,7 +47,7 @@ class Themis(SharePolicy):
         return best_shares(np.zeros(len(jobs)), each, gpus, floors)
 
     def floors(self, alone: Floats, waited: Floats, left: Floats, each: Floats, gpus: int) -> Floats:
-        """The shares that each job needs for the least worst ratio."""
+        """The shares that each job needs for the best possible worst ratio."""
         low, high = 0.0, 1e6
         for _ in range(HALVINGS):
             ratio = (low + high) / 2

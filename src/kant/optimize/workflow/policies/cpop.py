@@ -13,11 +13,11 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Cpop:
-    """The stage on the longest path goes first; the critical path goes to one processor.
+    """The stage on the longest path goes first; all stages of the critical path go to one processor.
 
-    That is the processor on which the path takes the least time. All other stages go where they end first, and so do
-    those of the path if no processor can run all of it. It places a whole graph when it arrives. Source: H. Topcuoglu,
-    S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
+    This is the processor on which the path takes the least time. All other stages go where they end first, and so do
+    those of the path if no processor can run the whole path. It places a whole graph when it arrives. Source: H.
+    Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
     source: ClassVar[str] = "H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002"

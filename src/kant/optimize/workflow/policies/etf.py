@@ -12,10 +12,10 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Etf:
-    """Of all ready stages and all processors, the pair that ends first.
+    """Of all pairs of a ready stage and a processor, the pair with the earliest end.
 
-    After J.-J. Hwang, Y.-C. Chow, F. D. Anger, C.-Y. Lee, SIAM J. Comput. 18(2), 1989, who take the pair that starts
-    first; on processors of several speeds the end counts, as in DS3 (arXiv 2003.09016).
+    After J.-J. Hwang, Y.-C. Chow, F. D. Anger, C.-Y. Lee, SIAM J. Comput. 18(2), 1989, who choose the pair that starts
+    first; on processors of different speeds the end counts, as in DS3 (arXiv 2003.09016).
     """
 
     source: ClassVar[str] = "J.-J. Hwang et al., SIAM J. Comput. 18(2), 1989; DS3, arXiv 2003.09016"

@@ -12,7 +12,7 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Heft:
-    """The stage of the highest upward rank goes where it ends first, possibly in a gap before stages that are already
+    """The stage with the highest upward rank goes where it ends first, possibly in a gap before stages that are already
     placed.
 
     It places a whole graph when it arrives. Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.

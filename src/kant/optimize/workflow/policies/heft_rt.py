@@ -18,7 +18,7 @@ class HeftRt:
     ignores its predecessors and the location of its data. DeepSoCS (arXiv 2005.07666) is compared with this rule.
     """
 
-    source: ClassVar[str] = "the rival of DeepSoCS, arXiv 2005.07666"
+    source: ClassVar[str] = "the rule with which DeepSoCS is compared, arXiv 2005.07666"
     tags: ClassVar[Tags] = STAGES
     whole: ClassVar[bool] = False
 

@@ -12,12 +12,12 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class LearnedRule:
-    """The ready stage of the highest score goes where it ends first.
+    """The ready stage with the highest score goes where it ends first.
 
-    The score is the sum of these fields, each times its feature. Times are in mean durations of a stage of the graph,
-    ranks and ages in lengths of its critical path. With `finish` = -1 and the others 0 it is ETF. The idea is that of
-    DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left out. `kant plan
-    train` finds weights; the defaults are those found by the study.
+    The score is the sum of these fields, each times its feature. Times are in units of the mean duration of a stage of
+    the graph, ranks and ages in units of its critical path. With `finish` = -1 and the others 0 it is ETF. The idea is
+    that of DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left out.
+    `kant plan train` finds weights; the defaults are those found by the study.
     """
 
     finish: float = -2.187
@@ -39,7 +39,7 @@ class LearnedRule:
     age: float = 0.1062
     """The time since its graph arrived."""
     aged_rank: float = -0.1152
-    """Its upward rank times that age."""
+    """The upward rank times the age."""
     source: ClassVar[str] = "after DeepSoCS, arXiv 2005.07666; the features are ours"
     tags: ClassVar[Tags] = tagged(STAGES, method="learned rule")
     whole: ClassVar[bool] = False

@@ -12,9 +12,9 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The ready stage of the highest upward rank in its whole graph goes where it ends first.
+    """The ready stage with the highest upward rank in its graph goes where it ends first.
 
-    With `transfers` false it goes where it would end first if its data were there. Compared with `heft-rt`, that shows
+    With `transfers` false, it goes where it would end first if its data were there. Compared with `heft-rt`, this shows
     the value of the order alone.
     """
 
