@@ -183,10 +183,12 @@ def test_an_elastic_gang_grows_onto_gpus_whose_reservation_is_over(discipline: s
     assert harness.state.running[0][:, MASK].sum() == 0b11
 
 
-def test_booked_gpus_take_their_part_of_the_cores_along() -> None:
-    harness = Harness(make_cluster(2, cpu=10_000), profile("best-effort", False))
+@pytest.mark.parametrize("discipline", ("best-effort", "backfill", "easy", "conservative"))
+def test_booked_gpus_take_their_part_of_the_cores_along(discipline: str) -> None:
+    harness = Harness(make_cluster(2, cpu=10_000), profile(discipline, False))
     book(harness, "r", 0, HOUR, (0, 0b01))
-    harness.submit(make_job("wide", 0, cpu=6000), make_job("fits", 0, cpu=5000), make_job("share", milli=500))
+    harness.submit(make_job("wide", 0, cpu=6000, preemptible=False))
+    harness.submit(make_job("fits", 0, cpu=5000), make_job("share", milli=500))
     harness.cycle()
     assert sorted(harness.running()) == ["fits", "share"]
     harness.submit(inside("own", "r", cpu=5000))

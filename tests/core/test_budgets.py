@@ -20,11 +20,12 @@ from kant.insight.past_jobs import PastJobs
 from kant.live.answers import budgets_json
 from kant.live.core import Core
 from kant.live.queue_use import note_of, read_note, use_of
-from kant.model.decision import Hold, OutOfBudget, Start, sentence
+from kant.model.decision import Grow, Hold, OutOfBudget, Start, sentence
 from kant.model.errors import StateError
 from kant.model.event import BudgetsUsed, GpusBooked, JobStarted, JobSubmitted, QueuesChanged
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
+from kant.queueing.growth import Elastic
 from kant.scheduler.profile import builtin_profile
 from kant.sim.forecast_starts import forecast_starts
 from kant.testing import Harness, make_cluster, make_job, make_profile
@@ -140,6 +141,29 @@ def test_a_cycle_takes_place_when_running_jobs_have_used_up_a_budget(budget: Bud
     ]
     harness.run([JobSubmitted(job.submit, job, HOUR) for job in jobs], until=10 * MINUTE)
     assert {e.job: e.time for e in harness.events if isinstance(e, JobStarted)} == {"first": 0, "late": 3 * MINUTE}
+
+
+def test_a_plan_that_only_says_why_a_job_waits_asks_for_no_cycle_right_after_it() -> None:
+    harness = Harness(make_cluster(2), make_profile())
+    harness.set_queues(Queue("a", budget=Budget(soft=10_000)))
+    harness.submit(make_job("first", queue="a", preemptible=False))
+    assert harness.cycle().review_at == 1
+    harness.submit(make_job("wide", 2, queue="a"))
+    plan = harness.cycle()
+    assert [type(each) for each in plan.decisions] == [Hold] and plan.review_at == 10 * HOUR
+
+
+def test_a_plan_that_only_grows_a_gang_asks_for_a_cycle_right_after_it() -> None:
+    harness = Harness(make_cluster(4), make_profile("fifo", elastic=Elastic(grow_s=60)))
+    harness.set_queues(Queue("a", budget=Budget(soft=10_000)))
+    harness.submit(make_job("gang", pods=3, floor=1, queue="a"), make_job("ends", 2, queue="a"))
+    harness.cycle()
+    harness.submit(make_job("wide", 4, queue="a"))
+    harness.cycle(1)
+    harness.now = 60 * SECOND
+    harness.finish("ends")
+    plan = harness.cycle()
+    assert [type(each) for each in plan.decisions] == [Grow] and plan.review_at == harness.now + 1
 
 
 def test_what_cannot_have_been_used_is_refused_and_what_is_not_asked_for_is_not_kept() -> None:

@@ -165,6 +165,28 @@ def test_an_attempt_is_made_again_where_another_node_is_now_freed_last(then: str
     assert first == "None" and second.startswith(start)
 
 
+def test_an_attempt_is_made_again_where_a_job_starts_on_a_free_device_of_a_node_that_was_chosen() -> None:
+    """Job 0 asks for two GPUs from 5 on. It takes those that job 3 frees then, where job 2 is in the way and cannot
+    move. Once a short job has been on the first GPU, this counts as freed too: job 0 takes the first two, and job 1
+    moves to the other node."""
+    world = World(0)
+    world.state = ClusterState(make_cluster(4, 1))
+    world.calendar, world.waiting, world.asked = world.fresh(), [0, 1, 2], 1
+    for row, gpus, length, start, node, bits in (
+        (0, 2, 15, 30, 0, 0b0011), (1, 1, 20, 10, 0, 0b0001), (2, 2, 16, 14, 0, 0b1100), (3, 3, 5, 0, 0, 0b1110),
+        (4, 1, 10, 0, 1, 0b0001),
+    ):  # fmt: skip
+        shape = world.state.shapes.of(make_job(f"j{row}", gpus))
+        world.jobs[row, [c.J_SHAPE, c.J_ESTIMATE, c.J_REMAINING]] = shape.index, length, length
+        pieces = np.array([[node, 1, bits, GPU, 0, 0, gpus, 0, 0]], dtype=np.int64)
+        world.calendar.add(row, pieces, start, start + length)
+    assert world.sooner(world.calendar)[1] == "None"
+    world.now = 1
+    world.starts(9, np.array([[0, 1, 0b0001, GPU, 0, 0, 1, 0, 0]], dtype=np.int64), 3, False)
+    anew, (at, found, moved) = world.asked_anew(), world.sooner(world.calendar)
+    assert (at, found, moved) == anew and found.startswith("(5,") and moved == [1]
+
+
 COUNT = """
 from collections import Counter
 from benchmarks import traces

@@ -10,11 +10,14 @@ from kant.cluster import columns as c
 from kant.cluster.snapshot import Snapshot
 from kant.model.decision import Demote, NoFit, Plan, Preempt, Start
 from kant.model.event import JobProgressed
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Quota
 from kant.model.units import DAY, HOUR, MINUTE, SECOND
 from kant.placement.placer import Placer
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.registry import policies
 from kant.testing import Harness, make_cluster, make_job, make_profile, submitted
+from kant.testing.builders import make_queue
 from kant.testing.drawn import Mould, draw_arrivals, draw_cluster, generator
 
 ORDERS = [name for name, policy in policies("order").items() if not policy.type.shares]
@@ -193,3 +196,25 @@ def test_a_job_that_the_order_tries_later_evicts_one_of_lower_priority_right_aft
     harness.submit(make_job("high", 2, queue="b", estimate=HOUR))
     harness.run([submitted(make_job("comes", 9, queue="a"), at=HOUR)], until=HOUR + SECOND)
     assert harness.running() == ["high"]
+
+
+@pytest.mark.parametrize("later", [10, -1], ids=["both run less than their minimum", "one is of higher priority"])
+@pytest.mark.parametrize("models", [("A100", "H800"), ("H800", "A100")], ids=" ".join)
+def test_a_job_of_two_models_is_tried_again_when_it_may_preempt_on_the_first_of_them(
+    models: tuple[str, str], later: int
+) -> None:
+    """A job on each model keeps it from starting. The one on the A100 has started first."""
+    nodes = (Node("n0", 1, "A100"), Node("n1", 1, "H800"))
+    rights = Preemption(min_run_s=60)
+    harness = Harness(ClusterSpec("test", nodes), make_profile("fifo", "best-effort", preemption=rights))
+    quotas = tuple(Quota(model=model, nominal=1000) for model in models)
+    harness.set_queues(*[make_queue(name, quotas=quotas) for name in ("a", "b")])
+    harness.submit(make_job("first", queue="a", models=("A100",)))
+    harness.cycle()
+    harness.now = 10 * SECOND
+    harness.submit(make_job("second", queue="b", models=("H800",), priority=5 if later < 0 else 0))
+    harness.cycle()
+    harness.submit(make_job("waits", queue="a", models=models, priority=1))
+    assert harness.cycle().review_at == 60 * SECOND
+    harness.cycle(60 * SECOND)
+    assert sorted(harness.running()) == ["second", "waits"]

@@ -22,6 +22,7 @@ from kant.model.decision import (
     Booked,
     Demote,
     Expire,
+    Grow,
     Hold,
     NoFit,
     Plan,
@@ -31,6 +32,7 @@ from kant.model.decision import (
     Release,
     Reorder,
     Reserve,
+    Shrink,
     Start,
 )
 from kant.model.placement import MASK, NODE, WIDTH, Allocation
@@ -463,15 +465,9 @@ class CyclePlan:
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def await_changes(self) -> None:
-        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; when
-        running jobs have used up a budget; and at once for jobs that waited for pods which this plan starts.
-
-        A plan that starts or stops jobs changes how fast budgets are used, so a cycle follows at once.
+        """Ask for a cycle when a waiting job may evict one that this plan starts, where preemption reclaims quota; and
+        at once for jobs that waited for pods which this plan starts.
         """
-        usage = self.state.quota_usage
-        if usage.budgets is not None and usage.tree is not None:
-            next_change = usage.budgets.next_change(usage.tree, usage.node_of, self.now)
-            self.wake_at(self.now + 1 if self.plan.decisions else next_change)
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
         if self.plan.decisions and self.state.shapes.rules.width:
@@ -480,7 +476,16 @@ class CyclePlan:
             await_pods(self)
 
     def look_again(self) -> None:
-        """Ask for a cycle when the next back-off ends; or at once for released replicas that were not tried."""
+        """Ask for a cycle when the next back-off ends; when running jobs have used up a budget, if others wait; and at
+        once for released replicas that were not tried.
+
+        A plan that starts, stops or resizes jobs changes how fast budgets are used, so a cycle follows at once.
+        """
+        usage = self.state.quota_usage
+        if usage.budgets is not None and usage.tree is not None and self.state.pending:
+            changes = any(isinstance(each, (Start, Preempt, Expire, Grow, Shrink)) for each in self.plan.decisions)
+            next_change = usage.budgets.next_change(usage.tree, usage.node_of, self.now)
+            self.wake_at(self.now + 1 if changes else next_change)
         if self.pending.back_offs.ends:
             self.wake_at(self.pending.back_offs.next_end())
         if self.pending.released:

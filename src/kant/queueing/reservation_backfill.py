@@ -373,12 +373,14 @@ class ReservationBackfill:
     def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation | None:
         """Return the place that the profile's placement chooses for a gang that fits now.
 
-        None if its place is booked for others and it may run into that time, although it is planned to end before.
+        None if its place is booked for others and it may run into that time, although it is planned to end before; or
+        if it needs CPU or memory that belongs to booked GPUs.
         """
         result = self.cycle.place_beside(row, shape, until)
         if isinstance(result, NoFit):  # several groups: the two searches may differ, and `proven` fits too
-            if self.state.books and not self.cycle.booked.gives_room(row, proven):
-                return None
+            with self.cycle.beside_bookings(row):
+                if not self.cycle.placer.trial.is_free(proven):
+                    return None
             self.cycle.placer.trial.restore(proven, shape.affinity.group if shape.affinity is not None else "")
             return proven
         return result

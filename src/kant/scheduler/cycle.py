@@ -104,5 +104,5 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     # 6. Give the capacity that no waiting job can use to elastic gangs, up to their ceilings.
     if state.elastic:
         growth.run(cycle)
-    if pending.back_offs.ends or pending.released:
+    if pending.back_offs.ends or pending.released or state.quota_usage.budgets is not None:
         cycle.look_again()
