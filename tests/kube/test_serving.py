@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.kube.serve.metrics import MOST_QUEUES, KubeTelemetry
-from kant.kube.serve.server import ProbeChecks, ProbeServer, address, application, freshness
+from kant.kube.serve.server import ProbeChecks, ProbeServer, address, application, unfresh
 from kant.live import logs
 from kant.metrics.live import Occupancy
 from kant.metrics.recorder import I_ALLOCATED, I_CAPACITY, Recorder
@@ -135,8 +135,7 @@ def test_nobody_can_make_up_labels_without_end() -> None:
 async def test_the_probes_say_what_is_wrong() -> None:
     ages = {"pods": 0.0, "nodes": 0.0}
     synced = [False]
-    check = freshness(lambda: synced[0], {what: lambda what=what: ages[what] for what in ages}, most=60)  # type: ignore[misc]
-    health = ProbeChecks(unready=check, dump=lambda: {"leader": "a", "jobs": 3})
+    health = ProbeChecks(unready=lambda: unfresh(synced[0], ages), dump=lambda: {"leader": "a", "jobs": 3})
     async with TestClient(TestServer(application(KubeTelemetry(), health))) as client:
 
         async def ask(path: str) -> tuple[int, str]:

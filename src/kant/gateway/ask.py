@@ -23,9 +23,6 @@ GENERATES = ("/v1/completions", "/v1/chat/completions", MESSAGES, RESPONSES)
 FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize")
 """Paths that are routed."""
 
-BYTES_PER_TOKEN = 4.0
-"""Bytes of text per token, until a response shows the actual ratio."""
-
 PRIORITIES = 1 << 31
 """The bound of priorities: vLLM stores them in a machine integer."""
 

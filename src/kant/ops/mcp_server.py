@@ -94,15 +94,14 @@ def make_server(
     `record` is called for each call: the desk, the tool, its arguments, the view before it, and the answer. `runbooks`
     holds the texts, by name, that assistants may read.
     """
-    verifier = _Verifier(desks) if auth_url else None
+    asks = _Asks(desks)
     settings = None
     if auth_url:
         settings = AuthSettings(issuer_url=AnyHttpUrl(auth_url), resource_server_url=AnyHttpUrl(auth_url))
     server = _Server(
-        "kant", title="Kant", instructions=INSTRUCTIONS, version=__version__, token_verifier=verifier, auth=settings,
-        log_level="WARNING",
+        "kant", title="Kant", instructions=INSTRUCTIONS, version=__version__, auth=settings,
+        token_verifier=asks if auth_url else None, log_level="WARNING",
     )  # fmt: skip
-    asks = _Asks(desks)
     if record is not None:
 
         def watched(tool: str, args: Answer) -> Callable[[Answer], None]:
@@ -119,20 +118,6 @@ def make_server(
     return server
 
 
-class _Verifier:
-    """Verifies tokens of Kant: Kant says whose they are."""
-
-    def __init__(self, desks: Desks) -> None:
-        self.desks = desks
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        try:
-            own = await asyncio.to_thread(self.desks, token)
-        except InputError:
-            return None
-        return AccessToken(token=token, client_id=own.who.user, scopes=[str(own.who.role)], subject=own.who.user)
-
-
 class _Asks:
     """Calls a function of the caller's desk, in a thread, and answers with an object even if the desk refuses."""
 
@@ -142,6 +127,14 @@ class _Asks:
     def desk(self) -> Desk:
         token = get_access_token()
         return self.desks(token.token if token is not None else "")
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return whose token of Kant this is; None if Kant does not know it."""
+        try:
+            own = await asyncio.to_thread(self.desks, token)
+        except InputError:
+            return None
+        return AccessToken(token=token, client_id=own.who.user, scopes=[str(own.who.role)], subject=own.who.user)
 
     async def __call__(self, act: Callable[[Desk], Answer], changes: Context[Any] | None = None) -> Answer:
         """With `changes`, notify the subscribers of the resources that may have changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
 from kant.placement.preference_weights import PreferenceWeights
-from kant.placement.scored import ScoredPlacement
+from kant.placement.scored import Route, ScoredPlacement
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.domain_placement import DomainPlacement
 from kant.placement.topology.domain_policy import DomainPolicy
@@ -47,22 +47,6 @@ Never = tuple[tuple[int, int, int], NeverFits | None, tuple[Table, Table] | None
 """Versions of fleet, node sets and counters; why a shape never fits at them; and the nodes on which it fits, with their
 rows in the empty cluster, which also change with the node sets (`REVISION`).
 """
-
-
-class Route(Protocol):
-    """How jobs of one shape are placed."""
-
-    def place(self, job_row: int) -> Allocation | NoFit:
-        """Place and take the whole gang, or return why it does not fit."""
-        ...
-
-    def may_fit(self) -> bool:
-        """Return False if `place` is known to fail."""
-        ...
-
-    def missing(self) -> int | None:
-        """Return how many pods do not fit, if this can be counted without placing; otherwise None."""
-        ...
 
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:

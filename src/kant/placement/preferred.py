@@ -7,7 +7,6 @@ pod. For a gang with such requests the domains are chosen first, and its pods ch
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -24,15 +23,7 @@ from kant.placement.pieces import PieceBuffer
 from kant.placement.policy import NodePolicy
 from kant.placement.preference_scores import KINDS, PODS, SPREAD, TERM_WIDTH, best_node
 from kant.placement.preference_weights import PreferenceWeights
-from kant.placement.scored import ScoredPlacement
-
-
-class Route(Protocol):
-    """Places the same jobs without their preferences."""
-
-    def place(self, job_row: int) -> Allocation | NoFit: ...
-
-    def may_fit(self) -> bool: ...
+from kant.placement.scored import Route, ScoredPlacement
 
 
 class PreferringGroup:

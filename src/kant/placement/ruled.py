@@ -8,7 +8,6 @@ one group with one such rule; other gangs that find no place in this way are sea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from kant.model.placement import NODE, Allocation
 from kant.model.rules import PodRules
 from kant.placement.capacity import NodeScores
 from kant.placement.pieces import PieceBuffer
-from kant.placement.scored import ScoredPlacement
+from kant.placement.scored import Route, ScoredPlacement
 from kant.placement.topology.index import COLUMNS
 
 
@@ -29,16 +28,6 @@ def needs_search(rules: tuple[PodRules, ...]) -> bool:
     """Return whether choosing the best nodes one after the other may miss an existing place."""
     wide = [len(one.affinity) + len(one.spread) + len(one.anti_affinity) for one in rules if is_wide(one)]
     return any(one.affinity for one in rules) or len(wide) > 1 or max(wide, default=0) > 1 or is_entangled(rules)
-
-
-class Greedy(Protocol):
-    """Chooses the best nodes, one after the other."""
-
-    def place(self, job_row: int) -> Allocation | NoFit: ...
-
-    def may_fit(self) -> bool: ...
-
-    def missing(self) -> int | None: ...
 
 
 class RuledPlacement:
@@ -54,7 +43,7 @@ class RuledPlacement:
         pieces: PieceBuffer,
     ) -> None:
         self.trial, self.shape, self.pieces = trial, shape, pieces
-        self.greedy: Greedy = ScoredPlacement(snapshot, trial, shape, groups, seed, pieces)
+        self.greedy: Route = ScoredPlacement(snapshot, trial, shape, groups, seed, pieces)
         self._searches = needs_search(shape.ask.rules)
 
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:

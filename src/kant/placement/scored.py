@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.model.decision import NoFit
@@ -11,6 +13,22 @@ from kant.placement.fits import mixed
 from kant.placement.group_order import PLACED, place_groups
 from kant.placement.kernels import COUNT_ALL
 from kant.placement.pieces import PieceBuffer
+
+
+class Route(Protocol):
+    """How jobs of one shape are placed."""
+
+    def place(self, job_row: int) -> Allocation | NoFit:
+        """Place and take the whole gang, or return why it does not fit."""
+        ...
+
+    def may_fit(self) -> bool:
+        """Return False if `place` is known to fail."""
+        ...
+
+    def missing(self) -> int | None:
+        """Return how many pods do not fit, if this can be counted without placing; otherwise None."""
+        ...
 
 
 class ScoredPlacement:

@@ -30,7 +30,7 @@ from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import PROFILE, QUEUES_KNOWN, SCHEDULER, TICKET, VERSION
 from kant.kube.serve.led_run import LedRun, NotLeadingError
 from kant.kube.serve.metrics import KubeTelemetry
-from kant.kube.serve.server import ProbeChecks, ProbeServer, freshness, later
+from kant.kube.serve.server import ProbeChecks, ProbeServer, later, unfresh
 from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
@@ -193,8 +193,8 @@ class Replica:
         if driver is None:
             return "" if self._greeted else "the API server has not answered yet"
         pods, nodes = driver.informers.pods, driver.informers.nodes
-        ages = {"pods": pods.stale_for, "nodes": nodes.stale_for}
-        return freshness(lambda: pods.synced.is_set() and nodes.synced.is_set(), ages)()
+        ages = {"pods": pods.stale_for(), "nodes": nodes.stale_for()}
+        return unfresh(pods.synced.is_set() and nodes.synced.is_set(), ages)
 
     def _dump(self) -> dict[str, Any]:
         driver = self.driver

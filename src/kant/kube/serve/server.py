@@ -21,30 +21,24 @@ from kant.model.errors import InputError
 STALE = 60.0
 """Seconds of silence of a watch after which a replica is not ready. A quiet watch has a bookmark about every minute."""
 
-Check = Callable[[], str]
-
 
 @dataclass(slots=True)
 class ProbeChecks:
     """What the probes call. `unready` returns why the replica is not ready, "" if it is. `dump` is for support."""
 
-    unready: Check = lambda: "it has not listed the cluster yet"
+    unready: Callable[[], str] = lambda: "it has not listed the cluster yet"
     dump: Callable[[], dict[str, Any]] = field(default=dict)
 
 
-def freshness(synced: Callable[[], bool], ages: dict[str, Callable[[], float]], most: float = STALE) -> Check:
-    """Return a check that passes if everything was listed and no watch has been silent for over `most` seconds.
+def unfresh(synced: bool, ages: dict[str, float]) -> str:
+    """Return "" if everything was listed and no watch has been silent for over `STALE` seconds; otherwise why not.
 
     Leadership does not matter: a replica on standby is ready to take over.
     """
-
-    def check() -> str:
-        if not synced():
-            return "it has not listed the cluster yet"
-        old = {what: age() for what, age in ages.items() if age() > most}
-        return ", ".join(f"the watch of {what} has been silent for {age:.0f} s" for what, age in sorted(old.items()))
-
-    return check
+    if not synced:
+        return "it has not listed the cluster yet"
+    old = {what: age for what, age in sorted(ages.items()) if age > STALE}
+    return ", ".join(f"the watch of {what} has been silent for {age:.0f} s" for what, age in old.items())
 
 
 def address(text: str) -> tuple[str, int]:

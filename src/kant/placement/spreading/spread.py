@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
@@ -17,19 +16,10 @@ from kant.placement.fits import capacity, tightest
 from kant.placement.pieces import PieceBuffer, put
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
+from kant.placement.scored import Route
 from kant.placement.spreading.inference_zone import InferenceZone
 from kant.placement.spreading.services import Services
 from kant.placement.topology.index import LEAF_LEVEL, Topology
-
-
-class Others(Protocol):
-    """Places jobs of a shape for which spreading finds no place."""
-
-    def place(self, job_row: int) -> Allocation | NoFit: ...
-
-    def may_fit(self) -> bool: ...
-
-    def missing(self) -> int | None: ...
 
 
 class SpreadPlacement:
@@ -38,9 +28,7 @@ class SpreadPlacement:
     `others` places the gangs that the zone cannot hold, and those of several groups that may fit in another order.
     """
 
-    def __init__(
-        self, spreading: SpreadPlacer, shape: Shape, packed: bool, pieces: PieceBuffer, others: Others
-    ) -> None:
+    def __init__(self, spreading: SpreadPlacer, shape: Shape, packed: bool, pieces: PieceBuffer, others: Route) -> None:
         self.spreading = spreading
         self.shape = shape
         self.packed = packed
