@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
@@ -9,9 +10,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from polars import DataFrame
 
 GZIP_MAGIC = b"\x1f\x8b"
 HEAD = 64 * 1024
@@ -69,6 +73,24 @@ def head(path: Path) -> bytes:
     """The first 64 KiB of the content, to detect the format. Raises InputError as `open_bytes` does."""
     with open_bytes(path) as stream:
         return stream.read(HEAD)
+
+
+@contextmanager
+def full_disk_named(place: Path) -> Iterator[None]:
+    """Raise InputError that names the file or folder, if its disk is full, or has an error, when the block writes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+            raise
+        raise InputError(str(place), f"a place that can be written ({error.strerror or error})") from None
+
+
+def write_parquet(frame: DataFrame, out: BinaryIO) -> None:
+    """Write a table as Parquet. Raises OSError for a full disk, where polars has an error of its own."""
+    whole = io.BytesIO()
+    frame.write_parquet(whole)
+    out.write(whole.getbuffer())
 
 
 @contextmanager

@@ -357,15 +357,17 @@ def test_a_disk_that_is_full(small: Path, tmp_path: Path) -> None:
     big = tmp_path / "big.csv"
     rows = [f"{i},{i},{100 + i},1" for i in range(400)]
     big.write_text("\n".join(["id,submit_s,runtime_s,gpus", *rows]) + "\n")
-    for arguments in (
-        [big, "--cluster", "4x8", "--out", tmp_path / "out"],  # the journal
-        [small, "--cluster", "4x8", "--out", tmp_path / "out2", "--json"],  # the report
+    for room, where, arguments in (
+        (64, "out", ["simulate", big, "--cluster", "4x8", "--out", tmp_path / "out"]),  # the journal
+        (64, "out2", ["simulate", small, "--cluster", "4x8", "--out", tmp_path / "out2", "--json"]),
+        (2, "all.parquet", ["trace", "convert", big, tmp_path / "all.parquet"]),
     ):
         done = subprocess.run(
-            ["sh", "-c", 'ulimit -f 64; trap "" XFSZ; exec "$@"', "sh", KANT, "simulate", *arguments],
+            ["sh", "-c", f'ulimit -f {room}; trap "" XFSZ; exec "$@"', "sh", KANT, *arguments],
             capture_output=True, text=True, env=environment(), timeout=120, check=False,
         )  # fmt: skip
-        Outcome(done.returncode, done.stdout, done.stderr).refusal()
+        sentence = Outcome(done.returncode, done.stdout, done.stderr).refusal()
+        assert sentence.startswith(f"kant: {tmp_path / where}") and "a place that can be written" in sentence
     assert not (tmp_path / "out2" / "report.html").exists()
     for arguments in (["profiles"], ["simulate", small, "--cluster", "4x8"], ["--help"]):
         with Path("/dev/full").open("wb") as full:

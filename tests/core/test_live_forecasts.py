@@ -13,7 +13,7 @@ from kant.live import start_forecasts
 from kant.live.core import Core
 from kant.live.start_forecasts import StartForecasts, no_forecaster
 from kant.model.errors import InputError
-from kant.model.event import JobSubmitted
+from kant.model.event import JobCancelled, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
@@ -67,6 +67,15 @@ def test_an_answer_is_the_forecast_of_now_or_the_last_one_with_its_age() -> None
         slow.may.set()
         found = await newer
         assert list(found.jobs) == ["a", "b", "c"] and found.now > first.now and slow.asked == 2
+        for name in "abc":
+            core.happen(JobCancelled(core.now, name))
+        come(core, "later")
+        forecasts._took = 1.0
+        slow.may.clear()
+        newer = asyncio.create_task(forecasts.latest(core))
+        await asyncio.sleep(2 * start_forecasts.PATIENCE)
+        slow.may.set()
+        assert list((await newer).jobs) == ["later"], "those of the last one wait no more, so it is no answer"
         other = core_of("d")
         assert list((await forecasts.latest(other)).jobs) == ["d"], "another state has forecasts of its own"
 

@@ -270,7 +270,8 @@ def test_a_fitted_trace_is_drawn_with_the_seed_of_each_run(tmp_path: Path, monke
 def test_a_file_that_is_no_sweep_is_refused_in_one_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
     text = SMALL.replace(old, new)
     assert text != SMALL
-    assert said in kant("sweep", write(tmp_path, text), "--out", tmp_path / "out").refusal()
+    sentence = kant("sweep", write(tmp_path, text), "--out", tmp_path / "out").refusal()
+    assert said in sentence and sentence.startswith(f"kant: {tmp_path}"), "it names the file"
     assert not (tmp_path / "out").exists()
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 from hypothesis import given, settings
@@ -168,6 +169,36 @@ def test_it_decides_as_the_dispatcher_and_counts_what_comes_back() -> None:
             envoy.call.cancel()
 
     picked(play, dispatcher(URLS, router="least-tokens"))
+
+
+def test_it_says_to_prometheus_what_it_has_picked_and_refused() -> None:
+    async def run() -> None:
+        chosen = dispatcher(URLS, router="least-tokens")
+        server = PickerServer(chosen, "127.0.0.1:0", 60.0, 86400.0, metrics="127.0.0.1:0")
+        async with server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            answered, gone, refused = Envoy(channel), Envoy(channel), Envoy(channel)
+            at = ENDPOINTS.index(destination(await answered.request(body_of(9)))[0])
+            await answered.respond(b'data: {"choices":[{"text":" tok"}]}\n\n', b"data: [DONE]\n\n")
+            answered.call.cancel()
+            destination(await gone.request(body_of(9)))
+            gone.call.cancel()
+            for backend in chosen.backends:
+                backend.up = False
+            await refused.request(body_of(9))
+            expected = {
+                "arrivals_total": 3.0, f'requests_total{{backend="{at}",status="200"}}': 1.0,
+                'refused_total{status="503"}': 1.0, "clients_gone_total": 1.0, 'backend_up{backend="0"}': 0.0,
+            }  # fmt: skip
+            found: dict[str, float] = {}
+            async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+                while not expected.items() <= found.items():
+                    async with session.get(f"http://127.0.0.1:{server.picker.metrics.port}/metrics") as answer:
+                        lines = [line for line in (await answer.text()).splitlines() if line.startswith("kant_router_")]
+                    found = {key: float(value) for key, value in (line[12:].rsplit(" ", 1) for line in lines)}
+                async with session.get(f"http://127.0.0.1:{server.picker.metrics.port}/backends") as answer:
+                    assert answer.status == 404
+
+    RUNNER.run(run())
 
 
 def test_a_retry_of_envoy_moves_the_request_to_the_endpoint_that_has_served() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -192,6 +193,7 @@ def test_a_full_disk_takes_nothing_new_and_lets_run_what_runs(tmp_path: Path) ->
             with pytest.raises(InputError, match=r"the store: expected a disk that can be written \(database or disk"):
                 kant.submit("true")
         assert eventually(lambda: "full" in kant.client.get("/v1/health")["trouble"])
+        assert "no new job is accepted: database or disk is full" in verb("top", "--home", kant.home).out
         (kant.home / "go").touch()
         assert eventually(lambda: marked(f"KANT_RUN={kant.home}/runs/{job}/1") == [])
         full.unlink()
@@ -250,7 +252,12 @@ def test_on_a_disk_that_is_really_full_nothing_is_lost(small_disk: Path) -> None
         assert eventually(lambda: not kant.client.get("/v1/health")["trouble"])
         kant.client.post(kant.client.job(held, "release"))
         assert kant.over(held) == ["finished"] and kant.log(held) == "done\n"
+        fill()
         kant.kill()
+    up = [sys.executable, "-m", "kant", "up", "--home", str(small_disk), "--cluster", "2x4", "--listen", "none"]
+    said = subprocess.run(up, capture_output=True, text=True).stderr
+    assert said.startswith("kant: the store: expected a disk that can be written (") and said.count("\n") == 1
+    (small_disk / "filler").unlink()
     with Up(small_disk, "2x4") as kant:
         assert len(kant.client.get("/v1/jobs", limit=1000)["jobs"]) == taken
         assert kant.phase(runs) == "failed"

@@ -30,6 +30,7 @@ from kant.cli.inputs import (
 from kant.cli.progress import shown, span_of
 from kant.cli.side_by_side import run_side_by_side
 from kant.experiments.pool import cores
+from kant.files import full_disk_named, write_parquet
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.sim import run
@@ -117,6 +118,7 @@ class RunBatch:
             if self.out is not None:
                 folder = run_folder(self.out, label, self.runs)
                 folder.mkdir(parents=True, exist_ok=True)
+                files.enter_context(full_disk_named(folder))
                 hooks.journal = files.enter_context((folder / "journal.jsonl").open("wb", buffering=1 << 20)).write
             return run.simulate(
                 self.workload, self.cluster, profile, seed=self.seed, until=self.until, hooks=hooks,
@@ -220,9 +222,8 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
         folder = run_folder(out, name, len(names))
         folder.mkdir(parents=True, exist_ok=True)
         text = msgspec.json.format(msgspec.json.encode(result.summary), indent=2)
-        (folder / "summary.json").write_bytes(text + b"\n")
         jobs, series = result.jobs, result.series
-        pl.DataFrame(
+        waits = pl.DataFrame(
             {
                 "id": jobs.id,
                 "queue": [result.queues[code] for code in jobs.queue.tolist()],
@@ -235,8 +236,8 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
                 "status": [JobStatus(status).name.lower() for status in jobs.status.tolist()],
             }
             | {f"waited_{cause}_us".replace("-", "_"): column for cause, column in (result.wait_by_cause or {}).items()}
-        ).write_parquet(folder / "jobs.parquet")
-        pl.DataFrame(
+        )
+        states = pl.DataFrame(
             {
                 "time_us": series.time,
                 "allocated_milli_gpus": series.allocated,
@@ -246,7 +247,13 @@ def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str],
                 "waiting_jobs": series.waiting_jobs,
                 "waiting_milli_gpus": series.waiting_gpus,
             }
-        ).write_parquet(folder / "series.parquet")
+        )
+        with full_disk_named(folder):
+            (folder / "summary.json").write_bytes(text + b"\n")
+            for frame, file in ((waits, "jobs.parquet"), (states, "series.parquet")):
+                with (folder / file).open("wb") as written:
+                    write_parquet(frame, written)
     report = out / REPORT
-    write_report(report, results, title)
+    with full_disk_named(report):
+        write_report(report, results, title)
     return report

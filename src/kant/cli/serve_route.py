@@ -284,6 +284,9 @@ def pick(
         Parameter(help="An InferencePool of Kubernetes instead: its pods, and the priorities of its objectives."),
     ] = None,
     listen: Annotated[str, Parameter(help="The address for Envoy, HOST:PORT.")] = "127.0.0.1:9002",
+    metrics: Annotated[
+        str | None, Parameter(help="The address of GET /metrics for Prometheus, HOST:PORT. Default: none.")
+    ] = None,
     kube: Kube = HERE,
 ) -> None:
     """Pick endpoints for Envoy by the Gateway API Inference Extension's protocol 1.0, until stopped."""
@@ -304,12 +307,17 @@ def pick(
 
     def make() -> PickerServer:
         made = dispatcher()
-        return PickerServer(made, listen, hold_s, scrape_s, source, events, tls, objectives, gossip(made), spans)
+        return PickerServer(
+            made, listen, hold_s, scrape_s, source, events, tls, objectives, gossip(made), spans, metrics
+        )
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)
         said = "" if followed is None else f" of {followed.where} ({followed.failure_mode})"
         console.print(f"{host}:{server.port} picks among {number} endpoints{said}", soft_wrap=True)
+        if metrics is not None:
+            at = f"{address(metrics, '--metrics')[0]}:{server.picker.metrics.port}"
+            console.print(f"http://{at}/metrics is for Prometheus", soft_wrap=True)
 
     run(make, ready)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 from kant.cli.inputs import load_faults, load_profile
 from kant.experiments.design import Drawn, DrawnAfter, Experiment, GivenJobs, JobSource, PlannedRun
 from kant.experiments.figures import SHOWN, check_figure
-from kant.model.errors import InputError
+from kant.model.errors import InputError, SentenceError
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, parse_duration, parse_window
 from kant.scheduler.profile import Profile
@@ -98,9 +99,11 @@ def read_sweep(path: Path) -> Sweep:
             raise InputError(f"{where}: {name}", "at least one")
     metrics = tuple(check_figure(name, f"{where}: metrics") for name in table.metrics)
     paths = {text: _found(here, text) for text in (*table.profiles, *table.clusters)}
-    chosen = {text: load_profile(paths[text]) for text in _once(table.profiles, f"{where}: profiles")}
+    with _named(f"{where}: profiles"):
+        chosen = {text: load_profile(paths[text]) for text in _once(table.profiles, f"{where}: profiles")}
     profiles = dict(zip(_labels([p.name for p in chosen.values()]), chosen.items(), strict=True))
-    clusters = {text: read_cluster(paths[text]) for text in _once(table.clusters, f"{where}: clusters")}
+    with _named(f"{where}: clusters"):
+        clusters = {text: read_cluster(paths[text]) for text in _once(table.clusters, f"{where}: clusters")}
     queues = _beside(here, table.queues)
     queue_config = read_tenants(Path(queues)) if queues is not None else None
     faults = _beside(here, table.faults)
@@ -170,7 +173,8 @@ def _sources(
             given = [word for field, value in options.items() for word in (f"--{field}", f"{value}")]
             words[name, 0] = ("generate", file if fitted else entry.generate, *given)
         for part in range(sources[name].parts):
-            jobs = sources[name].workload(part, 0)
+            with _named(own):
+                jobs = sources[name].workload(part, 0)
             if queue_config is not None and queue_config.queues:
                 check_queues(jobs, queue_config, own)
             for profile in profiles:
@@ -202,6 +206,17 @@ def read_trace(
         text = entry.window if entry.parts == 1 else f"{span[0]}us:{span[1]}us" if span else None
         words[name, part] = (str(path), *given, *(("--window", text) if text is not None else ()))
     return GivenJobs.of(name, [jobs for jobs, _ in read])
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Name the sweep's file, and the place in it, in errors about what it refers to."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(where):
+            raise
+        raise SentenceError(f"{where}, {error}") from None
 
 
 def _found(here: Path, text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from kant.experiments.design import Experiment, PlannedRun
 from kant.experiments.figures import figure, figures
 from kant.experiments.store import Record
-from kant.files import replacing
+from kant.files import replacing, write_parquet
 from kant.metrics.paired import Interval, mean_interval
 
 
@@ -119,7 +119,7 @@ def write_table(results: Results, path: Path) -> None:
         name: [row.get(name) if name in ABOUT_COLUMNS else _float(row.get(name)) for row in rows] for name in schema
     }
     with replacing(path) as out:
-        pl.DataFrame(columns, schema=schema).write_parquet(out)
+        write_parquet(pl.DataFrame(columns, schema=schema), out)
 
 
 def write_text(path: Path, text: str) -> None:

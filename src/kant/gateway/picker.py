@@ -30,8 +30,9 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
 from kant.gateway.gossip import Gossip
 from kant.gateway.outliers import judged
+from kant.gateway.picker_metrics import PickerMetrics
 from kant.gateway.proxy import DEADLINE, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens, seconds_of
-from kant.gateway.server import ended, tls_context
+from kant.gateway.server import address, ended, tls_context
 from kant.gateway.spans import TRACEPARENT, RequestSpans, Span
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
@@ -78,6 +79,7 @@ class Picker:
         self, dispatcher: Dispatcher, hold_s: float, objectives: Mapping[str, int], spans: RequestSpans | None = None
     ) -> None:
         self.dispatcher, self.hold_s, self.objectives, self.spans = dispatcher, hold_s, objectives, spans
+        self.metrics = PickerMetrics(dispatcher)
         self.draw = dispatcher.draw.spawn(1)[0]
         """For random choices that the simulator does not make."""
 
@@ -113,6 +115,10 @@ class _Exchange:
         self.count = EventCount()
         self.answer = bytearray()
         self.status, self.streams, self.over = 0, False, False
+        self.served = -1
+        """The number of the endpoint that was chosen, or that has served; -1: none."""
+        self.refused = 0
+        """The status with which the picker has refused the request; 0: it has not."""
         self.unseen = False
         """Whether the response is not seen here."""
         self.span: Span | None = None
@@ -151,7 +157,7 @@ class _Exchange:
         except RefusedError as error:
             self.over = True
             answer = _immediate(error, self._path())
-            self.status = answer.immediate_response.status.code
+            self.status = self.refused = answer.immediate_response.status.code
             return [answer]
         return []
 
@@ -199,9 +205,10 @@ class _Exchange:
             assert placed.placed is not None
             if self.span is not None:
                 self.span.note("held")
-            seconds = min(self.picker.hold_s, placed.deadline_s)
+            seconds, began = min(self.picker.hold_s, placed.deadline_s), time.monotonic()
             async with asyncio.timeout(seconds):
                 await placed.placed
+            self.picker.metrics.meters.held_s.observe(time.monotonic() - began)
         except TimeoutError:
             said = f"no endpoint has had room for {seconds:g} seconds"
             raise RefusedError(429, said, "overloaded", 1) from None
@@ -213,6 +220,7 @@ class _Exchange:
 
     def _destination(self, chosen: list[Backend], body: bytes | None) -> list[Any]:
         """Return the answer with the endpoints, then the body in pieces."""
+        self.served = chosen[0].number
         where = ",".join(map(endpoint, chosen))
         if self.span is not None:
             self.span.decided(self.placed, chosen[0].number, {"kant.endpoints": where})
@@ -251,6 +259,7 @@ class _Exchange:
             return
         other = next((b for b in self.dispatcher.backends if endpoint(b) == where), None)
         if other is not None:
+            self.served = other.number
             self.dispatcher.move(placed, other)
 
     def _came(self, body: Any) -> list[Any]:
@@ -288,6 +297,8 @@ class _Exchange:
     def close(self) -> None:
         """Handle the end of the stream: an incomplete request has failed, unless its response continues unseen."""
         placed = self.placed
+        if self.headers:
+            self.picker.metrics.count(self.served, self.refused, self.status)
         if self.picker.spans is not None and self.span is not None:
             self.picker.spans.end(self.span, self.status or 499, placed)
         if placed is None or (self.unseen and self.status == 200 and placed.backend and placed.backend.measured):
@@ -362,8 +373,10 @@ class PickerServer:
         objectives: Mapping[str, int] | None = None,
         gossip: Gossip | None = None,
         spans: RequestSpans | None = None,
+        metrics: str | None = None,
     ) -> None:
         self.tls, self.gossip, self.spans = tls, gossip, spans
+        self.metrics_at = None if metrics is None else address(metrics, "--metrics")
         self.certificate = None if tls is None else _certificate(tls)
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.events_port = events_port
@@ -399,7 +412,10 @@ class PickerServer:
         )
         try:
             await self.backends.open()
+            if self.metrics_at is not None:
+                await self.picker.metrics.open(*self.metrics_at)
         except BaseException:
+            await self.picker.metrics.close()
             await self.backends.close()
             await self.server.stop(0)
             await self.session.close()
@@ -426,6 +442,7 @@ class PickerServer:
 
     async def __aexit__(self, *error: object) -> None:
         self.ticking.cancel()
+        await self.picker.metrics.close()
         await self.backends.close()
         await self.server.stop(0)
         await ended(self.sending)

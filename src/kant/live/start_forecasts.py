@@ -72,7 +72,8 @@ class StartForecasts:
     async def latest(self, core: Core, jobs: Collection[str] = (), within: float = FIRST) -> StartForecast:
         """Return the latest forecast, which has the waiting ones of `jobs`, if one can be made `within` these seconds.
 
-        Empty where no job waits. Raises InputError if there is none, and none can be made.
+        Without `jobs` it has a waiting one. Empty where no job waits. Raises InputError if there is none, and
+        none can be made.
         """
         if not core.state.pending and core.state.quota_usage.budgets is None:
             return StartForecast(core.now, 0, 0, {})
@@ -161,5 +162,8 @@ def _mark(core: Core) -> tuple[int, int, int]:
 
 
 def _has(forecast: StartForecast, core: Core, jobs: Collection[str]) -> bool:
-    """Return whether the forecast has the waiting ones of these jobs."""
+    """Return whether the forecast has the waiting ones of these jobs; without any, a waiting job, if there is one."""
+    if not jobs:
+        state = core.state
+        return not state.pending or any(state.ids[row] in forecast.jobs for row in state.pending)
     return all(job in forecast.jobs for job in jobs if core.state.rows.get(job, -1) in core.state.pending)

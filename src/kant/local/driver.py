@@ -353,6 +353,11 @@ class LocalDriver:
         self._awake.set()
 
     @property
+    def disk_complaint(self) -> str:
+        """Return why no new job is accepted; "" if the store can be written."""
+        return f"no new job is accepted: {self.trouble}" if self.trouble else ""
+
+    @property
     def gpu_complaint(self) -> str:
         """Return which GPUs and machines accept no new job, and why; "" if all do."""
         gpus = self.health.complaint if self.health is not None else ""

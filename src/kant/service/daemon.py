@@ -63,7 +63,7 @@ from kant.service.server import HttpServer
 from kant.service.slot_keeper import SlotKeeper
 from kant.service.socket_access import check_users
 from kant.service.solver_process import SolverProcess
-from kant.service.store import JobStore
+from kant.service.store import JobStore, StoreFullError
 from kant.service.traces import Traces
 from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
@@ -135,6 +135,8 @@ def serve(options: DaemonOptions) -> int:
             store = JobStore(options.home / "kant.db")
             try:
                 asyncio.run(_serve(options, store, callers, tls, slow))
+            except StoreFullError as error:
+                raise InputError("the store", f"a disk that can be written ({error})") from None
             finally:
                 store.close()
     finally:
@@ -242,7 +244,9 @@ async def _serve(
         driver.health = health = GpuHealth(library, devices)
         health.changed, health.used = driver.wake, driver.gpus_used
         tasks.append(asyncio.create_task(health.watch()))
-    questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
+    questions.complaint = lambda: "; ".join(
+        filter(None, (driver.disk_complaint, reloader.complaint, driver.gpu_complaint))
+    )
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else reload_now  # closing the terminal stops Kant
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = RouteHandlers(questions, events, stop, guard)

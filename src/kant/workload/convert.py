@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from kant.files import replacing
+from kant.files import replacing, write_parquet
 from kant.model.errors import InputError
 from kant.workload.kant_table import FIELDS, seconds_text, to_table
 from kant.workload.table import Table
@@ -48,7 +48,7 @@ def _writer(path: Path) -> Callable[[Table, BinaryIO], None]:
 def _write_parquet(table: Table, out: BinaryIO) -> None:
     from kant.workload.kant_parquet import to_frame
 
-    to_frame(table).write_parquet(out)
+    write_parquet(to_frame(table), out)
 
 
 def _write_gzip(table: Table, out: BinaryIO) -> None:
