@@ -159,7 +159,7 @@ class CyclePlan:
     def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
         """Place a gang that runs until `until`, clear of every reservation.
 
-        With `held`: place only the additional pods of an elastic gang that already holds that.
+        With `held`, the allocation of an elastic gang, place only its additional pods.
         """
         trial = self.placer.trial
         plans = self.forecast is not None and not shape.ask.reservation  # its own booking is promised to no other
@@ -298,7 +298,7 @@ class CyclePlan:
         else:
             decisions.append(decision)
         self.forecast.reserves(row, allocation, start, end)
-        self.forecast.opened += row in self.state.reserved  # its former reservation comes free
+        self.forecast.opened += row in self.state.reserved  # its former reservation becomes free
         if row not in self.reserved:
             self.reserved.add(row)
             self.newly_reserved += row not in self.state.reserved

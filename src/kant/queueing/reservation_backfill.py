@@ -84,7 +84,7 @@ class ReservationBackfill:
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
 
     def run(self) -> None:
-        """Start, reserve or hold every waiting job."""
+        """Start every waiting job, reserve a place for it, or let it wait."""
         cycle, state = self.cycle, self.state
         for row in self._broken():
             self._suspend(row)

@@ -186,7 +186,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
         moves, knows_moves = np.zeros((0, MOVE_WIDTH), dtype=np.int64), False
         steps, pools, candidates = nothing, 0, rows[:0]
         while True:
-            at = -1  # who is served now
+            at = -1  # the job that is served now
             if served < count:
                 row = rows[served]
                 if standing[served] == HOLDS:

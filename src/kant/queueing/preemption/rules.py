@@ -158,5 +158,5 @@ class PreemptionRules:
         return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 
     def quota(self, level: int) -> QuotaRule | None:
-        """Return whether the quota admits the job at a level; None if no quota is about it."""
+        """Return whether the quota admits the job at a level; None if no quota applies to it."""
         return QuotaRule(self.entitlements, self.node, self.user, self.amounts, level) if self.node >= 0 else None
