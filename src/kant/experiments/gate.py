@@ -152,7 +152,7 @@ def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: flo
             found.append(judge(metric, a, b, allowed=allowed, confidence=confidence, metrics=len(metrics)))
     lost = sum(_sum(old) - _sum(new) for old, new in pairs if _sum(new) < _sum(old))
     if lost:
-        objections.append(f"it leaves {lost:,.0f} jobs undone that the old policy completes")
+        objections.append(f"it leaves {lost:,.0f} jobs incomplete that the old policy completes")
     alike = not objections and all(_digests(old) == _digests(new) for old, new in pairs)
     return GateVerdict(tuple(found), len(pairs), tuple(objections), alike)
 

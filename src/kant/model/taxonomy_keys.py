@@ -19,7 +19,7 @@ TAXONOMY: dict[str, dict[str, str]] = {
     "architecture": {
         "monolithic": "one scheduler decides everything",
         "partitioned": "several, each with a fixed part of the machines",
-        "two-level": "one offers or routes, others decide what to do with it",
+        "two-level": "one offers resources or routes work, others decide about these",
         "shared-state": "several on one state, with conflicts resolved afterwards",
         "decentralised": "many, each with the state that it happens to know",
     },

@@ -193,7 +193,7 @@ class ReservationBackfill:
                 self.forecast.reserves(row, old.allocation, old.start, old.end)
             else:
                 del self.behind[row]
-                self.forecast.opened += 1  # others may use what is left of it
+                self.forecast.opened += 1  # others may use the rest of its former place
 
     def _suspend(self, row: int) -> None:
         """Take a reservation off the calendar; its holder may get it back when it is served."""

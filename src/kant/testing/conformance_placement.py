@@ -106,7 +106,7 @@ class PlacementRound:
                     say(scores.setdefault(terms, score) == score, message)
 
     def _verdict_is_true(self, job: Job, verdict: NoFit) -> None:
-        say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
+        say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} contradicts itself: it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
             fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._affinity_members(job))
