@@ -98,7 +98,7 @@ class CyclePlan:
         self.evictor = evictor
         self.exact, self.trials = (EXACT, TRIALS) if evictor is None else (evictor.exact, evictor.trials)
         self.forecast = forecast
-        self.takes_back = pending.mixed
+        self.preempts_passing = pending.mixed
         """Whether a job may preempt, without a minimum run time, jobs of lower priority that have passed it."""
         self.growth_held_until: Callable[[int, Shape], int] | None = None
         """Until when blocked jobs of higher priority keep a gang from growing, µs; -1: it may grow. None: all may."""

@@ -66,7 +66,7 @@ class Claim(NamedTuple):
     amounts: Table
     by_priority: bool
     reclaims: bool
-    takes_back: bool
+    preempts_passing: bool
     by_share: bool
 
 
@@ -107,7 +107,7 @@ def _is_near(claim: Claim, other: Table) -> bool:
 @inlined
 def _has_passed(claim: Claim, other: Table) -> bool:
     """Return whether a job of lower priority started while the other waited, and no queue guarantees it a minimum."""
-    passed = claim.takes_back and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
+    passed = claim.preempts_passing and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
     return bool(passed and other[R_GUARANTEED] == 0 and (not claim.by_share or other[R_QUEUE] == claim.queue))
 
 
