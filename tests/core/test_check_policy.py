@@ -159,7 +159,7 @@ class Alternates(Strict, frozen=True, tag="alternates"):
         (Ageing(), "does not change while it waits"),
         (Ranks(), "many jobs are those of each alone"),
         (Undefined(), "can be compared"),
-        (Grabs(), "only what is free"),
+        (Grabs(), "only free devices"),
         (LooksAround(), "decides as a new one"),
         (Mumbles(), "have one score"),
         (Forgets(), "a run ends when every job has left"),

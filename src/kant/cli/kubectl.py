@@ -49,7 +49,7 @@ class Inside(Access):
 class QuestionOptions(Inside):
     """The options of a question."""
 
-    profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")] = ""
+    profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of Kant there.")] = ""
     system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")] = SYSTEM
 
 

@@ -1,4 +1,4 @@
-"""Answers verbs from the Kant of a Kubernetes cluster (`--kube`)."""
+"""Answers verbs from Kant on a Kubernetes cluster (`--kube`)."""
 
 from __future__ import annotations
 
