@@ -339,8 +339,7 @@ class Future:
             if row in self._held and row not in self.state.running:
                 self._gone.append((row, set(self._held.pop(row)[:, NODE].tolist())))
 
-    # --- what a start depends on
-    # ------------------------------------------------------------------------------------------
+    # --- what a start depends on --------------------------------------------------------------------------------------
 
     def _note(self, plan: Plan) -> None:
         """Keep the basis of the starts of missing jobs in this plan."""

@@ -153,7 +153,7 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
         by = f" by {clock(time)}" if time is not None else ""
         raise InputError("JOB", f"a job that has started{by} (why it waits: `kant why`)", job)
     if number is not None and not 1 <= number <= len(found):
-        raise InputError("--start", f"a number from 1 to {len(found)}: job {job} started so often", number)
+        raise InputError("--start", f"a number from 1 to {len(found)}: job {job} started that many times", number)
     number = len(by_then) if number is None else number
     chosen = found[number - 1]
     return Decided(job, *chosen, number, len(found), proposed.get(chosen[0], ""))
