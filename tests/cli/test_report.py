@@ -35,5 +35,5 @@ def test_a_page_that_cannot_be_made_is_refused_in_one_sentence(journal: Path, tm
     assert "broken.jsonl:" in kant("report", broken, "--out", tmp_path / "p.html").refusal()
     live = tmp_path / "live.jsonl"
     live.write_bytes(first.replace(b'"zero":0', b'"zero":1000000'))
-    assert "one time" in kant("report", journal, live, "--out", tmp_path / "p.html").refusal()
+    assert "at the same time" in kant("report", journal, live, "--out", tmp_path / "p.html").refusal()
     assert not (tmp_path / "p.html").exists()

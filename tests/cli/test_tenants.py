@@ -59,7 +59,7 @@ def test_a_queue_that_the_file_lacks_is_named(small: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("profile", ["srtf", "muri-srsf", "openb-fgd"])
 def test_a_discipline_without_quotas_is_refused(profile: str, small: Path, queues: Path, tmp_path: Path) -> None:
     sentence = kant("simulate", small, "--cluster", "4x8", "--queues", queues, "--profile", profile).refusal()
-    assert f"profile {profile}: discipline: expected one that honours the quotas" in sentence
+    assert f"profile {profile}: discipline: expected one that respects the quotas" in sentence
     assert kant("compare", small, "--queues", queues, "--profile", "kant", "--profile", profile).code == 2
 
 

@@ -153,14 +153,14 @@ class Alternates(Strict, frozen=True, tag="alternates"):
 @pytest.mark.parametrize(
     ("policy", "rule"),
     [
-        (NoSource(), "where its idea comes from"),
+        (NoSource(), "the source of its idea"),
         (NoObjective(), "objective has none of none, utilisation"),
         (Invents(), "objective=happiness is none of none, utilisation"),
-        (Ageing(), "stays while it waits"),
+        (Ageing(), "does not change while it waits"),
         (Ranks(), "many jobs are those of each alone"),
         (Undefined(), "can be compared"),
-        (Grabs(), "only what is free"),
-        (LooksAround(), "decides as a fresh one"),
+        (Grabs(), "only free devices"),
+        (LooksAround(), "decides as a new one"),
         (Mumbles(), "have one score"),
         (Forgets(), "a run ends when every job has left"),
         (Twice(), "started once"),

@@ -279,7 +279,7 @@ def test_kant_weather_goes_by_predictions_for_as_long_as_they_hold() -> None:
     assert proposes(7000, 500) is None
     back = router.look(state, 2 * 10**6)
     assert back is not None and back.policy == "attained"
-    assert back.why == f"no longer so: 0 {rest.replace(' 0 %', ' 49 %')} was predicted"
+    assert back.why == f"no longer true: 0 {rest.replace(' 0 %', ' 49 %')} was predicted"
 
 
 def test_kant_weather_leaves_its_floor_for_what_it_has_learned() -> None:

@@ -274,7 +274,7 @@ def test_cluster_files_and_geometries() -> None:
         assert parse_cluster("a.toml", text).nodes[0].mig == mig
     with pytest.raises(InputError, match="a MIG geometry: a30-24gb"):
         parse_cluster("a.toml", b'[[nodes]]\ngpus = 1\nmig = "a100"\n')
-    with pytest.raises(InputError, match="only where a node has GPUs"):
+    with pytest.raises(InputError, match="only if a node has GPUs"):
         parse_cluster("a.toml", b'[[nodes]]\ngpus = 0\nmig = "a100-40gb"\n')
 
 

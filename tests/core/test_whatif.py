@@ -363,7 +363,7 @@ def test_without_a_job_the_next_starts_at_once(tmp_path: Path) -> None:
     assert found["change"] == ["job long is cancelled"]
     (gains,) = [row for row in found["helped"] if row["job"] == "next"]
     assert gains["before_s"] == 36_000 - 60 and gains["after_s"] == 3_600 - 60
-    assert "--cancel: expected a job that waits or runs" in kant(*asked, "nobody").refusal()
+    assert "--cancel: expected a waiting or running job" in kant(*asked, "nobody").refusal()
 
 
 def test_new_nodes_stand_in_leaves_of_their_own() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from cyclopts import App
 
 from kant.cli.kubectl import kubectl_app
-from kant.cli.leader import stand
+from kant.cli.leader import cluster_answers
 from kant.cli.verbs import VERBS, app_of
 
 SOURCE = Path(__file__).parents[2] / "src" / "kant"
@@ -116,7 +116,7 @@ def kant() -> App:
 
 @cache
 def kubectl_kant() -> App:
-    return kubectl_app(stand)
+    return kubectl_app(cluster_answers)
 
 
 def fault_of(line: list[str]) -> str | None:

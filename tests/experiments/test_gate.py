@@ -125,7 +125,7 @@ def test_a_policy_that_fails_or_leaves_jobs_undone_is_refused(
     monkeypatch.setattr(pool, "simulate", broken)
     found = kant("gate", "fifo", "srtf", "--traces", month, "--cluster", "4x8", "--slices", "4")
     assert found.code == 1 and "it fails: new on month.csv, part 2" in found.out
-    assert "it leaves 6 jobs undone" in found.out
+    assert "it leaves 6 jobs incomplete" in found.out
     monkeypatch.setattr(pool, "_warmed", lambda experiment, profile: "no" if profile == "old" else "")
     kant("gate", "fifo", "srtf", "--traces", month, "--cluster", "4x8", "--json").refusal()
 

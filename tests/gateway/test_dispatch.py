@@ -73,7 +73,7 @@ def test_nobody_is_lost_and_nobody_is_over_a_limit(
                     live.append(come(chosen, 30 * k + 1, priority=k))
                     chosen.offer(live[-1])
             elif what == "have":  # pods come, terminate, and are gone
-                chosen.have({url: bool(k >> 2 + i & 1) for i, url in enumerate(URLS) if k >> i & 1})
+                chosen.replace_backends({url: bool(k >> 2 + i & 1) for i, url in enumerate(URLS) if k >> i & 1})
                 assert all(backend.rows or backend.url in chosen.addresses for backend in chosen.backends)
                 assert len({backend.number for backend in chosen.backends}) == len(chosen.backends) <= chosen.numbers
             elif what == "turn" and chosen.backends:
@@ -102,7 +102,7 @@ def test_nobody_is_lost_and_nobody_is_over_a_limit(
                     chosen.end(placed, 7 if k % 2 else None, 30)
                     chosen.end(placed, 7)  # a second call does nothing
             check(chosen, live, in_flight)
-        chosen.have(dict.fromkeys(URLS, True))
+        chosen.replace_backends(dict.fromkeys(URLS, True))
         for backend in chosen.backends:
             backend.draining = False
             chosen.found(backend)

@@ -351,9 +351,9 @@ async def test_whoever_waits_goes_to_an_ejected_engine_when_its_time_is_over() -
         aiohttp.ClientSession() as session,
         asyncio.timeout(PATIENCE_S),
     ):
-        chosen.have({urls[0]: True})
+        chosen.replace_backends({urls[0]: True})
         assert (await ask(session, url))[0] == 500
-        chosen.have(dict.fromkeys(urls, True))
+        chosen.replace_backends(dict.fromkeys(urls, True))
         stalled = asyncio.create_task(ask(session, url))
         while not made[1].asked:
             await asyncio.sleep(0.001)

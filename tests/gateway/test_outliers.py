@@ -31,7 +31,7 @@ def test_it_is_ejected_for_twice_as_long_each_time_and_begins_again_when_it_has_
             sent += 1
             assert health.bad(sent, now, sent, RULE) == (k == failures - 1)
         times.append(health.lasts)
-        assert not health.may_get(health.until - 0.001) and health.may_get(health.until)
+        assert not health.accepts(health.until - 0.001) and health.accepts(health.until)
         now = health.until
     assert times == [10.0, 20.0, 40.0, 60.0, 60.0]
     assert not health.good(sent, now)  # was sent before it was ejected

@@ -91,7 +91,7 @@ def test_a_prefix_that_only_the_shadow_knows_counts_until_its_engine_is_away() -
     assert isinstance(chosen.shadow, PrefixAware)
     blocks, _ = read_ask("/v1/completions", json.dumps({"prompt": [1] * 300}).encode()).blocks("", 4.0)
     assert chosen.shadow.index.match(blocks) == {0: 4, 1: 4, 2: 4}
-    chosen.have({"http://b": True, "http://c": True})
+    chosen.replace_backends({"http://b": True, "http://c": True})
     assert chosen.shadow.index.match(blocks) == {1: 4, 2: 4}, "it has left"
     chosen.unreachable(chosen.backends[0])
     assert chosen.shadow.index.match(blocks) == {2: 4}, "it may come back with an empty cache"

@@ -89,11 +89,11 @@ def test_in_a_new_state_no_pod_is_on_its_way_by_its_place_in_the_old_one() -> No
     workload = Workload("w", None)
     workload.phase, workload.slots = Phase.PLACED, [Slot("n0", Demand(), "uid")]
     allocations.expect(workload)
-    assert allocations.stands("uid")
+    assert allocations.is_placed("uid")
     allocations.begin()
-    assert not allocations.stands("uid")
+    assert not allocations.is_placed("uid")
     allocations.expect(workload)
-    assert allocations.stands("uid")
+    assert allocations.is_placed("uid")
 
 
 def test_a_shared_claim_is_sought_at_its_next_home_but_not_while_its_devices_are_planned() -> None:

@@ -39,7 +39,7 @@ def change(leader: Leader, node: k.Node | None, name: str = "") -> None:
         leader.mirror.nodes.change("modified", node)
     leader.fleet.follow([name])
     others, leader.fleet.others = leader.fleet.others, {}
-    keys = leader.workloads.affected.come_to(others) | leader.workloads.follow_sets()
+    keys = leader.workloads.affected.of_changed_nodes(others) | leader.workloads.follow_sets()
     leader.workloads.settle_all(keys)
     leader.core.state.check()
 

@@ -116,7 +116,7 @@ class Story:
             workload, decision = held.popleft()
             workload.reason = public_sentence(decision.reason)
             self.told.update(dict.fromkeys(workloads.members.pods_of.get(workload.key, ()), workload.reason))
-        workloads.elastic.tell_waiting()
+        workloads.elastic.report_waiting()
         while workloads.messages.unsent:
             workload, sentence, _ = workloads.messages.unsent.popleft()
             self.told.update(dict.fromkeys(workloads.members.pods_of.get(workload.key, ()), sentence))

@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 
 from kant import __version__
 from kant.cli.app import run
-from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.kubectl import cluster_answers, kubectl_app
 from kant.kube.manifests import IMAGE, PARTS, RESOURCES, ManifestSettings, definitions, part, render
 from kant.kube.objects import views as k
 from kant.kube.translate.groups import INDEX, KUBEFLOW, group_of
@@ -241,7 +241,7 @@ async def test_an_inspector_can_ask_and_a_tenant_cannot(
     words = ["top", "--json", "--kubeconfig", str(installed.kubeconfig("tenant"))]
 
     def ask() -> int:
-        return run(words, kubectl_app(stand))
+        return run(words, kubectl_app(cluster_answers))
 
     assert await asyncio.to_thread(ask) == 2
     assert "may list pods of namespace default, or the role kant-inspector" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
-from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.kubectl import cluster_answers, kubectl_app
 from kant.cluster.columns import J_PRIORITY
 from kant.kube.translate.crds import API
 
@@ -64,7 +64,7 @@ class People:
     async def __call__(self, user: str, *words: str, code: int = 0) -> str:
         """What it prints; on standard error where it refuses, and then it is one line."""
         config = self.config.setdefault(user, str(self.plane.kubeconfig(user)))
-        got = await asyncio.to_thread(run, [*words, "--kubeconfig", config], kubectl_app(stand))
+        got = await asyncio.to_thread(run, [*words, "--kubeconfig", config], kubectl_app(cluster_answers))
         out, err = self.capsys.readouterr()
         assert got == code, (words, out, err)
         assert not code or len(err.strip().splitlines()) == 1, err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.kube.objects import views as k
-from kant.kube.translate.group_spec import Part, stands_in
+from kant.kube.translate.group_spec import Part, is_stand_in
 from kant.kube.translate.parts import gangs_of, later_parts, stand_ins
 from kant.kube.translate.resources import requests_of
 from kant.model.errors import InputError
@@ -134,7 +134,7 @@ TEMPLATE = {
 
 def test_a_stand_in_asks_for_what_its_pod_will_ask_for() -> None:
     first, second = stand_ins(Part("w", 3, TEMPLATE), 2, "set", SIBLING)
-    assert stands_in(first) and not stands_in(SIBLING) and first.metadata.uid != second.metadata.uid
+    assert is_stand_in(first) and not is_stand_in(SIBLING) and first.metadata.uid != second.metadata.uid
     demand = requests_of(first.spec).demand
     assert (demand.gpus, demand.cpu) == (2, 1000)
     assert (first.spec.priority, first.spec.tolerations) == (7, SIBLING.spec.tolerations)

@@ -18,7 +18,7 @@ from tests.kube.running import KantProcess
 from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
-from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.kubectl import cluster_answers, kubectl_app
 from kant.kube.translate.crds import API
 
 KIND = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.kant.dev"
@@ -75,7 +75,7 @@ async def test_nothing_starts_once_all_queues_are_gone_until_one_is_back_or_none
 
     async def kubectl(*words: str) -> str:
         there = ("--kubeconfig", str(plane.kubeconfig("admin")))
-        assert await asyncio.to_thread(run, [*words, *there], kubectl_app(stand)) == 0
+        assert await asyncio.to_thread(run, [*words, *there], kubectl_app(cluster_answers)) == 0
         return " ".join(capsys.readouterr().out.split())
 
     async def stands(api: Api, gone: str, names: list[str]) -> None:

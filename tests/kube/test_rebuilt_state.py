@@ -27,7 +27,7 @@ from tests.kube.test_own_pods_live import loaded
 from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
-from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.kubectl import cluster_answers, kubectl_app
 from kant.cli.leader import _reckoned
 from kant.cli.live import answer
 from kant.insight.expected_start import StartForecast
@@ -66,7 +66,7 @@ def test_a_cluster_is_asked_why_a_pod_waits(plane: ControlPlane, capsys: pytest.
     config = str(plane.kubeconfig("admin"))
 
     def ask(*words: str) -> dict[str, object]:
-        assert run([*words, "--kubeconfig", config, "--json"], kubectl_app(stand)) == 0
+        assert run([*words, "--kubeconfig", config, "--json"], kubectl_app(cluster_answers)) == 0
         answer: dict[str, object] = json.loads(capsys.readouterr().out)
         return answer
 
@@ -74,7 +74,7 @@ def test_a_cluster_is_asked_why_a_pod_waits(plane: ControlPlane, capsys: pytest.
     waits = ask("why", "large-7")
     assert (waits["status"], waits["reason"]["why"]) == ("pending", "never-fits")  # type: ignore[index]
     assert ask("top")["pools"] and [row["why"] for row in ask("eta")["jobs"]] == ["never-fits"]  # type: ignore[attr-defined]
-    assert run(["why", "nobody", "--kubeconfig", config], kubectl_app(stand)) == 2
+    assert run(["why", "nobody", "--kubeconfig", config], kubectl_app(cluster_answers)) == 2
     assert "schedulerName kant" in capsys.readouterr().err
 
 
@@ -98,12 +98,12 @@ def test_the_leader_answers_as_one_would_reckon_alone(
     monkeypatch.setattr("kant.cli.leader._reckoned", reckoned)
 
     def said(user: str, *words: str, code: int = 0) -> str:
-        assert run([*words, "--kubeconfig", config[user]], kubectl_app(stand)) == code
+        assert run([*words, "--kubeconfig", config[user]], kubectl_app(cluster_answers)) == code
         found = capsys.readouterr()
         return found.err if code else found.out
 
     def warned(user: str, *words: str) -> list[str]:
-        assert run([*words, "--kubeconfig", config[user]], kubectl_app(stand)) == 0
+        assert run([*words, "--kubeconfig", config[user]], kubectl_app(cluster_answers)) == 0
         return capsys.readouterr().err.splitlines()
 
     async def story() -> None:
@@ -161,7 +161,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
                 assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/record") in (403, 404)
                 with monkeypatch.context() as patched:
                     patched.setattr("kant.cli.leader.__version__", "0.0.1")
-                    patched.setattr("kant.cli.leader.LeaderWords", None)  # words of another version are not asked for
+                    patched.setattr("kant.cli.leader.LeaderAnswers", None)  # words of another version are not asked for
                     assert "default" in await asyncio.to_thread(said, "tenant", "queue")
                 alone.clear()
             finally:

@@ -15,7 +15,7 @@ from tests.kube.running import Kant
 from tests.kube.storage_objects import uses
 
 from kant.cli.app import run
-from kant.cli.kubectl import kubectl_app, stand
+from kant.cli.kubectl import cluster_answers, kubectl_app
 from kant.kube.notify import reasons
 
 NOBODY = "kant: no leader: there is no Lease kant-system/kant. This is what a replica that starts now would say.\n"
@@ -25,7 +25,7 @@ RECLAIM = "[preemption]\npriority = false\nreclaim = 'nominal'\nmin_run_s = 0\n"
 async def answer(plane: ControlPlane, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, object], str]:
     """What `kubectl kant` says as JSON, and what on standard error."""
     config = str(plane.kubeconfig("admin"))
-    assert await asyncio.to_thread(run, [*words, "--kubeconfig", config, "--json"], kubectl_app(stand)) == 0
+    assert await asyncio.to_thread(run, [*words, "--kubeconfig", config, "--json"], kubectl_app(cluster_answers)) == 0
     said = capsys.readouterr()
     return json.loads(said.out), said.err
 

@@ -189,7 +189,7 @@ def test_at_sixteen_machines_it_names_kubernetes_and_more_than_48_are_refused(co
     machines = Machines(here, msgspec.json.encode(kept), lambda text: None)
     assert ("use Kubernetes" in machines.complaint) is (count >= 16)
     fault = machines._fault(wire.Hello(wire.VERSION, "new", Node("new", 1), ()))
-    assert ("take Kubernetes" in fault) is (count >= 48)
+    assert ("use Kubernetes" in fault) is (count >= 48)
     assert [machines.at(row) for row in range(here)] == [None] * here
     place = [[row, 1, 1, 0, 0, 0, 0] for row in range(here + count)]
     parts = machines.parts(place)

@@ -112,7 +112,7 @@ def test_whose_token_is_believed(issuer: Issuer, tmp_path: Path, monkeypatch: py
     async def run() -> None:
         oidc = oidc_of(issuer, tmp_path)
         assert oidc.caller(issuer.token(), "") is None, "before its keys are there"
-        work = asyncio.create_task(oidc.keep_up())
+        work = asyncio.create_task(oidc.refresh_keys())
         await fetched(oidc, issuer)
         ann = Caller("ann", Role.TENANT, ("vision",), "here")
         assert oidc.caller(issuer.token(), "here") == ann

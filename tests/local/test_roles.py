@@ -248,7 +248,7 @@ def test_the_verbs_go_to_an_address_with_a_token(door: Door, monkeypatch: pytest
     monkeypatch.setenv("KANT_URL", "127.0.0.1:5268")
     assert "KANT_URL: expected an address such as http://127.0.0.1:5268" in verb("jobs").refusal()
     monkeypatch.setenv("KANT_URL", "http://127.0.0.1:1")
-    assert "KANT_URL: expected the address of a Kant that runs" in verb("jobs").refusal()
+    assert "KANT_URL: expected the address of a running Kant" in verb("jobs").refusal()
 
 
 def test_mine_are_the_jobs_that_i_submitted_and_those_of_my_queues(door: Door) -> None:
@@ -304,7 +304,7 @@ def test_a_member_of_the_team_asks_what_if_and_has_the_page(
     assert "journal of Kant, which only its owner can read" in verb(*asked, "--out", tmp_path / "out").refusal()
     profile = tmp_path / "mine.toml"
     profile.write_text(builtin_texts()["fifo"])
-    assert "a built-in profile: files are for" in verb("whatif", "--profile", profile).refusal()
+    assert "a built-in profile: files are only for" in verb("whatif", "--profile", profile).refusal()
     assert verb("page").out.strip() == f"http://127.0.0.1:{door.port}/#token={token}"
     assert "kant token new" in verb("page", "--new").refusal()
     monkeypatch.setenv("KANT_TOKEN", "wrong")

@@ -24,7 +24,7 @@ from kant.ops.facts import about, facts_of
 from kant.ops.memory.replay import RunbookRun
 from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, moment, read_runbook
 from kant.ops.memory.slots import ASK, KnownFacts, UnknownError, explained, merged, slots_of, value_of
-from kant.ops.memory.together import has_their_effects, run_together, waits_for
+from kant.ops.memory.together import has_effects_of, run_together, waits_for
 from kant.ops.memory.traces import (
     DONE,
     Answer,
@@ -527,7 +527,7 @@ def test_a_plan_for_several_does_what_theirs_do(other: dict[str, Any]) -> None:
 
     theirs = [plan("a"), plan("b")]
     both = plan("ab", gpu_hours_lost=3.0, blast_radius={"jobs_later": 2})
-    assert has_their_effects(both, theirs) and not has_their_effects(both | other, theirs)
+    assert has_effects_of(both, theirs) and not has_effects_of(both | other, theirs)
 
 
 def test_a_task_waits_for_one_that_is_about_the_same_thing_and_is_not_begun_where_that_one_stopped() -> None:

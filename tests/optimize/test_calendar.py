@@ -310,7 +310,7 @@ def test_pinned_bookings_that_collide_have_no_plan_at_all() -> None:
         ({"offset": 3, "alignment": 2}, "multiple"),
         ({"gaps": ((1, 9),)}, "gaps in order"),
         ({"gaps": ((2, 3), (1, 2))}, "gaps in order"),
-        ({"gaps": ((0, 5),)}, "leave something"),
+        ({"gaps": ((0, 5),)}, "leave some time"),
     ],
 )
 def test_a_booking_that_makes_no_sense_is_refused(fields: dict[str, object], expected: str) -> None:

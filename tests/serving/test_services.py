@@ -413,7 +413,7 @@ def test_the_command_says_what_became_of_the_services(tmp_path: Path) -> None:
     assert runs[1]["services"] == [found]
     assert "honours the bursts" in kant(*words, "--profile", "srtf").refusal()
     jobs.write_text("id,submit_s,runtime_s,gpus\nchat,0,600,4\n")
-    assert "called unlike services" in kant(*words).refusal()
+    assert "with other names than services" in kant(*words).refusal()
     (tmp_path / "queues.toml").write_text('[[queue]]\nname = "train"\ngpus = 8\n')
     jobs.write_text("id,submit_s,runtime_s,gpus,queue\na,0,600,4,train\n")
     assert "service chat: queue" in kant(*words, "--queues", tmp_path / "queues.toml").refusal()

@@ -84,7 +84,7 @@ def test_pods_become_gangs(put: Put, write: Callable[[list[dict[str, Any]]], str
     assert sorted(jobs.notes) == [
         "1 jobs left out: they have no GPU",
         "1 jobs left out: they never ran",
-        "1 jobs still run: they count with what they have run",
+        "1 jobs still run: they count with their run time so far",
     ]
 
 

@@ -176,7 +176,7 @@ def test_google(put: Put, form: str) -> None:
     assert jobs.gpus.tolist() == [0, 0] and jobs.priority.tolist() == [103, 200]
     assert queues(jobs) == ["batch", "production"]
     assert jobs.notes == (
-        "1 tasks left out: they never ran", "1 tasks still run: they count with what they have run",
+        "1 tasks left out: they never ran", "1 tasks still run: they count with their run time so far",
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def test_a_line_becomes_a_gang_of_its_nodes(put: Put) -> None:
     assert jobs.notes == (
         "1 jobs left out: they have no GPU",
         "1 jobs left out: they never ran",
-        "1 jobs still run: they count with what they have run",
+        "1 jobs still run: they count with their run time so far",
     )
 
 

@@ -42,7 +42,7 @@ def catalogue() -> list[PolicyEntry]:
 
 
 def _of_the_lab() -> list[PolicyEntry]:
-    """Return the policies of kant-lab, where it is installed."""
+    """Return the policies of kant-lab, if it is installed."""
     if find_spec("kant.api.lab_policies") is None:
         return []
     from kant.api.lab_policies import entries

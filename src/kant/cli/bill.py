@@ -25,7 +25,7 @@ HEADS = {
 
 def bill(
     *journals: Annotated[
-        Path, Parameter(help="Journals that follow one another. Default: those of the Kant of this machine.")
+        Path, Parameter(help="Journals that follow one another. Default: those of Kant on this machine.")
     ],
     by: Annotated[str, Parameter(help="Group by any of user, queue, model, separated by commas.")] = "user",
     since: Annotated[

@@ -15,7 +15,7 @@ from kant.cli.places import questions_of
 
 def eta(
     journal: Annotated[
-        str | None, Parameter(help="A journal.jsonl of a run, or a job of the Kant on this machine.")
+        str | None, Parameter(help="A journal.jsonl of a run, or a job of Kant on this machine.")
     ] = None,
     job: Annotated[str | None, Parameter(help="Only this job of the journal. Default: all waiting jobs.")] = None,
     /,
@@ -28,7 +28,7 @@ def eta(
 ) -> int:
     """Simulate the whole queue, and print when each waiting job is expected to start.
 
-    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster: `kant
+    Without a journal it asks Kant on this machine (`kant up`), or with --kube on a Kubernetes cluster: `kant
     eta`, or `kant eta JOB`."""
     elsewhere = bool(there) and home is None
     named = journal is not None and (job is not None or is_journal(journal, paths=not elsewhere))

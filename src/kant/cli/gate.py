@@ -116,7 +116,7 @@ def part(text: str, where: str, low: float, high: float) -> float:
 def heading(judged: GateVerdict, strict: bool) -> str:
     if judged.refuses(strict):
         unsure = not judged.objections and all(found.outcome != "regression" for found in judged.comparisons)
-        return "REFUSED: it is not shown to do no harm" if unsure else "REGRESSION"
+        return "REFUSED: not proven to do no harm" if unsure else "REGRESSION"
     return "PASS: both decide the same on every slice" if judged.alike else "PASS"
 
 

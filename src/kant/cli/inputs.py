@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kant.workload.workload import Workload
 
 WorkloadFile = Annotated[Path, Parameter(help="A trace: plain or gzip.")]
-Format = Annotated[str | None, Parameter(help="philly, muri, openb, shockwave, swf or kant; detected if not given.")]
+Format = Annotated[str | None, Parameter(help="A format of docs/workloads.md, such as philly. Default: detected.")]
 Slice = Annotated[str | None, Parameter(help="One trace, virtual cluster or workload of a file that holds several.")]
 Window = Annotated[str | None, Parameter(help="Keep jobs submitted in the span A:B, such as 27d:88d.")]
 ClusterOption = Annotated[

@@ -48,7 +48,7 @@ def join(
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
-    """Run jobs of the Kant of another machine until stopped. Running jobs then continue for a minute, in which the next
+    """Run jobs of Kant on another machine until stopped. Running jobs then continue for a minute, in which the next
     `kant join` finds them."""
     from kant.live.logs import set_up
     from kant.local import machine

@@ -23,7 +23,7 @@ class Kube:
     """Which cluster to ask. Each of the other options implies `--kube`."""
 
     kube: Annotated[
-        bool, Parameter(env_var="KANT_KUBE", help="Ask the Kant of a Kubernetes cluster, not this machine's.")
+        bool, Parameter(env_var="KANT_KUBE", help="Ask Kant on a Kubernetes cluster, not on this machine.")
     ] = False
     context: Context = None
     namespace: Namespace = ""
@@ -41,7 +41,7 @@ class KubeQuestion(Kube):
 
     profile: Annotated[
         str,
-        Parameter(name="--kube-profile", help="A built-in profile or a TOML file. Default: that of the Kant there."),
+        Parameter(name="--kube-profile", help="A built-in profile or a TOML file. Default: that of Kant there."),
     ] = ""
     system: System = SYSTEM
 

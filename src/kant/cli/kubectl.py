@@ -16,7 +16,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.kube_options import SYSTEM, Context, Kubeconfig, Namespace
-from kant.cli.leader import ClusterAnswers, stand
+from kant.cli.leader import ClusterAnswers, cluster_answers
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -49,7 +49,7 @@ class Inside(Access):
 class QuestionOptions(Inside):
     """The options of a question."""
 
-    profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")] = ""
+    profile: Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of Kant there.")] = ""
     system: Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")] = SYSTEM
 
 
@@ -127,17 +127,17 @@ def _give(
     return Reply({"changed": done}, lambda: print("\n".join(done) or "nothing to change")).print(access.json)
 
 
-Stand = Callable[[Path | None, str | None, str, str, bool], ClusterAnswers]
+FindAnswers = Callable[[Path | None, str | None, str, str, bool], ClusterAnswers]
 """Builds the state of a cluster from a kubeconfig, a context, a profile name, and Kant's namespace; the last argument
 says whether start forecasts will be needed."""
 
 
-def kubectl_app(stand: Stand) -> App:
-    """Return the app of `kubectl kant`, whose verbs get the state from `stand`."""
+def kubectl_app(find_answers: FindAnswers) -> App:
+    """Return the app of `kubectl kant`, whose verbs get the state from `find_answers`."""
     app = App(name="kubectl kant", help="Query Kant about a live cluster, and change it.", help_format="plaintext")
 
     def at(asked: QuestionOptions, futures: bool) -> ClusterAnswers:
-        return stand(asked.kubeconfig, asked.context, asked.profile, asked.system, futures)
+        return find_answers(asked.kubeconfig, asked.context, asked.profile, asked.system, futures)
 
     @app.command(name="why")
     def _why(pod: Annotated[str, Parameter(help="A pod, or a job.")], /, *, asked: QuestionOptions = ASKED) -> int:
@@ -176,4 +176,4 @@ def main(arguments: list[str] | None = None) -> None:
 
     gc.disable()  # the process gives one answer: garbage collection takes a fifth of its time, and finds none
 
-    app.main(arguments, kubectl_app(stand))
+    app.main(arguments, kubectl_app(cluster_answers))

@@ -1,4 +1,4 @@
-"""Answers verbs from the Kant of a Kubernetes cluster (`--kube`)."""
+"""Answers verbs from Kant on a Kubernetes cluster (`--kube`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kant.cli.inputs import load_profile
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
-from kant.cli.leader import ClusterAnswers, stand
+from kant.cli.leader import ClusterAnswers, cluster_answers
 from kant.cli.output import Printable, Reply, start_of_last
 from kant.cli.place import EXPORT, Filter, Submitted, TrialReply, Wanted, WantedStage
 from kant.kube.connect.client import ApiClient
@@ -183,7 +183,7 @@ class KubernetesPlace:
         """Return the present state of the cluster, as in `kubectl kant`."""
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
-        return stand(there.kubeconfig, there.context, there.profile, there.system, futures)
+        return cluster_answers(there.kubeconfig, there.context, there.profile, there.system, futures)
 
     def _namespace(self) -> str:
         """Return the namespace to use."""

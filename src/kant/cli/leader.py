@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from kant.kube.connect.config import Config
     from kant.kube.user.overview import Overview
 
-ClusterAnswers: TypeAlias = "LiveCluster | LeaderWords | OwnPods"
+ClusterAnswers: TypeAlias = "LiveCluster | LeaderAnswers | OwnPods"
 """What answers questions about a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderWords:
+class LeaderAnswers:
     """Answers like `LiveCluster`, with text from the leader or, if it does not respond, from `alone`."""
 
     config: Config
@@ -62,7 +62,7 @@ class LeaderWords:
 class LeaderReply:
     """An answer that is requested only when the output format is known."""
 
-    words: LeaderWords
+    words: LeaderAnswers
     word: str
     about: dict[str, str]
     otherwise: Callable[[LiveCluster], Reply]
@@ -102,7 +102,7 @@ longer than the run. The second number is for a question about the future, for w
 """
 
 
-def stand(
+def cluster_answers(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = "kant-system", futures: bool = False
 ) -> ClusterAnswers:
     """Return what answers about a cluster: its leader, if the caller may ask it; otherwise its present state, read from
@@ -126,7 +126,7 @@ def stand(
         print(f"kant: no leader: {seen.unled}. This is what a replica that starts now would say.", file=sys.stderr)
     alone = partial(_reckoned, config, seen, profile, system, futures)
     if seen.ticket and seen.version == __version__ and not profile and not seen.unled:
-        return LeaderWords(config, system, seen.ticket, alone)
+        return LeaderAnswers(config, system, seen.ticket, alone)
     return alone()
 
 

@@ -26,7 +26,7 @@ def status(
 ) -> int:
     """Print the capacity of the pools and how much waits; with --optimality, how far this is from the best possible.
 
-    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster.
+    Without a journal it asks Kant on this machine (`kant up`), or with --kube on a Kubernetes cluster.
     """
     return questions_of(home, there, journal, at).status(optimality).print(json)
 

@@ -60,7 +60,7 @@ def whatif(
 ) -> int:
     """Simulate two futures, without and with the changes, and print how the changes affect all waits.
 
-    Without a journal they begin with the present state of the Kant of this machine (`kant up`), of the one at KANT_URL,
+    Without a journal they begin with the present state of Kant on this machine (`kant up`), of the Kant at KANT_URL,
     or with --kube of a Kubernetes cluster.
     """
     from kant.sim.whatif_request import changes_of, end_of_futures

@@ -24,5 +24,5 @@ def why(
 ) -> int:
     """Say why a job waits: what blocks it, the facts behind that, what would free it, and when it may start.
 
-    Without a journal it asks the Kant of this machine (`kant up`), or with --kube that of a Kubernetes cluster."""
+    Without a journal it asks Kant on this machine (`kant up`), or with --kube on a Kubernetes cluster."""
     return say_why(**locals())

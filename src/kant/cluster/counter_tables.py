@@ -133,7 +133,7 @@ class CounterTables:
             self._enter(CLUSTER, row)
 
     def has_left(self, row: int) -> None:
-        """Update a row whose node has left or was replaced, with nothing on it."""
+        """Update a row whose node has left or was replaced; no pods are on it."""
         if row in self.others:
             self.count_others(row, NO_OTHERS)
         for domains in self.said.values():

@@ -3,7 +3,7 @@
 A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as the
 oracle against which the compiled one is tested; Numba, which takes half a second to load, is then not loaded.
 
-Seven things keep the first run short. Numba infers the type of each kind of call once (`compiler.py`). A kernel that
+Seven measures keep the first run short. Numba infers the type of each kind of call once (`compiler.py`). A kernel that
 others call is compiled once, and not again as a part of each of them (`unit.py`). LLVM optimises an inlined function
 only as a part of the kernels that call it (`inner.py`), and a function that many kernels call is a kernel, too
 (`shared`). LLVM does not vectorise loops: most of them run over the eight devices of a node, and half of the compile

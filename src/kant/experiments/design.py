@@ -119,7 +119,7 @@ class PlannedRun:
 
     @property
     def sample(self) -> tuple[str, str, int, int]:
-        """The values that a run of another profile must share to be compared with this run."""
+        """The values that a run of another profile must share with this run to be compared with it."""
         return (self.workload, self.cluster, self.part, self.seed)
 
     def __str__(self) -> str:

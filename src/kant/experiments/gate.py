@@ -146,13 +146,13 @@ def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: flo
         table = [(_mean(old, metric), _mean(new, metric)) for old, new in pairs]
         known = [(a, b) for a, b in table if a is not None and b is not None]
         if not objections and len(known) < FEWEST:
-            raise InputError("--slices", f"at least {FEWEST} slices in which there is {metric}", len(known))
+            raise InputError("--slices", f"at least {FEWEST} slices with {metric}", len(known))
         if known:
             a, b = zip(*known, strict=True)
             found.append(judge(metric, a, b, allowed=allowed, confidence=confidence, metrics=len(metrics)))
     lost = sum(_sum(old) - _sum(new) for old, new in pairs if _sum(new) < _sum(old))
     if lost:
-        objections.append(f"it leaves {lost:,.0f} jobs undone that the old policy completes")
+        objections.append(f"it leaves {lost:,.0f} jobs incomplete that the old policy completes")
     alike = not objections and all(_digests(old) == _digests(new) for old, new in pairs)
     return GateVerdict(tuple(found), len(pairs), tuple(objections), alike)
 
@@ -170,7 +170,7 @@ def _paired(all_results: Sequence[Results]) -> tuple[list[Summaries], list[Summa
             if run.key not in results.failed:
                 continue
             if run.profile == names[0]:
-                raise InputError(f"profile {run.profile}", "one that runs on every slice", results.failed[run.key])
+                raise InputError(f"profile {run.profile}", "one that can run every slice", results.failed[run.key])
             objections.append(f"it fails: {run}: {results.failed[run.key]}")
         parts = sorted({(run.workload, run.part) for run in results.finished})
         for side, name in zip(both, names, strict=True):

@@ -174,8 +174,8 @@ def _received(line: Connection, under_way: _UnderWay, watch: RunObserver) -> End
 def _death(code: int) -> str:
     if code < 0:
         name = signal.Signals(-code).name
-        return f"its process was stopped by {name}" + (", as the want of memory does" if name == "SIGKILL" else "")
-    return f"its process left without a word (exit code {code})"
+        return f"its process was stopped by {name}" + (", as for lack of memory" if name == "SIGKILL" else "")
+    return f"its process ended without a message (exit code {code})"
 
 
 def forked(work: Callable[[Connection], object], others: Collection[Connection]) -> tuple[Connection, BaseProcess]:
@@ -212,9 +212,7 @@ def _work(experiment: Experiment, run: PlannedRun, line: Connection) -> None:
 
 
 def sentence(error: Exception) -> str:
-    """Return an error as a sentence: the message of an invalid input, otherwise the exception and where it was
-    raised.
-    """
+    """Return an error as a sentence: the message of an invalid input, else the exception and where it was raised."""
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError):

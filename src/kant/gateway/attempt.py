@@ -329,7 +329,7 @@ class Attempt:
             self.proxy.used(placed, usage[0] if usage else placed.prompt, output or 0)
         self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
 
-    async def say_lost(self, error: BackendLostError) -> web.StreamResponse:
+    async def send_lost_error(self, error: BackendLostError) -> web.StreamResponse:
         """Tell the client that the backend was lost: an error in the stream, and no `[DONE]`."""
         assert self.response is not None
         tokens = self.entry.output = self.count.events

@@ -58,13 +58,13 @@ class Backends:
         if self.gossip is not None:
             await self.gossip.open()
         if self.source is not None:
-            self.dispatcher.have(await self.source.now())
-            self.following = asyncio.create_task(self.source.follow(self.have))
+            self.dispatcher.replace_backends(await self.source.now())
+            self.following = asyncio.create_task(self.source.follow(self.replace_backends))
         self._look()
 
-    def have(self, addresses: Addresses) -> None:
+    def replace_backends(self, addresses: Addresses) -> None:
         """Replace the list of backends."""
-        self.dispatcher.have(addresses)
+        self.dispatcher.replace_backends(addresses)
         self._look()
 
     def _look(self) -> None:

@@ -208,7 +208,7 @@ class Dispatcher:
         Ejected ones are included only if no other is left; then all are, as in Envoy's panic mode.
         """
         may = [b for b in self.backends if b.open and b.serves(model) and b.number not in without]
-        return [b for b in may if b.health.may_get(self.now)] or may
+        return [b for b in may if b.health.accepts(self.now)] or may
 
     def usual(self, model: str) -> tuple[list[Backend], Sites]:
         """Return the backends that may get any request for a model; kept until one changes."""
@@ -448,7 +448,7 @@ class Dispatcher:
         self.backends.append(Backend(self.numbers, url, site, self._known.clear))
         self.numbers += 1
 
-    def have(self, addresses: Mapping[str, bool]) -> None:
+    def replace_backends(self, addresses: Mapping[str, bool]) -> None:
         """Replace the list of backends, each with whether it may get new requests.
 
         A backend that may not, or that is no longer listed, keeps its requests; it is removed once it has none and is

@@ -45,7 +45,7 @@ class Health:
     tested: bool = False
     """Whether a test request is in flight."""
 
-    def may_get(self, now: float) -> bool:
+    def accepts(self, now: float) -> bool:
         """Whether it gets a request at `now`: it is in service, or its ejection has ended and no test is in flight."""
         return not self.ejected or (now >= self.until and not self.tested)
 

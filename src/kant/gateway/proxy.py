@@ -215,7 +215,7 @@ class Proxy:
                         raise self._failed(backend, error) from None
                     self.meters.requests.labels(str(backend.number), str(error.status)).inc()
                     self.meters.lost.labels(str(backend.number)).inc()
-                    return await attempt.say_lost(error)
+                    return await attempt.send_lost_error(error)
                 self.meters.retried.labels(str(backend.number)).inc()
                 self.dispatcher.take_back(placed)
                 placed.without |= {backend.number}

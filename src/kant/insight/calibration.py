@@ -72,7 +72,7 @@ def horizon(ahead: int) -> int:
 
 
 class OpenAnswer(Struct, array_like=True):
-    """An answer given at `at` that is still to be judged. The futures looked `ahead` microseconds ahead.
+    """An answer given at `at` that has not been judged yet. The futures looked `ahead` microseconds ahead.
 
     `ahead` is for P50 and P90 (-1: unknown). `starts` are the answers; one is empty if it is unknown. `jam` numbers the
     period of congestion.
@@ -105,8 +105,8 @@ class HorizonState(Struct, array_like=True):
 class CalibrationState(Struct):
     """Everything that was learned, for use after a restart. Times are on the clock of the state.
 
-    `open` has the open answers of each waiting job; `next` is when to ask again, `jam` the number of the latest jam.
-    Files of an older Kant have other fields, about other futures: they are not read.
+    `open` has the answers of each waiting job that are not judged yet; `next` is when to ask again, `jam` the number of
+    the latest jam. Files of an older Kant have other fields, about other futures: they are not read.
     """
 
     horizons: dict[int, HorizonState] = field(default_factory=dict, name="by_horizon")

@@ -45,7 +45,7 @@ EVERY = HOUR
 """Minimum time between two forecasts that are kept for jobs with earlier answers."""
 
 SAMPLE = 16
-"""Maximum number of jobs kept per forecast, separately among those with earlier answers and among new ones."""
+"""Maximum number of jobs kept per forecast, separately for those with earlier answers and for new ones."""
 
 QUARTER = 6 * HOUR
 """The answers of such a stretch of time count as one."""
@@ -177,7 +177,7 @@ class EtaCalibrator:
             self._judge(asked, when)
 
     def _learn(self, asked: OpenAnswer, which: int, ratio: int) -> None:
-        """Note a ratio of the P50 (`which` 0) or of the P90 (1)."""
+        """Record a ratio of the P50 (`which` 0) or of the P90 (1)."""
         quarters = self._horizons.setdefault(horizon(asked.ahead[0]), HorizonState()).quarters
         own = quarters.setdefault(asked.at // QUARTER, Quarter(asked.jam))
         ratios = (own.p50, own.p90)[which]
@@ -222,6 +222,6 @@ def _moved(own: HorizonState, later: int) -> HorizonState:
 
 
 def _spread(names: list[str], turn: int) -> list[str]:
-    """Return at most SAMPLE of the names, evenly spaced, different ones in each turn."""
+    """Return at most SAMPLE of the names, evenly spaced, other ones in each turn."""
     step = -(-len(names) // SAMPLE)
     return names[turn % step :: step] if step else []

@@ -124,7 +124,7 @@ def basis_sentence(basis: Basis) -> str:
     several = len(basis.jobs) + basis.more > 1
     jobs = f"job{'s' * several} " + ", ".join(basis.jobs) + (f" and {basis.more:,} more" if basis.more else "")
     if not basis.jobs:
-        jobs = f"{basis.more:,} job{'s' * several}" if basis.more else "a job that is still to come"
+        jobs = f"{basis.more:,} job{'s' * several}" if basis.more else "a job that will arrive later"
     verb = "" if several else "s"
     ran = ""
     if basis.ran:

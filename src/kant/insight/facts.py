@@ -256,7 +256,7 @@ def _fitting(found: Fitting) -> str:
     if found.gpus and found.devices_only:
         text += f" and the CPU and memory of a pod ({found.devices_only:,} more have only the GPUs)"
     short = found.pods - found.takes
-    lacking = f"room for {count(short, 'pod')} is short" if short > 0 else "that is room for each of its pods alone"
+    lacking = f"room for {count(short, 'pod')} is missing" if short > 0 else "that is room for each of its pods alone"
     return f"{text}; the gang needs {found.needed:,} or more: {lacking}"
 
 

@@ -53,7 +53,7 @@ MOST_ALONE = 64
 """Maximum number of running jobs whose ends are each tried alone."""
 
 MOST_LOOKS = 4
-"""Maximum number of times at which bookings are looked at, each that of the last end found before."""
+"""Maximum number of times at which bookings are checked; each is that of the last end found before."""
 
 MOST_NAMED = 5
 """Maximum number of jobs that one suggestion names."""

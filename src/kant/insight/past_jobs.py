@@ -28,7 +28,7 @@ WHOLE = 1_000_000
 """A share of 1: the run time equals the estimate."""
 
 AT_LIMIT = 200
-"""Jobs in a thousand that are taken to run up to their limit, as long as nothing is known of others."""
+"""Of a thousand jobs, how many are assumed to run up to their limit while nothing is known about others."""
 
 MOST_DAYS = 7
 """Days of arrivals that are kept."""
@@ -39,7 +39,7 @@ MOST_RUNS = 2000
 """Maximum number of run times passed on to the next process."""
 
 MOST_KINDS = 10_000
-"""Kinds of jobs that the next state knows; where there are more it knows those of the latest runs."""
+"""Kinds of jobs that the next state knows; if there are more, it knows those of the latest runs."""
 
 
 class PastRun(NamedTuple):
@@ -250,5 +250,5 @@ def _of_limit(elapsed: int, permille: int) -> int:
 
 
 def _outliving(elapsed: int, permille: int) -> int:
-    """Return how much longer a job runs that has outlived all others: their law is taken as a Pareto law of index 2."""
+    """Return how much longer a job runs that has outlived all others: a Pareto law of index 2 is assumed."""
     return elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000

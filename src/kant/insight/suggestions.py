@@ -42,7 +42,7 @@ class ShorterRuntime(_Suggestion, frozen=True, tag="shorter"):
 
 
 class JobStarts(_Suggestion, frozen=True, tag="starts"):
-    """`job` starts, or leaves; `then` is what is missing now without it (None: nothing)."""
+    """`job` starts, or leaves; `then` is what is still missing now without it (None: nothing)."""
 
     job: str
     then: Reason | None
@@ -107,4 +107,4 @@ def _from(at: int) -> str:
 
 
 def _then(then: Reason | None) -> str:
-    return "then it would start" if then is None else f"as things are, this is left: {sentence(then)}"
+    return "then it would start" if then is None else f"with everything else unchanged, this remains: {sentence(then)}"

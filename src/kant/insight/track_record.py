@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are known, so this is the uncorrected forecast"
-"""Used instead where nothing is known about similar answers."""
+"""Used instead if nothing is known about similar answers."""
 
 
 FEW_QUARTERS, FEW_JAMS = 5, 3

@@ -14,7 +14,7 @@ from kant.cluster.journal import Footer, Header, Journal
 from kant.insight.calibration import CalibrationState
 from kant.insight.eta_calibrator import EtaCalibrator
 from kant.insight.past_jobs import PastJobs
-from kant.live.queue_use import SavedUse, budgets_go_on, goes_on, use_of
+from kant.live.queue_use import SavedUse, budgets_go_on, restored_use, use_of
 from kant.live.sentences import public_id
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
@@ -162,7 +162,7 @@ class Core:
     def recall_use(self, saved: SavedUse | None) -> None:
         """Continue with what queues had used, so that decaying shares depend only on age."""
         now = self.now
-        event = goes_on(self.state, self.zero, now, saved) if saved is not None else None
+        event = restored_use(self.state, self.zero, now, saved) if saved is not None else None
         if event is not None:
             self.happen(event)
         if saved is not None and saved.spent:

@@ -59,10 +59,10 @@ def use_version(state: ClusterState, now: int) -> int:
     return 1 + now // CHANGED_EVERY + (budgets.version if budgets is not None else 0)
 
 
-def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
+def restored_use(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
     """Return the event that restores saved use in a rebuilt state at `now`; None if use is not tracked.
 
-    Jobs running now count as having used their GPUs since then, or since their start. Jobs ended in between are lost.
+    Jobs running now count as using their GPUs since `saved`, or since their start. Jobs ended in between are lost.
     """
     if state.quota_usage.hours is None:
         return None

@@ -1,4 +1,4 @@
-"""Metrics of this machine's Kant: those of every live Kant, and its jobs by phase (docs/up.md)."""
+"""Metrics of Kant on this machine: those of every live Kant, and its jobs by phase (docs/up.md)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def pairs(before: RunResult, after: RunResult, waited: dict[str, int], renamed: 
 
 
 def waits(found: Pairs, quantile: str) -> dict[str, Any]:
-    """Return waits before and after: of all jobs, by queue and by size class, without empty groups."""
+    """Return the waits before and after: of all jobs, by queue and by size class, without empty groups."""
     queues = np.array(found.queue, dtype=object)
     by_queue = {name: queues == name for name in dict.fromkeys(found.queue)}
     sizes = {name: mask for name, mask in size_masks(found.milli).items() if mask.any()}

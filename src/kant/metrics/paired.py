@@ -30,7 +30,7 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """Half the width: the error of the mean, where the interval is symmetric."""
+        """Half the width: the error of the mean if the interval is symmetric."""
         return (self.high - self.low) / 2
 
 
@@ -52,7 +52,7 @@ def middle_interval(values: Sequence[float] | ArrayLike, confidence: float = CON
     """Return the Hodges-Lehmann estimate of `values`, the median of all pairwise means, and its two-sided interval.
 
     The interval holds the values at which Wilcoxon's test finds the samples symmetric. It needs no normal distribution
-    and is robust to a few outliers. Its ends are infinite where the samples are too few for the confidence.
+    and is robust to a few outliers. Its ends are infinite if the samples are too few for the confidence.
     """
     column = np.asarray(values, dtype=float)
     n = len(column)

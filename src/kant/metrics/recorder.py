@@ -138,7 +138,7 @@ class Recorder:
         self.integrals = with_pools(self.integrals, len(self.state.pools))
 
     def started(self, row: int, allocation: Allocation) -> None:
-        """Record that a gang got its place, or another size."""
+        """Record that a gang was placed, or has another size."""
         if row >= len(self.spans):
             self.spans = c.longer(self.spans, row + 1)
         self.model.write_spans(allocation, self.spans, row)

@@ -32,7 +32,7 @@ class Cause(StrEnum):
     QUOTA = "quota"  # a limit of its queue, of one above it or of its user binds
     QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
     CAPACITY = "capacity"  # the pools that admit it have less free in total than it requests
-    FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
+    FRAGMENTATION = "fragmentation"  # enough is free in total, but it does not fit
     RULES = "rules"  # it would fit, but not by the rules among pods, or by amounts of nodes such as their power cap
     TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
     RESERVATION = "reservation"  # it would fit, but the place is reserved for others
@@ -153,7 +153,7 @@ class WaitClassifier:
         return None if kept is Cause.QUOTA and all_in_use and lacks else kept
 
     def _in_spite_of_room(self, waiter: Waiter) -> Cause:
-        """Return the cause, where enough is free in all."""
+        """Return the cause if enough is free in total."""
         kept = self._place_that_lacks(waiter)
         if kept is not None:
             return kept

@@ -159,7 +159,7 @@ class WaitLedger:
             key, then = self._joined.pop(row)
             account, own = self._accounts[key], self._row(row)
             for at, (late, early) in enumerate(zip(account.reading(now), then, strict=True)):
-                if late > early:  # else a clock went back between them
+                if late > early:  # otherwise a clock went back between the readings
                     own[at] += late - early
             self._settle(row, now, account.cause)
         elif row in self._gated:

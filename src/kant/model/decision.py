@@ -46,7 +46,7 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
-    """`job` is ahead of this one, and the discipline does not let this one pass; `same`: it asks for the same."""
+    """`job` is ahead of this one, and the discipline does not let this one pass; `same`: both request the same."""
 
     job: str
     same: bool = False
@@ -284,7 +284,7 @@ class Reject(_Decision, frozen=True, tag="reject"):
 
 
 class Hold(_Decision, frozen=True, tag="hold"):
-    """The job was tried and waits on. Recorded once for each wait, not in every cycle."""
+    """The job was tried and keeps waiting. Recorded once for each wait, not in every cycle."""
 
     reason: Reason
 

@@ -182,7 +182,7 @@ class JobDemoted(_Event, frozen=True, tag="demoted"):
 
 
 class JobProtected(_Event, frozen=True, tag="protected"):
-    """From now on the scheduler may not stop the job, because of `by`; if that is "", it may again."""
+    """From now on the scheduler may not stop the job, because of `by`; if `by` is "", it may again."""
 
     job: str
     by: str = ""

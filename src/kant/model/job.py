@@ -93,15 +93,15 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     the interval of its checkpoints. It may fail or time out `retries` times and return to its queue. Jobs of one owner
     and `name` probably have similar run times. A burst replica names its base job, and runs only while that does.
     `within` is the level of the fabric of which one domain should hold all its pods; with `within_required` the job
-    waits until one can, else the pods go to as few domains as possible.
-    `apart` is the level of which no domain should hold two of its pods, nor one of its pods and a pod of another job of
-    its `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it prefers a domain
-    where its affinity group already runs. Jobs without a level are only members of the group. Without `preempts` no job
-    is stopped for it. `training` describes its model: its slowdown at a placement follows from that. With a
-    `reservation` it runs only on the GPUs that this has booked, while it lasts. With a `node_set` it runs only on nodes
-    of that set. `rules` say how the pods of each group count and what they require of pods around them, `preferences`
-    which nodes they prefer; a single entry is for all groups. For `node_wait` from the start of its wait, or longer if
-    its queue says so, it preempts no job for lack of a node.
+    waits until one can, else the pods go to as few domains as possible. `apart` is the level of which no domain should
+    hold two of its pods, nor one of its pods and a pod of another job of its `affinity_group`; with `apart_required` it
+    waits for that. `near` is the level of which it prefers a domain where its affinity group already runs. Jobs without
+    a level are only members of the group. Without `preempts` no job is stopped for it. `training` describes its model:
+    its slowdown at a placement follows from that. With a `reservation` it runs only on the GPUs booked by that
+    reservation, while the reservation lasts. With a `node_set` it runs only on nodes of that set. `rules` say how the
+    pods of each group count and what they require of pods around them, `preferences` which nodes they prefer; a single
+    entry is for all groups. For `node_wait` from the start of its wait, or longer if its queue says so, it preempts no
+    job for lack of a node.
     """
 
     id: str

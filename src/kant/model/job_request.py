@@ -69,10 +69,10 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ended, those of `after_ok` have succeeded and those of `after_not_ok` have not, and not before `begin`, in seconds
     since the Unix epoch. A failed job is retried `retries` times. If not `preemptible`, no other job preempts it.
     `stage` is its stage of a workflow. Without a `terminal` no client can attach, and its standard input is empty. With
-    a `reservation` it runs on the GPUs of that reservation, while it lasts. `training` describes what it trains, as in
-    a trace (docs/step-time.md). Its output also goes to the file `output`, or its standard error to the file `error`:
-    names in which `%` and a letter are replaced (docs/up.md). With `slurm` its environment has the variables that Slurm
-    gives a batch script. `notices` are its notifications.
+    a `reservation` it runs on the GPUs of that reservation, while that lasts. `training` describes what it trains, as
+    in a trace (docs/step-time.md). Its output also goes to the file `output`, or its standard error to the file
+    `error`: names in which `%` and a letter are replaced (docs/up.md). With `slurm` its environment has the variables
+    that Slurm gives a batch script. `notices` are its notifications.
 
     With `nodes` it has this number of pods, each with its part of `gpus` and with its own `cpus` and `memory_mib`;
     several may share a node of the cluster. `tasks` is the number of processes that `srun` starts in it (0: one for
@@ -81,8 +81,8 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     `after_each` arrays of which the job of the same index has to succeed; with `after_one` one of all these
     dependencies is enough. `warn_signal` is sent in place of SIGUSR1. With a `contract` it may run with fewer GPUs, and
     is notified of each change (docs/elastic.md). With an `image` it runs in a container, which has its folder and the
-    `mounts`; in a job with several `tasks` or with `slurm` each task does. `account`, `qos` and `comment` are only
-    recorded; used time is counted by account.
+    `mounts`; in a job with several `tasks` or with `slurm` each task runs in a container of its own. `account`, `qos`
+    and `comment` are only recorded; used time is counted by account.
     """
 
     command: Annotated[tuple[str, ...], Limit(min_length=1, max_length=4096)]
@@ -138,7 +138,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         Jobs, Option("Start when this job has started; 12+30m: 30 minutes later; may be repeated.", "starts", many=True)
     ] = ()
     after_each: Annotated[
-        Jobs, Option("Start each index when that of this array has succeeded; may be repeated.", many=True)
+        Jobs, Option("Start each index when the same index of this array has succeeded; may be repeated.", many=True)
     ] = ()
     after_one: Annotated[bool, Option("Start when one of these conditions holds, not all of them.", "flag")] = False
     singleton: Annotated[bool, Option("Start when no earlier job of yours with its name waits or runs.", "flag")] = (

@@ -19,9 +19,9 @@ TAXONOMY: dict[str, dict[str, str]] = {
     "architecture": {
         "monolithic": "one scheduler decides everything",
         "partitioned": "several, each with a fixed part of the machines",
-        "two-level": "one offers or routes, others decide what to do with it",
+        "two-level": "one offers resources or routes work, others decide about these",
         "shared-state": "several on one state, with conflicts resolved afterwards",
-        "decentralised": "many, each on what it happens to know",
+        "decentralised": "many, each with the state that it happens to know",
     },
     "unit": {
         "task": "a process or a pod",
@@ -52,20 +52,20 @@ TAXONOMY: dict[str, dict[str, str]] = {
         "tardiness": "time after due dates",
         "fairness": "shares of users or queues",
         "priority": "the important first",
-        "fragmentation": "free resources that are of use",
+        "fragmentation": "usable free resources",
         "locality": "few domains of the fabric",
         "availability": "few replicas lost at once",
         "cost": "what is bought or reserved",
         "messages": "messages between schedulers and workers",
     },
     "preemption": {
-        "none": "what runs is left alone",
+        "none": "running work is left alone",
         "evict": "work is stopped and waits again",
         "move": "work goes elsewhere",
         "budgeted": "at most this number of moves",
     },
     "resources": {
-        "none": "resources are not looked at",
+        "none": "resources are not considered",
         "1-d": "one resource",
         "multi-d": "several resources",
         "topology": "the fabric between them",
@@ -103,5 +103,5 @@ def wrong_tags(tags: object) -> str:
             if value not in known:
                 return f"{key}={value} is none of {', '.join(known)}"
         if "none" in values and len(values) > 1:
-            return f"{key} is none, and something else"
+            return f"{key} is none and something else: expected only one of these"
     return ""

@@ -279,7 +279,7 @@ def _submission(order: o.Submit) -> tuple[Submission, PodOptions]:
     if not image or not order.command:
         raise InputError("submit", "a command, and the image in which it runs in KANT_IMAGE")
     if order.priority:
-        raise InputError("submit, priority", "none: an order `priority` changes that of a waiting job", order.priority)
+        raise InputError("submit, priority", "none: the order `priority` sets that of a waiting job", order.priority)
     job = Submission(
         command=order.command, workdir="", name=order.name, queue=order.queue, gpus=order.gpus,
         time_s=parse_duration(order.time, "time") / SECOND, preemptible=order.preemptible,

@@ -217,7 +217,7 @@ def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
 
     @server.tool(description=Desk.submit.__doc__, annotations=SUBMITS)
     async def submit(
-        job: Annotated[dict[str, Any], Field(description="As the order `submit` of a plan.")],
+        job: Annotated[dict[str, Any], Field(description="The fields of the order `submit` of a plan.")],
         context: Context[Any],
         key: Annotated[str, Field(description="The same key again gives the same job.", max_length=100)] = "",
     ) -> Answer:

@@ -207,7 +207,7 @@ class RunningWorld:
                     quota.append(f"{order.queue}:gpu" + f":{order.model}" * bool(order.model) + f"={order.gpus:g}")
                 case _:
                     left.append(kind_of(order))
-        unknown = f"the effects of {', '.join(sorted(set(left)))} cannot be simulated from here" if left else ""
+        unknown = f"the effects of {', '.join(sorted(set(left)))} cannot be simulated by this client" if left else ""
         if not (submit or cancel or drain or quota):
             return OrderFutures(unknown=unknown)
         evict = any(isinstance(order, o.Drain) and order.evict for order in orders)

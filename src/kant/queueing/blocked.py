@@ -1,4 +1,4 @@
-"""The jobs that a plan leaves blocked, and those of them that wait for pods which it starts."""
+"""The jobs that a plan leaves blocked, and which of them wait for pods that the plan starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def blocked(cycle: CyclePlan) -> Sequence[tuple[int, ...]]:
 def await_pods(cycle: CyclePlan) -> None:
     """Ask for a cycle right after this plan if it starts pods of a class for which a blocked job waits.
 
-    Such a job needs one of them near it, or one in the domain that has the fewest.
+    Such a job needs one of these pods near it, or in the domain with the fewest.
     """
     state, classes = cycle.state, set[str]()
     for each in cycle.plan.decisions:

@@ -98,7 +98,7 @@ class CyclePlan:
         self.evictor = evictor
         self.exact, self.trials = (EXACT, TRIALS) if evictor is None else (evictor.exact, evictor.trials)
         self.forecast = forecast
-        self.takes_back = pending.mixed
+        self.preempts_passing = pending.mixed
         """Whether a job may preempt, without a minimum run time, jobs of lower priority that have passed it."""
         self.growth_held_until: Callable[[int, Shape], int] | None = None
         """Until when blocked jobs of higher priority keep a gang from growing, µs; -1: it may grow. None: all may."""
@@ -159,7 +159,7 @@ class CyclePlan:
     def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
         """Place a gang that runs until `until`, clear of every reservation.
 
-        With `held`: place only the additional pods of an elastic gang that already holds that.
+        With `held`, the allocation of an elastic gang, place only its additional pods.
         """
         trial = self.placer.trial
         plans = self.forecast is not None and not shape.ask.reservation  # its own booking is promised to no other
@@ -298,7 +298,7 @@ class CyclePlan:
         else:
             decisions.append(decision)
         self.forecast.reserves(row, allocation, start, end)
-        self.forecast.opened += row in self.state.reserved  # its former reservation comes free
+        self.forecast.opened += row in self.state.reserved  # its former reservation becomes free
         if row not in self.reserved:
             self.reserved.add(row)
             self.newly_reserved += row not in self.state.reserved

@@ -26,7 +26,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     """Whether it honours quotas, back-offs and burst replicas. Disciplines that reproduce an experiment do not."""
 
     @property
-    def takes_back(self) -> Evictor | None:
+    def passing_evictor(self) -> Evictor | None:
         """What evicts jobs for a job of higher priority that they passed, in a profile without preemption.
 
         None for a discipline that lets a job pass a blocked one of higher priority.

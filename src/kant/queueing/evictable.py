@@ -30,8 +30,8 @@ R_UNTIL, R_GUARANTEED, R_POOLS, R_BASE, R_MILLI = range(6, 11)
 RUNNING_WIDTH = 11
 
 STOPS, RECLAIMED, PASSED = 1, 2, 4
-"""Of a running job, as bits: it may be evicted; its queue must give back what the other is entitled to; and it passed
-the other, so neither its minimum run time nor the cap counts.
+"""Of a running job, as bits: it may be evicted; its queue must give back what the waiting job is entitled to; and it
+passed the waiting job, so neither its minimum run time nor the cap counts.
 """
 
 
@@ -66,7 +66,7 @@ class Claim(NamedTuple):
     amounts: Table
     by_priority: bool
     reclaims: bool
-    takes_back: bool
+    preempts_passing: bool
     by_share: bool
 
 
@@ -99,7 +99,7 @@ def _asks(claim: Claim) -> bool:
 
 @inlined
 def _is_near(claim: Claim, other: Table) -> bool:
-    """Return whether a running job may be stopped at all, and holds something where the other may run."""
+    """Return whether a running job may be stopped at all, and holds something where the waiting job may run."""
     kin = claim.base >= 0 and (other[R_ROW] == claim.base or other[R_BASE] == claim.base)
     return bool(other[R_PREEMPTIBLE] == 1 and not kin and other[R_POOLS] & claim.pools != 0)
 
@@ -107,7 +107,7 @@ def _is_near(claim: Claim, other: Table) -> bool:
 @inlined
 def _has_passed(claim: Claim, other: Table) -> bool:
     """Return whether a job of lower priority started while the other waited, and no queue guarantees it a minimum."""
-    passed = claim.takes_back and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
+    passed = claim.preempts_passing and other[R_PRIORITY] < claim.priority and other[R_STARTED] > claim.since
     return bool(passed and other[R_GUARANTEED] == 0 and (not claim.by_share or other[R_QUEUE] == claim.queue))
 
 
@@ -173,7 +173,7 @@ def levels_of(running: Running, claim: Claim) -> Table:
 
 
 NONE_PROVEN, NONE_FOUND, MAY_BE = range(3)
-"""Whether a job finds victims: surely not, not by a search that is not exact, or perhaps."""
+"""Whether a job finds victims: certainly not, not by an inexact search, or perhaps."""
 
 
 @compiled

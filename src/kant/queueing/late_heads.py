@@ -38,7 +38,7 @@ def make_serve_heads(
         """Serve the first of these heads (row, shape, bucket, 1 if it waits for quota) in each lane, best first.
 
         The heads of a lane compete for the same nodes, and are all large or all small; `rules` has the fields of
-        `Backfill`. With `queues` > 1 the heads of so many queues are told apart. Returns when the next
+        `Backfill`. With `queues` > 1 the heads of that many queues are distinguished. Returns when the next
         head is late (FOREVER: none will be), µs; -1 if the view does not decide.
         """
         served, freed = np.zeros(2 * (buckets[0, B_REACH] + 1), dtype=np.bool_), False

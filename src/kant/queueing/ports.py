@@ -128,7 +128,7 @@ class PlanSoFar(Protocol):
     stopped: dict[int, None]
     shrunk: dict[int, None]
     bases: set[int]
-    takes_back: bool
+    preempts_passing: bool
     by_share: bool
 
     @property

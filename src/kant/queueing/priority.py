@@ -134,7 +134,7 @@ class PriorityHolds:
 
     @cached_property
     def _pools_with_nodes(self) -> int:
-        """The pools that have a node, as bits: jobs do not compete for the others. All pools if no node ever left."""
+        """The pools that have a node, as bits: jobs compete only for these. All pools if no node ever left."""
         if not self.state.fleet_version:
             return -1
         there = self.state.empty[:, STATUS] == NodeStatus.IN_SERVICE

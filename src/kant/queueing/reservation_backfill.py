@@ -84,7 +84,7 @@ class ReservationBackfill:
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
 
     def run(self) -> None:
-        """Start, reserve or hold every waiting job."""
+        """Start every waiting job, reserve a place for it, or let it wait."""
         cycle, state = self.cycle, self.state
         for row in self._broken():
             self._suspend(row)
@@ -193,7 +193,7 @@ class ReservationBackfill:
                 self.forecast.reserves(row, old.allocation, old.start, old.end)
             else:
                 del self.behind[row]
-                self.forecast.opened += 1  # others may use what is left of it
+                self.forecast.opened += 1  # others may use the rest of its former place
 
     def _suspend(self, row: int) -> None:
         """Take a reservation off the calendar; its holder may get it back when it is served."""

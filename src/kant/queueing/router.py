@@ -27,7 +27,7 @@ FEATURES = {
     "largest": "% of all GPUs are requested by the largest waiting gang",
     "large_backlog": "% of all GPUs are waited for by large gangs",
     "large_running": "% of all GPUs are held by large gangs",
-    "oldest": "minutes have passed since the first of them came to wait",
+    "oldest": "minutes have passed since the first of them began to wait",
     "free": "% of all GPUs are free",
     "shorter": "% of jobs ran for less than a hundredth of what was predicted",
     "longer": "% of jobs ran for more than ten times what was predicted",
@@ -93,12 +93,12 @@ class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
         rules, found = [rule for rule in self.rules if rule.policy == acts], self._features(state, now)
         if any(self._holds(rule, found, self.band) for rule in rules):
             return None
-        return Route(self.floor, f"no longer so: {self._facts(found, rules[0])}")
+        return Route(self.floor, f"no longer true: {self._facts(found, rules[0])}")
 
     def proposal(self, state: ClusterState, now: int) -> tuple[str, str] | None:
         """Return the policy that a rule proposes instead of the floor, and why; None if no rule holds or nobody waits.
 
-        It may be the one that acts.
+        It may be the policy that acts.
         """
         if self.pin or not state.pending:
             return None

@@ -80,8 +80,8 @@ def _sample(
     length: int,
     budget: int,
 ) -> tuple[int, int, list[dict[str, Any]]]:
-    """Return the number of frames, the number of intervals that they keep, and these: as many frames as four guesses
-    find.
+    """Return the number of frames, the number of intervals that they keep, and these intervals: as many frames as four
+    guesses find.
 
     A guess is the bytes of an interval; each is corrected by the result of the previous one.
     """

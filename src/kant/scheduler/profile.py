@@ -72,7 +72,7 @@ class Profile:
     @property
     def keeps_priority(self) -> bool:
         """Whether a job may not pass a blocked one of higher priority that it may delay."""
-        return self.order.by_priority and self.discipline.takes_back is not None
+        return self.order.by_priority and self.discipline.passing_evictor is not None
 
     @property
     def quotas(self) -> bool:
@@ -100,7 +100,7 @@ class Profile:
     @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
         """What evicts jobs for one that does not fit: if all jobs have one priority, and if priorities differ."""
-        return self.preemption, self.preemption or self.discipline.takes_back
+        return self.preemption, self.preemption or self.discipline.passing_evictor
 
     @property
     def matches(self) -> tuple[Match, ...]:

@@ -213,7 +213,7 @@ async def _serve(
     followers: list[Callable[[JobRecord], None]] = [events.changed, telemetry.changed, notifier.changed]
     tasks.append(asyncio.create_task(notifier.run()))
     if options.oidc is not None:
-        tasks.append(asyncio.create_task(options.oidc.keep_up()))
+        tasks.append(asyncio.create_task(options.oidc.refresh_keys()))
     if options.traces:
         traces = Traces(options.traces, settings.trace_key, clock.micros)
         for record in driver.jobs.records.values():

@@ -88,7 +88,7 @@ def _check_url(where: str, url: str) -> None:
 
 
 class Oidc:
-    """Identifies callers by their tokens. `keep_up` runs in the background and fetches the keys."""
+    """Identifies callers by their tokens. `refresh_keys` runs in the background and fetches the keys."""
 
     def __init__(self, file: OidcFile) -> None:
         self.file = file
@@ -96,7 +96,7 @@ class Oidc:
         self._keys: dict[str, jwt.PyJWK] = {}
         self._wanted = asyncio.Event()
 
-    async def keep_up(self) -> None:
+    async def refresh_keys(self) -> None:
         """Fetch the keys now, then periodically and when one is missing, until cancelled."""
         while True:
             self._wanted.clear()

@@ -63,7 +63,7 @@ class Pruner:
         """Run one sweep. Each step yields the folders to remove before the next step."""
         before = self.clock() - self.keep
         at = (-1, -1)
-        while rows := self.store.over(before, at, BATCH):
+        while rows := self.store.ended_before(before, at, BATCH):
             at = rows[-1][:2]
             folders = {name: self.places.runs / name for name in self._free([name for _, _, name in rows])}
             yield [folder for folder in folders.values() if folder.exists()]

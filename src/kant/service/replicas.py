@@ -1,4 +1,4 @@
-"""Runs the replicas of a service as jobs of this machine's Kant.
+"""Runs the replicas of a service as jobs of Kant on this machine.
 
 Each is a job of its own, so that queues, quotas and preemption treat it as any other job. It is an array of one index,
 the replica's number, so no state is kept: after a restart the replicas are found again by their jobs.

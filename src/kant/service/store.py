@@ -259,7 +259,7 @@ class JobStore:
         row = self._db.execute("SELECT phase FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if row is None else JobPhase(row[0])
 
-    def over(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
+    def ended_before(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
         """Return (ended, seq, id) of jobs that ended before a time, in that order, after `at`, and never the last
         job.
         """

@@ -122,7 +122,7 @@ class WhatIfDesk:
             await _ended(child, talk)
         if child.returncode == 0:
             return answer
-        raise said_by(answer)
+        raise error_in(answer)
 
 
 async def _ended(child: Process, talk: asyncio.Task[Any]) -> None:
@@ -133,7 +133,7 @@ async def _ended(child: Process, talk: asyncio.Task[Any]) -> None:
         await asyncio.shield(talk)
 
 
-def said_by(answer: bytes) -> InputError:
+def error_in(answer: bytes) -> InputError:
     """Return the error that the process reported instead of an answer."""
     try:
         sentence = str(msgspec.json.decode(answer)["error"])

@@ -2,7 +2,7 @@
 
 The waiting jobs are tried in the order of service (`queueing/service_order.py`), as in a live cycle. This covers
 disciplines that keep to `Discipline.run`, and backfill, without limits; with reservations in time (`reserve.py`) there
-are no buckets. For anything else the call returns, and Python decides that instant: for example where a job may be
+are no buckets. For anything else the call returns, and Python decides that instant: for example when a job may be
 evicted. Both use the same functions: `queueing/waiting.py`, `queueing/claims.py`, `cluster/transitions.py`,
 `cluster/quota_columns.py`, the placement kernels, the metrics.
 """

@@ -61,7 +61,7 @@ class Advancer:
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), t.PYTHON, dtype=np.int64)
-        self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
+        self._asks = dict[int, int]()  # the shape of each kind of which a job has arrived
         self._policies = node_policies(run.profile.placement)[:2]
         profile = run.profile
         self._line = Line(run) if may_reserve(profile) else None
@@ -69,7 +69,7 @@ class Advancer:
             isinstance(profile.discipline, Backfill) or profile.preemption is not None or self._line is not None
         )
         self._late = np.full((KNOWN, KNOWN_WIDTH), -1, dtype=np.int64)  # heads that could not be served
-        self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all that a tree limits is in columns
+        self._quotas: tuple[QuotaTree | None, bool] = (None, True)  # whether all limits of the tree are in columns
         self._priorities = len(np.unique(coming.workload.priority))
         self._amounts = NO_QUOTAS
         self._kinds: tuple[int, np.ndarray] = (-1, NO_QUOTAS)  # a node of each kind, by the version of the nodes
@@ -84,7 +84,7 @@ class Advancer:
         self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
-        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all that come
+        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all arrivals
 
     @staticmethod
     def may_advance(run: Run) -> bool:
@@ -105,7 +105,7 @@ class Advancer:
         )
 
     def _may_now(self) -> bool:
-        """Return whether the state now has nothing that no column holds."""
+        """Return whether no part of the state is now outside the columns."""
         run, state = self.run, self.state
         return (
             (run.wake == FOREVER or self._looks_again)
@@ -119,7 +119,7 @@ class Advancer:
         )
 
     def _has_columns(self, tree: QuotaTree | None) -> bool:
-        """Return whether all that a tree of queues says of this run's jobs is in columns."""
+        """Return whether all limits of a tree of queues for this run's jobs are in columns."""
         if tree is not self._quotas[0]:
             usage, by = self.state.quota_usage, self.run.profile.preemption
             named = {*self.coming.workload.queues, *self.state.queues}
@@ -138,7 +138,7 @@ class Advancer:
         return self._quotas[1]
 
     def _meet_waiting(self) -> bool:
-        """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
+        """Update the waiting jobs and find how they are placed; return False if Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
         cycle = scheduler.begin(state.now)
         pending, rows = scheduler.pending, np.fromiter(state.pending, np.int64, len(state.pending))
@@ -242,12 +242,12 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, t.A_PRIORITY])]
         if first + len(arrivals) < len(self._kind_of):
             until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
-        if state.pieces_used > 2 * self._held + STALE:  # else the whole table would be written, and be in memory
+        if state.pieces_used > 2 * self._held + STALE:  # otherwise the whole table would be written, and be in memory
             self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
         most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
         recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # one for each end, arrival and wake
-        ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # who runs may come to wait, and start again
+        ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # a running job may wait again, and start again
         speed.reserve(most, ends)
         pending.reserve(most, ends)
         self._work[waiting] = speed.left_of_all(state.pending)
@@ -329,7 +329,7 @@ class Advancer:
     def _take_in(self, happened: np.ndarray, begin: int, first: int, came: int, broken_off: bool) -> None:
         """Bring names, live jobs, books and journal up to date with the call's events.
 
-        Where the last instant was `broken_off` only its job ends have happened.
+        If the last instant was `broken_off`, only its job ends have happened.
         """
         state, workload, run = self.state, self.coming.workload, self.run
         for name in self._queues.new(state.queues):
@@ -376,7 +376,7 @@ class Advancer:
             run.last = state.now
 
     def _lack(self, event: int, row: int, value: int, other: int) -> Reason:
-        """Return why a job waits, from an event that says so."""
+        """Return why a job waits, from an event that states it."""
         if event == h.OUTRANKED:
             return Outranked(self.state.ids[other], value)
         if event == h.BEHIND:

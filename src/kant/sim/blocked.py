@@ -53,10 +53,10 @@ class Rights(NamedTuple):
     """What a job that does not fit may do, and its effect on others.
 
     With `evicts` some jobs evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota
-    (`reclaims`). Their victims have run for `min_run` µs, and hold at most `most` times what they ask for; among up to
-    `exact` candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, and those that
-    cannot be preempted at once for `hold_fixed` µs. `sees`: what wakes its key (`PendingQueue.sees`). `kinds`:
-    one empty node of each kind. `heads` has room for the first jobs of the buckets.
+    (`reclaims`). Their victims have run for `min_run` µs, and hold at most `most` times the GPUs that they request;
+    among up to `exact` candidates the search is exact. `keeps`: a job holds jobs of lower priority for `hold` µs, and
+    those that cannot be preempted at once for `hold_fixed` µs. `sees`: what wakes its key (`PendingQueue.sees`).
+    `kinds`: one empty node of each kind. `heads` has room for the first jobs of the buckets.
     """
 
     evicts: bool

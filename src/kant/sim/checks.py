@@ -25,7 +25,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
         return
     name = profile.without_quotas
     if queue_config is not None and queue_config.queues:
-        raise InputError(f"profile {profile.name}: discipline", "one that honours the quotas of queues", name)
+        raise InputError(f"profile {profile.name}: discipline", "one that respects the quotas of queues", name)
     if burst_replicas:
         raise InputError(f"profile {profile.name}: discipline", "one that honours the bursts of a workload", name)
 

@@ -42,7 +42,7 @@ class DependentArrivals:
                 self._over.append((event.job, isinstance(event, JobFinished)))
 
     def arrive(self, event: JobSubmitted) -> None:
-        """Take a submission whose time has come: let it in, hold it, or withdraw it."""
+        """Take a submission whose time has come: submit the job, hold it, or withdraw it."""
         if event.job.id in self._doomed:
             self._withdraw(event, event.time)
         elif self._waits.get(event.job.id):
@@ -51,7 +51,7 @@ class DependentArrivals:
             self.execution.arrive(event)
 
     def release(self, now: int) -> bool:
-        """Let in, or withdraw, the held jobs affected by the ends so far; return whether any job arrived."""
+        """Submit, or withdraw, the held jobs affected by the ends so far; return whether any job arrived."""
         came = False
         while self._over:
             name, well = self._over.popleft()

@@ -1,4 +1,4 @@
-"""Drains: parts of the fabric that accept no new pods for a time, besides other changes of their nodes."""
+"""Drains: parts of the fabric that accept no new pods for a time, in addition to other changes of their nodes."""
 
 from __future__ import annotations
 

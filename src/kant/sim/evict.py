@@ -34,7 +34,7 @@ from kant.sim.tables import Tables
 IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
 RECLAIM, MOVED = 1, 2
-"""Of an eviction, as bits: it reclaims quota, and the job starts again in the same plan."""
+"""Bits of an eviction: it reclaims quota, and the job starts again in the same plan."""
 
 # Columns of a job that may wait again.
 BUCKET, KNOWN, KEY = range(3)  # its bucket (0: unknown), its scheduling key, and its sort key
@@ -208,7 +208,7 @@ def look_for_victims(
 
 @inlined
 def work_lost(evictions: Evictions, milli: int, ran: int) -> int:
-    """Return by how much the remaining work of a job grows that stops after it `ran` so long, µs."""
+    """Return by how much the remaining work of a job grows if it stops after it has run for `ran`, µs."""
     gpus, cost = -(-milli // GPU), 0
     for k in range(evictions.costs.shape[0]):
         cost = evictions.costs[k, 1]

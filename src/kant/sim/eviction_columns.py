@@ -99,7 +99,7 @@ class EvictionColumns:
             self._again[row, [BUCKET, KNOWN]] = pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
         running = np.fromiter(state.running, np.int64, len(state.running))
         work[running] = self._speed.left_of_all(state.running)
-        most = len(live) + rows - len(state.ids)  # that may run at once
+        most = len(live) + rows - len(state.ids)  # jobs that may run at once
         saves = -1 if self._speed.checkpoint is None else self._speed.checkpoint
         moves = run.profile.preemption is None or run.profile.preemption.move_victims
         return Evictions(

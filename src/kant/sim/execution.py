@@ -76,7 +76,7 @@ class Execution:
         self.placed = placed
         self.rejected: Counter[str] = Counter()
         self.happen: Callable[[Event], None] = state.apply if journal.sink is None else self._write_and_apply
-        """Write an event to the journal, where there is one, and apply it."""
+        """Write an event to the journal, if there is one, and apply it."""
 
     def _write_and_apply(self, event: Event) -> None:
         self.journal.write(event)

@@ -106,7 +106,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
 def _budgets(
     first: Future, dry: list[dict[BudgetScope, int]], found: list[dict[int, Basis]], wanted: set[int]
 ) -> tuple[BudgetForecast, ...]:
-    """Return when budgets run dry, over the futures, and which of the `wanted` jobs wait for the month to end."""
+    """Return when budgets are used up, over the futures, and which of the `wanted` jobs wait for the month to end."""
     state, until, forecasts = first.state, first.month_ends, list[BudgetForecast]()
     usage, users = state.quota_usage, list(state.users)
     assert usage.tree is not None
@@ -176,7 +176,7 @@ def _strata(seed: int, keys: Draws, futures: int) -> Draws:
 def draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
     """Draw the remaining run time of each live job in each future; also return whether it is certain for all of them.
 
-    Where jobs report progress, a job that has done so runs as long as it reported.
+    If jobs report progress, a job that has done so runs as long as it reported.
     """
     rows = list(state.live)
     past = moment.past
@@ -233,7 +233,7 @@ class Future:
         self.starts: dict[int, Basis] = {}
         budgets = self.state.quota_usage.budgets
         self.month_ends = -1 if budgets is None else budgets.ends_of(self.now)
-        self.dry: dict[BudgetScope, int] = {}  # when budgets of this month run dry, as far as known
+        self.dry: dict[BudgetScope, int] = {}  # when budgets of this month are used up, as far as known
         self._held: dict[int, Allocation] = {}  # by running job, since the state drops it at the end
         self._gone: list[tuple[int, set[int]]] = []  # jobs that ended at this instant, with their nodes
         self._stopped: list[int] = []  # jobs that were stopped at this instant
@@ -298,7 +298,7 @@ class Future:
 
     @property
     def most_instants(self) -> int:
-        """The instants after which a future is given up."""
+        """The number of instants after which a future is abandoned."""
         return 200 + 40 * (len(self.state.live) + 10)
 
     def step(self, until: int = FOREVER - 1) -> bool:
@@ -339,7 +339,7 @@ class Future:
             if row in self._held and row not in self.state.running:
                 self._gone.append((row, set(self._held.pop(row)[:, NODE].tolist())))
 
-    # --- what a start rests on ----------------------------------------------------------------------------------------
+    # --- what a start depends on --------------------------------------------------------------------------------------
 
     def _note(self, plan: Plan) -> None:
         """Keep the basis of the starts of missing jobs in this plan."""

@@ -1,4 +1,4 @@
-"""Parts of an instant of the compiled loop (`advance.py`): how it begins, who wakes, and how it is undone."""
+"""Parts of an instant of the compiled loop (`advance.py`): how it begins, which jobs wake, and how it is undone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def changes_of(happened: Table, known: int, said: int) -> int:
 
 @merged
 def begin(v: Tables, now: int, stood: Table) -> None:
-    """Begin an instant, and copy into `stood` where the run stands before it."""
+    """Begin an instant, and copy into `stood` the position of the run before it."""
     instant = v.instant
     instant[t.TIME], instant[t.KNOWN], instant[t.TOP] = now, instant[t.SAID], v.stands[t.TAKEN]
     instant[t.STARTED_LEAST], instant[t.ABOVE], instant[t.ABOVE_OF] = FOREVER, 0, FOREVER
@@ -74,7 +74,7 @@ def wake(v: Tables, now: int, quotas: Quotas | None) -> None:
 def undo(v: Tables, quotas: Quotas | None, stood: Table, was_freed: Table, knew: Table) -> None:
     """Undo the attempt at an instant: new jobs are removed, started jobs wait again, and evicted jobs run on.
 
-    The run then stands as `stood`, with the verdicts `knew` and the pools `was_freed`.
+    The run then continues from `stood`, with the verdicts `knew` and the pools `was_freed`.
     """
     stands, instant, happened, jobs = v.stands, v.instant, v.happened, v.jobs
     entries, places, buckets, known = v.entries, v.places, v.buckets, v.instant[t.KNOWN]

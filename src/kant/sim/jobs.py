@@ -85,7 +85,7 @@ class Gangs:
         return groups
 
     def _milli_of(self, mig: str, models: tuple[str, ...]) -> int:
-        """Return the size of a MIG profile in thousandths of a GPU here; the usual size where no node offers it."""
+        """Return the size of a MIG profile in thousandths of a GPU here; the usual size if no node offers it."""
         here = [node.mig for node in self._nodes if node.mig and (not models or node.model in models)]
         found = (profile_on(geometry, mig) for geometry in here)
         return next((offer[0] for offer in found if offer is not None), usual_milli(mig))

@@ -62,7 +62,7 @@ def _confirms(moment: Moment, policy: str, floor: str) -> tuple[bool, str]:
         base = ends(floor, 0)
         for at, hours in enumerate(HOURS):
             other = ends(policy, hours)
-            last = int(max(base.max(), other.max()))  # a job that never ends counts up to here
+            last = int(max(base.max(), other.max()))  # a job that never ends counts up to this time
             before, after = (
                 np.maximum((np.where(each < 0, last, each) - submit) / runtime, 1.0).sum() for each in (base, other)
             )

@@ -1,4 +1,4 @@
-"""Track the health of a cluster's nodes from event to event, for a run that must meet the faults of a journal."""
+"""Track the health of a cluster's nodes from event to event, for a run that must have the faults of a journal."""
 
 from __future__ import annotations
 

@@ -66,5 +66,5 @@ def read_past(path: Path, time: int | None = None, today: int | None = None) -> 
 
 
 def _is_idle(line: object) -> bool:
-    """Return whether this is a plan without decisions, which a journal has only where nodes fail."""
+    """Return whether this is a plan without decisions, which a journal has only if nodes fail."""
     return isinstance(line, Plan) and not line.decisions

@@ -119,7 +119,7 @@ def _kind(state: ClusterState, job: Job) -> int:
 
 
 def _usual(state: ClusterState) -> int:
-    """Return the median run time of finished jobs; an hour where none has finished."""
+    """Return the median run time of finished jobs; an hour if none has finished."""
     jobs = state.jobs[: len(state.ids)]
     ran = sorted(jobs[jobs[:, c.J_STATUS] == JobStatus.FINISHED, c.J_ATTAINED].tolist())
     return max(ran[len(ran) // 2], 1) if ran else HOUR

@@ -66,7 +66,7 @@ class Replay:
 
 
 def replay(path: Path) -> Replay:
-    """Apply the events of the journal again, and cycle where it cycled. Raises InputError for a broken journal."""
+    """Apply the events of the journal again, and cycle when it cycled. Raises InputError for a broken journal."""
     walk = read_journal(path)
     metrics = JournalMetrics(walk)
     state, recorded, replayed = metrics.state, metrics.recorded, Journal()
@@ -111,7 +111,7 @@ def replay(path: Path) -> Replay:
             booked += [line] if stands.by_name else []
         elif isinstance(line, GpusBooked | BookingEnded):
             booked.append(line)
-    footer = walk.footer  # missing where the record is cut short
+    footer = walk.footer  # missing if the record is cut short
     digests = {
         "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
     }  # fmt: skip
@@ -128,7 +128,7 @@ def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None
     """Return the submission with its run time, from the journal or else as observed; None if it is unknown."""
     row = state.rows[event.job.id]
     if state.jobs[row, c.J_STATUS] == JobStatus.CANCELLED and state.jobs[row, c.J_END] == event.time:
-        return None  # a burst replica that came after its base job had left
+        return None  # a burst replica that arrived after its base job had left
     if event.runtime >= 0:
         return event
     if state.jobs[row, c.J_END] < 0 or state.jobs[row, c.J_ATTAINED] == 0:

@@ -77,7 +77,7 @@ PLANNED = -1
 
 @inlined
 def join(line: Table, count: int, row: int, priority: int, key: int) -> None:
-    """Add a job, which came last, to the first `count` of the line."""
+    """Add a job, which arrived last, to the first `count` of the line."""
     at = count
     while at > 0 and (
         line[at - 1, L_PRIORITY] > priority or (line[at - 1, L_PRIORITY] == priority and line[at - 1, L_KEY] > key)
@@ -227,7 +227,7 @@ def begins(
 ) -> tuple[int, Table]:  # fmt: skip
     """Start a job on the pieces [top, end) of `held`; it had reserved `old` from `began` on, at that `version`.
 
-    `rows` are all that wait. Returns the number of events and the store.
+    `rows` are all waiting jobs. Returns the number of events and the store.
     """
     book, pieces = r.book, r.held[top:end]
     same = began <= now and old.shape[0] == end - top

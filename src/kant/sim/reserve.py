@@ -45,7 +45,7 @@ from kant.placement.calendar.moves import (
     held_by,
     make_way,
 )
-from kant.placement.calendar.no_room import knows_none
+from kant.placement.calendar.no_room import had_no_room
 from kant.placement.calendar.no_room import note as note_none
 from kant.placement.calendar.reserved import all_hold, promised
 from kant.placement.calendar.store import strike, version_of
@@ -186,7 +186,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
         moves, knows_moves = np.zeros((0, MOVE_WIDTH), dtype=np.int64), False
         steps, pools, candidates = nothing, 0, rows[:0]
         while True:
-            at = -1  # who is served now
+            at = -1  # the job that is served now
             if served < count:
                 row = rows[served]
                 if standing[served] == HOLDS:
@@ -282,7 +282,7 @@ def reserving_kernel(place: Kernel) -> Cycle:
                 knows_moves, pools, standing[at] = False, 0, NOTHING
             may_hold, start, pieces, last = reserved < r.depth, never, nothing, -1
             stamp = marks[FREED] + marks[OPENED]
-            known = not may_hold and knows_none(r.none, shape, duration, stamp, marks[ROUND])
+            known = not may_hold and had_no_room(r.none, shape, duration, stamp, marks[ROUND])
             if may_hold:
                 part = book.parts[gang[G_FIRST]]
                 start, pieces = find_earliest(

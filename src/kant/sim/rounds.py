@@ -30,7 +30,7 @@ class SimulatedRounds:
     def due(self) -> int:
         """When the next round begins, or the next proposal arrives that changes something.
 
-        Another one waits for the next instant, so that it changes nothing.
+        A proposal that changes nothing waits for the next instant.
         """
         return min([self.rounds.due, *(each.time for each in self.coming if self._changes(each))])
 

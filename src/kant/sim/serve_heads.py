@@ -64,7 +64,7 @@ Serve = Callable[[Tables], None]
 
 @compiled
 def serve_none(v: Tables) -> None:
-    """Serve no head. Look again when time alone may let a blocked job start."""
+    """Serve no head. Ask for another instant when time alone may let a blocked job start."""
     now, heads = v.instant[t.TIME], v.rights.heads
     if v.stands[t.RETRY] > now:
         count = w.best_first(v.entries, v.buckets, v.verdicts, v.stirred, heads, False, int(np.int64(0)), FOREVER)
@@ -80,8 +80,8 @@ def is_held(v: Tables, row: int, bucket: int) -> bool:
 def serve_kernel(place: Kernel, limited: bool) -> Serve:
     """Return the kernel for a profile that places groups by `place`. `limited`: there are quotas or several priorities.
 
-    It looks again when a hold ends, when time alone may let a head start, when the next head is late, or when that may
-    preempt one more job. Where Python decides, it says so.
+    It asks for another instant when a hold ends, when time alone may let a head start, when the next head is late, or
+    when that may preempt one more job. If Python has to decide, it says so.
     """
 
     @merged

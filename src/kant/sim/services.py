@@ -209,4 +209,4 @@ def check_services(
     mine = {declared.name for declared in services}
     for name in workload.ids:
         if name in mine or name.split("-burst-")[0] in mine:
-            raise InputError(f"{workload.name}: id", "jobs that are called unlike services and their bursts", name)
+            raise InputError(f"{workload.name}: id", "jobs with other names than services and their bursts", name)

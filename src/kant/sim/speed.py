@@ -54,7 +54,7 @@ class Speed(Protocol):
 
     @property
     def next_end(self) -> int:
-        """When the next running job ends; FOREVER when none runs."""
+        """When the next running job ends; FOREVER if none runs."""
         ...
 
     def take_ended(self, now: int) -> list[int]:

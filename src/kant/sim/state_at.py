@@ -153,7 +153,7 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
         by = f" by {clock(time)}" if time is not None else ""
         raise InputError("JOB", f"a job that has started{by} (why it waits: `kant why`)", job)
     if number is not None and not 1 <= number <= len(found):
-        raise InputError("--start", f"a number from 1 to {len(found)}: so often did job {job} start", number)
+        raise InputError("--start", f"a number from 1 to {len(found)}: job {job} started that many times", number)
     number = len(by_then) if number is None else number
     chosen = found[number - 1]
     return Decided(job, *chosen, number, len(found), proposed.get(chosen[0], ""))
@@ -178,7 +178,7 @@ def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> S
             decide_again(scheduler, line)
     state, where = scheduler.state, f"{path}:{decided.line}"
     if decided.job not in state.rows:
-        raise InputError(where, f"a plan for jobs that have come, and {decided.job} has not")
+        raise InputError(where, f"a plan for jobs that have arrived, and {decided.job} has not")
     if len(decided.place) == 0 or not all(can_take(state.empty, piece) for piece in decided.place):
         raise InputError(where, f"a place for job {decided.job} that the nodes of the cluster have")
     return scheduler

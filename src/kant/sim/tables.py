@@ -45,10 +45,10 @@ INSTANT = 23
 class Tables(NamedTuple):
     """All tables of a call. Row `begin` of `jobs` is that of the first of `arrivals`.
 
-    `stands` and `instant` have the numbers above. `quotas` is None where no queue has any and all jobs have one
-    priority: then none holds or evicts another, and nothing is compiled for that; nor is `running`, which has room for
-    all that may run. `evictions` is None where Python decides all instants that evict somebody, and `reservations`
-    without any. `counts` are the preemptible running jobs by priority.
+    `stands` and `instant` have the numbers above. `quotas` is None if no queue has any and all jobs have one priority:
+    then none holds or evicts another, and nothing is compiled for that; nor is `running`, which has room for all that
+    may run. `evictions` is None if Python decides all instants with evictions, and `reservations` without any. `counts`
+    are the preemptible running jobs by priority.
     """
 
     until: int

@@ -28,7 +28,7 @@ from kant.sim.reserve import WAITS
 from kant.sim.tables import Tables
 
 Job = tuple[int, int, int]
-"""The entry of a job, its row and its shape; the entry is 0 where there is none."""
+"""The entry of a job, its row and its shape; the entry is 0 if there is none."""
 
 
 @merged
@@ -82,7 +82,7 @@ def in_quota(v: Tables, row: int, s: int) -> bool:
 def evict(v: Tables, row: int, leaving: Table, gives: Table) -> bool:
     """Stop jobs for another one: give back their quota, and on the trial what they hold; their events say so.
 
-    Returns False where Python has to decide when one of them may start again.
+    Returns False if Python has to decide when one of them may start again.
     """
     instant, jobs, quotas, pools = v.instant, v.jobs, v.quotas, 0
     for other in leaving:
@@ -108,12 +108,12 @@ def evict(v: Tables, row: int, leaving: Table, gives: Table) -> bool:
     return True
 
 
-# --- what becomes of a job -------------------------------------------------------------------------------------------
+# --- what happens to a job --------------------------------------------------------------------------------------------
 
 
 @merged
 def record(v: Tables, row: int) -> None:
-    """Say why a job waits, once for each wait."""
+    """Record why a job waits, once for each wait."""
     instant = v.instant
     if v.places[row, w.P_RECORDED] == 0:
         v.places[row, w.P_RECORDED] = 1
@@ -133,7 +133,7 @@ def step_aside(v: Tables, entry: int, row: int, s: int) -> None:
 
 @merged
 def sleep(v: Tables, entry: int, row: int, s: int) -> None:
-    """Let a job wait until a change may help it. Where it may evict somebody Python decides."""
+    """Let a job wait until a change may help it. If it may evict somebody, Python decides."""
     instant, stands, rights = v.instant, v.stands, v.rights
     victims, retry, may = instant[t.VICTIMS], instant[t.RETRY_AT], instant[t.MAY_EVICT] == 1
     if victims == MAY_BE or v.shapes[s, b.S_ALONE] == 1:
@@ -246,7 +246,7 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
 
     @merged
     def restart(v: Tables) -> None:
-        """Start the jobs that were evicted elsewhere, where they fit within their quotas."""
+        """Start the evicted jobs elsewhere, if they fit within their quotas."""
         instant, happened, jobs = v.instant, v.happened, v.jobs
         for k in range(instant[t.KNOWN], instant[t.SAID]):
             row = happened[k, h.H_ROW]

@@ -147,7 +147,7 @@ def _live(state: ClusterState, job: str) -> str:
     """Return the state's id of a live job: in a live run it may have been submitted more than once."""
     found = [state.ids[row] for row in state.live if job in (state.ids[row], _public_id(state.ids[row]))]
     if not found:
-        raise InputError("--cancel", "a job that waits or runs", job)
+        raise InputError("--cancel", "a waiting or running job", job)
     return found[0]
 
 

@@ -83,7 +83,7 @@ def _pods(pods: int) -> str:
 
 def _drain(drain: Drain) -> str:
     nodes = "1 node" if len(drain.nodes) == 1 else f"{len(drain.nodes)} nodes"
-    stopped = ", and what runs there is stopped" if drain.evicts else ""
+    stopped = ", and jobs there are stopped" if drain.evicts else ""
     return f"{drain.name} ({nodes}) is drained from {clock(drain.start)} {_until(drain.end)}{stopped}"
 
 

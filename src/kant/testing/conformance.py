@@ -69,9 +69,9 @@ def check_definition(policy: Policy) -> None:
     kind = type(policy)
     name = kind.__name__
     say(bool((kind.__doc__ or "").strip()), f"{name}: a policy has a docstring")
-    say(bool(policy.source), f"{name}: a policy says where its idea comes from (`source`)")
+    say(bool(policy.source), f"{name}: a policy names the source of its idea (`source`)")
     wrong = wrong_tags(policy.tags)
-    say(not wrong, f"{name}: a policy says where it sits in the taxonomy (`tags`): {wrong}")
+    say(not wrong, f"{name}: a policy states its place in the taxonomy (`tags`): {wrong}")
     say(kind.__struct_config__.frozen, f"{name}: a policy is frozen")
     say(isinstance(kind.__struct_config__.tag, str), f"{name}: a policy has a tag, its name in a profile")
     table = msgspec.to_builtins(policy)
@@ -80,8 +80,8 @@ def check_definition(policy: Policy) -> None:
     try:
         back = convert_policy(msgspec.toml.decode(text), kind, name)
     except (ValueError, InputError) as error:
-        raise NonconformanceError(f"{name}: its fields survive the way through TOML: {error}") from error
-    say(back == policy, f"{name}: its fields survive the way through TOML: {policy} came back as {back}")
+        raise NonconformanceError(f"{name}: its fields survive a round trip through TOML: {error}") from error
+    say(back == policy, f"{name}: its fields survive a round trip through TOML: {policy} became {back}")
     try:
         convert_policy({**table, "no_such_field": 1}, kind, name)
     except msgspec.ValidationError:

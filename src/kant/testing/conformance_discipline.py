@@ -53,7 +53,7 @@ class DisciplineRound:
         coming = draw_arrivals(self.draw, 30, Mould(groups=1), gap=120, estimates="right")
         harness.run(coming)
         state = harness.state
-        say(len(state.ids) == len(coming), f"{self.where}: every job that came is known")
+        say(len(state.ids) == len(coming), f"{self.where}: every job that arrived is known")
         stuck = [job for job in state.rows if harness.status(job) not in DONE]
         say(not stuck, f"{self.where}: a run ends when every job has left, {stuck} did not")
 
@@ -75,10 +75,10 @@ class DisciplineRound:
                     say(row in state.running, f"{where}: only running jobs are demoted")
                     continue
                 case Reserve() | Release():
-                    say(row in state.pending, f"{where}: only a job that waits is promised a place")
+                    say(row in state.pending, f"{where}: only a waiting job gets a reservation")
                     continue
                 case Preempt() | Expire():
-                    say(row in state.running and earlier is None, f"{where}: {decision} stops what runs, once")
+                    say(row in state.running and earlier is None, f"{where}: {decision} stops a running job, once")
                     give_back(table, state.running[row])
                 case Start(allocation=allocation):
                     fresh = row in state.pending and earlier is None

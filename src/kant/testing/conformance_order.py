@@ -47,7 +47,7 @@ class OrderRound:
         before = state.jobs.copy()
         keys = self.policy.keys(state.jobs, rows, now)
         say(len(keys) == len(rows), f"{where}: there is one key for each job")
-        say(bool(np.array_equal(before, state.jobs)), f"{where}: an order only looks")
+        say(bool(np.array_equal(before, state.jobs)), f"{where}: an order changes nothing")
         say(not bool(np.any(np.isnan(keys.astype(np.float64)))), f"{where}: every key can be compared with every other")
         if not self.policy.moving:
             alone = [self.policy.keys(state.jobs, rows[i : i + 1], now)[0] for i in range(len(rows))]
@@ -66,7 +66,7 @@ class OrderRound:
                 since = int(state.jobs[row, c.J_SINCE])
                 old = self.known.get(row)
                 say(old is None or old[0] != since or old[1] == key,
-                    f"{self.where}: the key of a job stays while it waits: {old} and {key}")  # fmt: skip
+                    f"{self.where}: the key of a job does not change while it waits: {old} and {key}")  # fmt: skip
                 seen[row] = (since, key)
         self.known = seen
 
@@ -77,4 +77,4 @@ class OrderRound:
             say(row in state.running, f"{where}: only running jobs are demoted")
             say(level > state.jobs[row, c.J_LEVEL], f"{where}: a demotion leads to a lower level")
         review = self.policy.review_at(state.jobs, running, now)
-        say(review == -1 or review > now, f"{where}: the order is looked at again later than now, or never")
+        say(review == -1 or review > now, f"{where}: the order is computed again later than now, or never")

@@ -61,28 +61,28 @@ class PlacementRound:
         state, snapshot, where = self.state, self.snapshot, f"{self.where}, job {job}"
         row = state.rows[job.id]
         snapshot.refresh(now)
-        say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot is what is true")
+        say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot equals the state")
         trial = self.placer.trial
         trial.begin()
         for other in self.draw.integers(0, row + 1, 3):  # trials that are undone must leave no trace
             mark, before = trial.checkpoint(), snapshot.table.copy()
             self.placer.place(state.shape_of(int(other)), int(other))
             trial.rollback(mark)
-            say(bool(np.array_equal(before, snapshot.table)), f"{where}: undoing a placement gives back what it took")
+            say(bool(np.array_equal(before, snapshot.table)), f"{where}: undoing a placement restores what it took")
         shape = state.shape_of(row)
         result = self.placer.place(shape, row)
         fresh = Placer(Snapshot(state), self.policy, self.seed).place(shape, row)
         self._terms_tell(shape)
-        say(same(result, fresh), f"{where}: a placer that lived long decides as a fresh one: {result} and {fresh}")
+        say(same(result, fresh), f"{where}: a long-lived placer decides as a new one: {result} and {fresh}")
         if isinstance(result, NoFit):
             say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a gang that does not fit takes nothing")
             self._verdict_is_true(job, result)
             return
         wrong = wrong_with(self.spec, state.table, job, result)
         wrong = wrong or too_close(self.spec, job, result, self._affinity_members(job))
-        say(not wrong, f"{where}: a gang gets exactly what it asks for, and only what is free: {wrong}")
+        say(not wrong, f"{where}: a gang gets exactly what it requests, and only free devices: {wrong}")
         again = taken(state, result)
-        say(bool(np.array_equal(again, snapshot.table)), f"{where}: what is placed is taken from the trial")
+        say(bool(np.array_equal(again, snapshot.table)), f"{where}: the trial has given up what is placed")
         if len(job.groups) == 1:
             group = job.groups[0]
             fits = pods_that_fit_anywhere(self.spec, state.table, job, group.demand)
@@ -106,7 +106,7 @@ class PlacementRound:
                     say(scores.setdefault(terms, score) == score, message)
 
     def _verdict_is_true(self, job: Job, verdict: NoFit) -> None:
-        say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")
+        say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} contradicts itself: it fits")
         say(verdict.pods == job.groups[verdict.group].count, f"{self.where}, job {job}: {verdict} names its group")
         if len(job.groups) == 1:
             fits = pods_that_fit_as_asked(self.spec, self.state.table, job, self._affinity_members(job))

@@ -23,7 +23,7 @@ MAX_BYTES = 256 << 20
 DEFAULT_SHAPE = FabricShape(nodes_per_leaf=32, leaves_per_spine=8)
 """The fabric of a cluster given as `NxG`."""
 NO_WIRES = Wires()
-"""The speed of a fabric for which none is given: the default."""
+"""The default speed of the fabric."""
 
 
 def read_cluster(spec: str) -> ClusterSpec:

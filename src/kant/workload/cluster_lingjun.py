@@ -13,7 +13,7 @@ from kant.model.node import Node
 HEADER = ("ip", "DSW", "PSW", "ASW")
 
 GPUS = 8
-"""Every host of the dataset has eight GPUs; it does not say of which model."""
+"""Every host of the dataset has eight GPUs; their model is not given."""
 
 
 def nodes_of(rows: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[str, Node]]:

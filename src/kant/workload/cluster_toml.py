@@ -92,7 +92,7 @@ _EXPECTED = {
 
 
 def parsed(where: str, text: str) -> ClusterFile:
-    """Parse the file; `nodes_of` checks what it says about single nodes. Raises InputError."""
+    """Parse the file; `nodes_of` checks the fields of single nodes. Raises InputError."""
     file = parse_toml(where, text, ClusterFile, _EXPECTED)
     if file.name is not None and not is_text(file.name):
         raise InputError(f"{where}, name", _SOME_TEXT, file.name)
@@ -116,7 +116,7 @@ def nodes_of(where: str, file: ClusterFile) -> Iterator[tuple[str, Node]]:
                 raise InputError(f"{place}, {key}", _SOME_TEXT, text)
         blocks = _blocks(place, group)
         if group.mig and not group.gpus:
-            raise InputError(f"{place}, mig", "a MIG geometry only where a node has GPUs", group.mig)
+            raise InputError(f"{place}, mig", "a MIG geometry only if a node has GPUs", group.mig)
         pattern = _Pattern(f"{place}, name", group.name)
         for _ in range(group.count):
             hbd, leaf, spine, superspine = fabric.next_domains()
@@ -141,7 +141,7 @@ class _Fabric:
             if size is None:
                 continue
             if len(self.levels) < level - 1:
-                raise InputError(where, f"{fields[level - 2]} where {fields[level - 1]} is given")
+                raise InputError(where, f"{fields[level - 2]} if {fields[level - 1]} is given")
             span *= size
             self.levels.append((level, word, span))
         if shape.nodes_per_hbd is not None:

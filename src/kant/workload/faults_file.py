@@ -31,9 +31,9 @@ STATES = {
 FIELDS = (
     Field("time_s", "seconds", "when, in decimal seconds after time zero", high=MAX_TIME),
     Field("node", "text", "name of the node"),
-    Field("state", "text", f"what it is from then on: {', '.join(STATES)}"),
+    Field("state", "text", f"the state of the node from then on: {', '.join(STATES)}"),
     Field("gpus", "text", "the GPUs that it lacks from then on, separated by '|'; empty: none", default=""),
-    Field("until_s", "seconds", "of a draining node: when what runs there has to leave; empty: when it ends",
+    Field("until_s", "seconds", "of a draining node: when its jobs have to leave; empty: when they end",
           high=MAX_TIME, default=-1),
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ def read_faults(path: Path, cluster: ClusterSpec) -> tuple[NodeHealth, ...]:
             raise InputError(f"{where}, field until_s", "a time from time_s on, and only with draining", until / SECOND)
         lost = _devices(texts["gpus"][row], cluster.nodes[index[name]].gpus, f"{where}, field gpus")
         if lost and state == "left":
-            raise InputError(f"{where}, field gpus", "no GPUs of a node that is not there", texts["gpus"][row])
+            raise InputError(f"{where}, field gpus", "no GPUs of a node that has left", texts["gpus"][row])
         if (time, index[name]) in seen:
             raise InputError(where, f"one row for node {name} at {time / SECOND:g} s")
         seen.add((time, index[name]))

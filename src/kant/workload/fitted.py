@@ -197,7 +197,7 @@ def read_fit(path: Path) -> FittedWorkload:
         ("queues", all(0 <= queue < 10**6 for queue in fit.queues)),
     ):
         if not good:
-            raise InputError(f"{path}, field {what}", "what `kant trace fit` writes there")
+            raise InputError(f"{path}, field {what}", "the output of `kant trace fit`")
     return fit
 
 

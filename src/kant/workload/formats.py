@@ -104,7 +104,7 @@ FORMATS: dict[str, Format] = {
             "Alibaba openb pods: GPU shares, whole GPUs and CPU-only pods, several workloads a file",
             "Weng et al., ATC'23; FGD artifact (Apache-2.0)",
             openb.FIELDS,
-            "workload (required where there are several)",
+            "workload (required if there are several)",
             openb.parse,
         ),
         Format(

@@ -87,7 +87,7 @@ def parse(path: Path) -> Trace:
             task.ran += last - task.began
     found = [(key, task) for key, task in tasks.items() if task.ran > 0]
     notes = [f"{len(tasks) - len(found)} tasks left out: they never ran"] if len(found) < len(tasks) else []
-    notes += [f"{still} tasks still run: they count with what they have run"] if still else []
+    notes += [f"{still} tasks still run: they count with their run time so far"] if still else []
     return _trace(path, found, tuple(notes))
 
 

@@ -48,7 +48,7 @@ def read_parquet(path: Path) -> Table:
     except subprocess.TimeoutExpired:
         answer = None
     if answer is None:
-        raise InputError(str(path), "a whole Parquet file", "one that cannot be decoded")
+        raise InputError(str(path), "a whole Parquet file", "one that can be decoded")
     if answer.error is not None:
         raise InputError(*answer.error)
     numbers = {name: np.frombuffer(column, dtype=np.int64) for name, column in answer.numbers.items()}

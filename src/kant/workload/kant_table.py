@@ -28,7 +28,7 @@ FIELDS = (
     Field("runtime_s", "seconds", "run time in decimal seconds", high=MAX_TIME),
     Field("gpus", "whole", "GPUs per pod, or of the whole job where `pods` is 0", high=MAX_GPUS),
     Field("pods", "whole", "pods of the gang; 0: only the total is known", high=MAX_GPUS, default=0),
-    Field("floor", "whole", "pods with which an elastic gang can do; 0: it needs all of `pods`", high=MAX_GPUS,
+    Field("floor", "whole", "the fewest pods with which an elastic gang runs; 0: it needs all of `pods`", high=MAX_GPUS,
           default=0),
     Field("gpu_milli", "whole", "thousandths of each GPU; below 1000: a share", low=1, high=GPU, default=GPU),
     Field("cpu_milli", "whole", "thousandths of a core per pod", high=MAX_WHOLE, default=0),
@@ -41,7 +41,7 @@ FIELDS = (
           default=0),
     Field("queue", "text", "queue", default="default"),
     Field("user", "text", "who submitted it", default=""),
-    Field("name", "text", "what its owner calls the job; jobs of one name are likely to run alike", default=""),
+    Field("name", "text", "what its owner calls the job; jobs of one name probably run equally long", default=""),
     Field("core", "text", "identifier of the job that this one is a burst of; empty: none", default=""),
     Field("after", "text", "identifiers of jobs that must succeed before it arrives, separated by '|'; empty: none",
           default=""),
@@ -53,12 +53,12 @@ FIELDS = (
     Field("segment", "whole", "the number of consecutive pods in one domain of `segment_within`; 0: no segments",
           high=MAX_GPUS, default=0),
     Field("segment_within", "text", "level of the fabric of the segments; empty: none", default=""),
-    Field("affinity_group", "text", "jobs that `apart` and `near` are about; empty: none", default=""),
+    Field("affinity_group", "text", "jobs to which `apart` and `near` apply; empty: none", default=""),
     Field("apart", "text", "level of which no domain should hold two pods of the job, or of its affinity group; empty:"
           " none", default=""),
     Field("apart_required", "whole", "1: the job waits until its pods can be kept apart", high=1, default=0),
     Field("near", "text", "level of which a domain is liked that hosts its affinity group; empty: none", default=""),
-    Field("training", "text", "what it trains, and how it is laid out (docs/step-time.md); empty: it does not say",
+    Field("training", "text", "what it trains, and how it is laid out (docs/step-time.md); empty: not described",
           default=""),
     Field("gpu_models", "text", "GPU models allowed, separated by '|'; empty: any", default=""),
     Field("id", "text", "identifier, unique in the file; the column absent: the row number from 0"),
@@ -116,7 +116,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
     named = _named(affinity, affinities)
     elastic = (numbers["floor"] > 0) & (numbers["floor"] < numbers["pods"])
     for wrong, fields, expected in (
-        ((near > 0) & ~named, "near and affinity_group", "the name of a group where near is given"),
+        ((near > 0) & ~named, "near and affinity_group", "the name of a group if near is given"),
         ((apart > 0) & (segment_within > 0), "apart and segment", "one of them"),
         (elastic & _named(mig, profiles), "floor and mig", "one of them"),
         (elastic & (segment_within > 0), "floor and segment", "one of them"),

@@ -83,7 +83,7 @@ def read_pods(path: Path, *, queue_label: str | None = None, cpu_jobs: bool = Fa
         elif not cpu_jobs and not any(pod.gpus for pod in gang):
             notes["jobs left out: they have no GPU"] += 1
         else:
-            notes["jobs still run: they count with what they have run"] += any(pod.ended < 0 for pod in gang)
+            notes["jobs still run: they count with their run time so far"] += any(pod.ended < 0 for pod in gang)
             jobs.append(gang)
     left_out = tuple(f"{count} {why}" for why, count in notes.items() if count)
     if not jobs:

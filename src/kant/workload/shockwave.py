@@ -115,7 +115,7 @@ def _read(path: Path) -> tuple[list[AdaptiveJob], list[str]]:
         if mode not in get_args(Mode):
             raise InputError(f"{where}, field mode", f"one of {', '.join(get_args(Mode))}", mode)
         if mode != "static" and model not in LARGEST_BATCH:
-            expected = f"one of {', '.join(LARGEST_BATCH)} where the mode is {mode}"
+            expected = f"one of {', '.join(LARGEST_BATCH)} if the mode is {mode}"
             raise InputError(f"{where}, field model", expected, model)
         job = AdaptiveJob(
             name,

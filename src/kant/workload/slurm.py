@@ -117,7 +117,7 @@ def _jobs(path: Path, queue: str | None, cpu_jobs: bool, left_out: Counter[str])
             left_out["jobs left out: they have no GPU"] += 1
             continue
         if state in ("RUNNING", "SUSPENDED"):
-            left_out["jobs still run: they count with what they have run"] += 1
+            left_out["jobs still run: they count with their run time so far"] += 1
         seen[cells["JobID"]] += 1
         number = seen[cells["JobID"]]
         submit = _read(where, cells, "Submit", _moment)

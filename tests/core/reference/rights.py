@@ -74,7 +74,7 @@ class ReferenceRights:
     rules: Preemption
     stopped: set[str]
     now: int
-    takes_back: bool
+    preempts_passing: bool
     """Whether jobs that have passed a waiting job of higher priority are evicted for it at once."""
     by_share: bool
 
@@ -92,7 +92,7 @@ class ReferenceRights:
 
     def has_passed(self, live: LiveJob, waiting: LiveJob) -> bool:
         """Whether a running job of lower priority started while the other one waited, and no queue protects it."""
-        if not self.takes_back or live.job.priority >= waiting.job.priority or live.started <= waiting.since:
+        if not self.preempts_passing or live.job.priority >= waiting.job.priority or live.started <= waiting.since:
             return False
         guaranteed = any(queue.name == live.job.queue and queue.min_run for queue in self.world.queues.queues)
         return not guaranteed and (not self.by_share or live.job.queue == waiting.job.queue)

@@ -119,8 +119,8 @@ def rows_of(mask: int) -> Iterator[tuple[int, int]]:
 def offsets(rows: np.ndarray) -> list[float]:
     """Return where in the lane of its GPU each piece begins: 0 for whole GPUs; shares are next to each other.
 
-    A share goes into the first gap that holds it. If the free space is split, the share ends at the edge of the lane,
-    overlapping others.
+    A share is drawn in the first gap that is large enough. If the free space is split, the share ends at the edge of
+    the lane, overlapping others.
     """
     found = [0.0] * len(rows)
     held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by node and device: end, from, to, in thousandths

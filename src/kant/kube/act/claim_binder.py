@@ -32,7 +32,7 @@ from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.attached_devices import unattached
 from kant.kube.translate.device_claims import FINALIZER, identity, is_made, key_of, known_names, with_consumers
 from kant.kube.translate.device_results import results_of
-from kant.kube.translate.extended_claims import asks_alike, body_of
+from kant.kube.translate.extended_claims import body_of, requests_same
 from kant.kube.translate.volumes import ClaimName
 
 PATIENCE = 60.0  # seconds to wait for devices that are being freed
@@ -160,7 +160,7 @@ class ClaimBinder:
             if identity(claim) != pod.metadata.uid:
                 why = f"the claim {key[1]}, which would be created for it, exists already"
                 raise RefusedError(slot, why, "claim")
-            is_same = bool(needed) and asks_alike(claim, devices.extended[key].claim(needed))
+            is_same = bool(needed) and requests_same(claim, devices.extended[key].claim(needed))
             if not is_same or claim.metadata.deletion_timestamp is not None:
                 found[key] = slot
         return found
@@ -214,7 +214,7 @@ class ClaimBinder:
             reserved = ()
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes, plan.node, now)
-        users = (uid for uid in self.mirror.devices.users.get(key_of(claim), ()) if self.allocations.stands(uid))
+        users = (uid for uid in self.mirror.devices.users.get(key_of(claim), ()) if self.allocations.is_placed(uid))
         others = [self.mirror.pods[uid] for uid in users if uid in self.mirror.pods]
         status["reservedFor"] = msgspec.to_builtins(with_consumers(reserved, pods, others))
         claim = await self._patch(claim, {"status": status}, "/status")

@@ -120,7 +120,7 @@ class Answers:
     def _take_refusal(self, eviction: Eviction) -> dict[str, None]:
         """Handle a refused eviction: the preemptor waits again, and the victims stay."""
         keys = dict[str, None]()
-        self.notifier.may_not_go(eviction)
+        self.notifier.eviction_refused(eviction)
         if eviction.by:
             self.executor.unplace(eviction.by, f"it may not evict the pods that it would replace: {eviction.refused}")
         for workload, pods in eviction.victims:

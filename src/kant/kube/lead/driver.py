@@ -176,7 +176,7 @@ class KubeDriver:
         Later changes are processed on leading, once all bindings of the last leader are known. Raises BehindError.
         """
         while not led.is_set():
-            if self.state is None or self.state.has_news:
+            if self.state is None or self.state.has_changes:
                 self.state, self._early = None, []
                 self.build()
             with suppress(TimeoutError):

@@ -130,7 +130,7 @@ class LiveState:
     # --- changes ------------------------------------------------------------------------
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether the mirror has changes that have not been processed."""
         return any(_touched(self.mirror)) or bool(self.informers.read)
 
@@ -148,7 +148,7 @@ class LiveState:
             if name in self.fleet.closed:
                 keys.update(workloads.affected.vacant_on(name))
         others, self.fleet.others = self.fleet.others, {}
-        keys.update(workloads.affected.come_to(others))
+        keys.update(workloads.affected.of_changed_nodes(others))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
         filled = {pod.spec.node_name: None for pod in pods.values() if pod.spec.node_name}
@@ -237,7 +237,7 @@ class LiveState:
         """Evaluate the filters of waiting pods again. Only workloads with such pods are re-created."""
         began = time.monotonic()
         keys = self.workloads.look_at_filters()
-        self.translation.eligible.tell_sets(self.core)
+        self.translation.eligible.report_sets(self.core)
         keys.update(self.workloads.follow_sets())
         self.workloads.settle_all(keys)
         self.look_up()
@@ -315,7 +315,7 @@ class LiveState:
             workload, decision = self.executor.held.popleft()
             added = "; ".join(self.reasons.remarks(workload, decision.reason))
             self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, added)
-        self.workloads.elastic.tell_waiting()
+        self.workloads.elastic.report_waiting()
         unsent = self.workloads.messages.unsent
         while unsent:
             workload, sentence, reason = unsent.popleft()

@@ -97,7 +97,7 @@ class NameClaim:
 
         def look(_: dict[str, str]) -> None:
             other = f"the Kant in the namespace {lease.leader} schedules these pods"
-            expected = f"a name of its own, as {other} (Lease {CLAIMS}/{name}) and this one waits until it is gone"
+            expected = f"a name of its own: {other} (Lease {CLAIMS}/{name}), and this one waits until that one is gone"
             on_trouble(InputError("--scheduler-name", expected, self._scheduler_name))
 
         lease = Lease(

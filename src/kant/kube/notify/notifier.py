@@ -124,7 +124,7 @@ class Notifier:
             for pod in pods:
                 self.recorder.event(pod.metadata, "Warning", "Preempted", eviction.why, "Preempting")
 
-    def may_not_go(self, eviction: Eviction) -> None:
+    def eviction_refused(self, eviction: Eviction) -> None:
         """Report that the eviction of these pods was refused, and they stay."""
         text = f"{eviction.why}, but it stays: {eviction.refused}"
         for _, pods in eviction.victims:

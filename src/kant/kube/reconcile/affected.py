@@ -25,7 +25,7 @@ class Affected:
         self.members = members
         self.unanswered: dict[str, None] = {}
 
-    def come_to(self, nodes: Collection[str]) -> dict[str, None]:
+    def of_changed_nodes(self, nodes: Collection[str]) -> dict[str, None]:
         """Return the workloads on these nodes, which have joined or changed, and those that no node fitted before."""
         on_node = self.mirror.on_node
         found = self.renew(uid for node in nodes for uid in on_node.get(node, ()))

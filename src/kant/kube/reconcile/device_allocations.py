@@ -92,7 +92,7 @@ class DeviceAllocations:
         """Note that the placed pods of a workload are to be bound."""
         self.coming.update({slot.pod: workload for slot in workload.slots if slot.pod and not slot.bound})
 
-    def stands(self, uid: str) -> bool:
+    def is_placed(self, uid: str) -> bool:
         """Whether a pod has a place and is not known to be bound yet."""
         workload = self.coming.get(uid)
         if workload is None:
@@ -199,7 +199,7 @@ class DeviceAllocations:
         plan = self.plans.get(key)
         if plan is None or not self._is_valid(plan):
             return None
-        others = tuple(uid for uid in plan.pods if uid not in pods and self.stands(uid))
+        others = tuple(uid for uid in plan.pods if uid not in pods and self.is_placed(uid))
         return plan._replace(pods=(*others, *pods)) if others else None
 
     def _reaches(self, plan: ClaimPlan, node: str) -> bool:
@@ -298,7 +298,7 @@ class DeviceAllocations:
 
     def _is_valid(self, plan: ClaimPlan) -> bool:
         claim = self.devices.claims.get(plan.claim)
-        return claim is not None and identity(claim) == plan.uid and any(map(self.stands, plan.pods))
+        return claim is not None and identity(claim) == plan.uid and any(map(self.is_placed, plan.pods))
 
     def _goes(self, key: ClaimName, going: Collection[str]) -> bool:
         """Whether Kant may withdraw the allocation of a claim: all pods that use it are gone, leaving or unplaced."""
@@ -312,7 +312,7 @@ class DeviceAllocations:
         if uid in self.devices.gone:
             return True
         pod = self.mirror.pods.get(uid)
-        return pod is not None and (is_over(pod) or not (self.requests.is_bound(uid) or self.stands(uid)))
+        return pod is not None and (is_over(pod) or not (self.requests.is_bound(uid) or self.is_placed(uid)))
 
 
 def _asks(plan: ClaimPlan) -> str:

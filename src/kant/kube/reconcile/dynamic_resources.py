@@ -59,7 +59,7 @@ class DynamicResources:
         return self.mirror.has_devices and self.requests.has_other_homes
 
     @property
-    def has_turned_away(self) -> bool:
+    def has_exceeded_limits(self) -> bool:
         """Whether the expressions of some namespace have exceeded their time limit."""
         return self.mirror.has_devices and self.requests.turned_away
 

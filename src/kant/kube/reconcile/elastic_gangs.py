@@ -164,7 +164,7 @@ class ElasticGangs:
             alike = [member for member in left if member.group == slot.group]
             same = [member for member in alike if identity(member.pod) == slot.was]
             for member in same[:1] or (alike[:1] if filled < lacking else []):
-                if self.transitions.may_stand(slot.node, member.pod):
+                if self.transitions.may_run_on(slot.node, member.pod):
                     slot.pod = member.pod.metadata.uid
                     left.remove(member)
                     self.transitions.placed(workload, [slot])
@@ -304,7 +304,7 @@ class ElasticGangs:
                     self._scale(workload, self.job(workload), always=True)
         return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
 
-    def tell_waiting(self) -> None:
+    def report_waiting(self) -> None:
         """Report, for pods that wait to join a gang, the size at which it runs, and what they lack."""
         growth, state = self.core.scheduler.growth, self.core.state
         for workload in list(self.joining):

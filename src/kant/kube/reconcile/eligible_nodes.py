@@ -47,7 +47,7 @@ class EligibleNodes:
         self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
         self.topologies.changed[name] = None
 
-    def tell_sets(self, core: Core) -> None:
+    def report_sets(self, core: Core) -> None:
         """Emit events for changes to the node sets and domains that jobs name."""
         self.topologies.tell(core)
         for name in self.filters.take_failed():
@@ -68,7 +68,7 @@ class EligibleNodes:
 
     def check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
         """Tell the core the nodes of the sets that a job names. Raises NoMatchingNodeError if a set has none."""
-        self.tell_sets(core)
+        self.report_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(partial(self.why_no_node, pods), frozenset(names_in(job)))
 

@@ -56,7 +56,7 @@ class Fleet:
             if index is not None:
                 self.translation.eligible.follow_facts(name)
                 self._follow(name, index, one)
-        self.translation.eligible.tell_sets(self.core)
+        self.translation.eligible.report_sets(self.core)
         if self._gone:
             self._let_go()
 

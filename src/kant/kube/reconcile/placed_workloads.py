@@ -144,7 +144,7 @@ class PlacedWorkloads:
             slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
             if slot is not None:
                 slot.pod, slot.was = pod.metadata.uid, identity(pod)
-                lost = lost or not self.transitions.may_stand(slot.node, pod)
+                lost = lost or not self.transitions.may_run_on(slot.node, pod)
                 self.transitions.unbound[workload] = None
                 self.transitions.count_again((slot,))
                 if workload not in self.transitions.to_bind:

@@ -11,7 +11,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.kube.objects.views import Pod
-from kant.kube.translate.group_spec import stands_in
+from kant.kube.translate.group_spec import is_stand_in
 from kant.model.job import Demand, Job
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, WIDTH, Allocation
 from kant.model.units import GPU
@@ -89,7 +89,7 @@ def slots_of(
 
 def slot_for(node: str, member: Member, devices: int) -> Slot:
     """Return a slot on a node for a member: as its pod or, if the pod is yet to be created, as the expected one."""
-    if stands_in(member.pod):
+    if is_stand_in(member.pod):
         return Slot(node, member.demand, devices=devices, expects=member.pod, group=member.group)
     return Slot(node, member.demand, member.pod.metadata.uid, devices=devices, group=member.group)
 

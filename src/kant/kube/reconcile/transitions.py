@@ -19,7 +19,7 @@ from kant.kube.reconcile.slots import Member, Slot, coming, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, give_up
-from kant.kube.translate.group_spec import stands_in
+from kant.kube.translate.group_spec import is_stand_in
 from kant.kube.translate.pods import GangJob
 from kant.live.core import Core
 from kant.live.sentences import public_id
@@ -171,7 +171,7 @@ class Transitions:
             return
         filled = {slot.pod for slot in slots}
         left = (one for one in members if one.pod.metadata.uid not in filled)
-        further = [member for member in left if not stands_in(member.pod)]
+        further = [member for member in left if not is_stand_in(member.pod)]
         workload.slots, workload.members, workload.phase = slots, further, Phase.PLACED
         self.placed(workload, slots)
         self.time_partial(workload)
@@ -238,7 +238,7 @@ class Transitions:
                 filters.apart.add(workload.key)
         return why
 
-    def may_stand(self, node: str, pod: Pod) -> bool:
+    def may_run_on(self, node: str, pod: Pod) -> bool:
         """Whether a pod may run on a node, by all rules of a first placement."""
         admits = node not in self.closed and self.translation.eligible.admits(pod, node)
         return admits and not self.filters.check([(node, pod)])

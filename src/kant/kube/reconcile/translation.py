@@ -130,7 +130,7 @@ class Translation:
     def next_change(self, now: int) -> int:
         """Return when a reservation begins or ends, or device selectors are tried again; FOREVER for never."""
         times = [time for reserved in self.nodes.reserved for time in (reserved.start, reserved.end) if time > now]
-        times += [now + REFILLED] if self.devices.has_turned_away else []
+        times += [now + REFILLED] if self.devices.has_exceeded_limits else []
         return min(times, default=FOREVER)
 
     # --- pods ---------------------------------------------------------------
@@ -240,7 +240,7 @@ class Translation:
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
         """Return what a pod accepts as nodes, even if no node matches. Raises InputError."""
         role = role_of(self._job(ref, [pod], self.eligible.requirements_of).job)
-        self.eligible.tell_sets(core)
+        self.eligible.report_sets(core)
         return role
 
     def _key(self, ref: GroupRef | None, pods: list[Pod]) -> str:

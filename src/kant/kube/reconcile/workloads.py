@@ -37,7 +37,7 @@ from kant.kube.reconcile.tasks import lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, waits
-from kant.kube.translate.group_spec import GroupSpec, stands_in
+from kant.kube.translate.group_spec import GroupSpec, is_stand_in
 from kant.kube.translate.groups import GroupRef
 from kant.kube.translate.orders import is_held, ordered
 from kant.kube.translate.pods import ranked
@@ -181,7 +181,7 @@ class Workloads:
                     return
         elif workload.phase in (Phase.WAITING, Phase.REJECTED):
             waiting = {pod.metadata.uid: ordered(pod) for pod in live if waits(pod)}
-            made = (member.pod for member in workload.members if not stands_in(member.pod))
+            made = (member.pod for member in workload.members if not is_stand_in(member.pod))
             same = all(waiting.get(pod.metadata.uid) == ordered(pod) for pod in made)
             if same and not self.members.take_change(key):
                 return
@@ -245,7 +245,7 @@ class Workloads:
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
         tasks = spec.tasks
-        made = [pod for pod in waiting if not stands_in(pod)]
+        made = [pod for pod in waiting if not is_stand_in(pod)]
         if bound and lacking > 0 and has_been_scaled(workload.group, bound, made):
             least, lacking = len(bound), 0
         if bound and (lacking <= 0 or len(free) < lacking):
@@ -274,7 +274,7 @@ class Workloads:
     def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod], grows: bool) -> None:
         """Submit a gang with its first pods, and with the valid ones among its further pods if it `grows`."""
         own = {pod.metadata.uid for pod in first}
-        others = (pod for pod in free if pod.metadata.uid not in own and not stands_in(pod))
+        others = (pod for pod in free if pod.metadata.uid not in own and not is_stand_in(pod))
         more = list(others) if grows and not bound else []
         if more:
             try:

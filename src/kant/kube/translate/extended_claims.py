@@ -133,7 +133,7 @@ def body_of(claim: d.ResourceClaim, notes: Mapping[str, str]) -> dict[str, Any]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **to_builtins(made)}
 
 
-def asks_alike(one: d.ResourceClaim, other: d.ResourceClaim) -> bool:
+def requests_same(one: d.ResourceClaim, other: d.ResourceClaim) -> bool:
     """Whether two claims for extended resources ask for the same."""
     return _relevant(one) == _relevant(other)
 

@@ -61,6 +61,6 @@ class GroupSpec(NamedTuple):
     node_wait: str = ""
 
 
-def stands_in(pod: Pod) -> bool:
+def is_stand_in(pod: Pod) -> bool:
     """Whether the pod stands in for one that is yet to be created, and is unknown to the API server."""
     return pod.metadata.uid.startswith(STANDS_IN)

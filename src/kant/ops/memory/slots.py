@@ -187,7 +187,7 @@ def _for_each(value: Any, rows: list[Any], path: str, known: KnownFacts) -> Iter
     for each, row in zip(value, rows, strict=True):
         own = _explain(each, known.within(row))
         pattern = own if pattern is None else merged(pattern, own)
-        if pattern is None or has_ask(pattern):
+        if pattern is None or has_unexplained(pattern):
             return
     if "{each" in json.dumps(pattern):
         yield {"each": path, "as": pattern}
@@ -224,11 +224,11 @@ def _pack(found: list[Any]) -> Any:
     return (found[0] if len(found) == 1 else {"either": found}) if found else ASK
 
 
-def has_ask(node: Any) -> bool:
+def has_unexplained(node: Any) -> bool:
     """Whether it contains an unexplained argument."""
     if isinstance(node, dict):
-        return "ask" in node or any(has_ask(each) for each in node.values())
-    return isinstance(node, list) and any(has_ask(each) for each in node)
+        return "ask" in node or any(has_unexplained(each) for each in node.values())
+    return isinstance(node, list) and any(has_unexplained(each) for each in node)
 
 
 def is_known(node: Any, known: KnownFacts) -> bool:
@@ -260,7 +260,7 @@ def merged(one: Any, other: Any) -> Any:
             both = _meet(a, b)
             if both is not None and both not in found:
                 found.append(both)
-    found = [each for each in found if not has_ask(each)] or found
+    found = [each for each in found if not has_unexplained(each)] or found
     if not found:
         return None if _is_tree(one) or _is_tree(other) else ASK
     return _pack(found)

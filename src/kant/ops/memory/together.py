@@ -61,7 +61,7 @@ class _Group:
         if len(those) < 2 or len(orders) > MOST or {each["version"] for each in plans} != {self.tools.view().version}:
             return
         plan = self.tools.call(TraceCall("plan", {"orders": orders}))
-        if not has_their_effects(plan, plans):
+        if not has_effects_of(plan, plans):
             return
         reason = "; ".join(dict.fromkeys(str(self.ready[own].args.get("reason", "")) for own in those))
         answer = self.tools.call(TraceCall("apply", {"plan_id": plan["plan_id"], "reason": reason}))
@@ -71,7 +71,7 @@ class _Group:
                 self.done[own] = answer
 
 
-def has_their_effects(plan: Answer, plans: Sequence[Answer]) -> bool:
+def has_effects_of(plan: Answer, plans: Sequence[Answer]) -> bool:
     """Return whether a plan may be applied, has the effects of these plans of the same state, and costs no more."""
 
     def of(each: Answer, name: str) -> set[str]:

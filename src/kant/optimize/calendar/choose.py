@@ -146,7 +146,7 @@ def lines_of(spec: ClusterSpec, request: PlaceRequest) -> list[GpuLine]:
 
 
 def level_of(spec: ClusterSpec, request: PlaceRequest) -> str:
-    """The level of the line. A reservation that fits into a node gets one, which is in one domain of every level."""
+    """The level of the line. A reservation that fits into a node gets a node, which is in one domain of every level."""
     widest = max((node.gpus for node in spec.nodes if not node.mig and request.model in ("", node.model)), default=0)
     if request.gpus <= widest or request.within == "node":
         return "node"

@@ -38,7 +38,7 @@ def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers
         got += supply[first]
     if got < need or first == step:
         return -1
-    if not late:  # no earlier than is useful
+    if not late:  # the copy begins no earlier than is useful
         while first < step - 1 and supply[first] == 0:
             first += 1
     if take:

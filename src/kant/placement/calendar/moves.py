@@ -65,7 +65,7 @@ from kant.placement.calendar.commitments import (
 from kant.placement.calendar.counted import first_count
 from kant.placement.calendar.earliest_start import find_earliest, followed_slot, settled_until
 from kant.placement.calendar.gangs import place_somewhere
-from kant.placement.calendar.no_room import N_INSISTS, knows_none, note
+from kant.placement.calendar.no_room import N_INSISTS, had_no_room, note
 from kant.placement.calendar.reserved import all_hold
 from kant.placement.calendar.store import HIDDEN, RING_WIDTH, commit, release, set_key, set_start, version_of
 
@@ -339,7 +339,7 @@ def first_candidate(
         if recorded[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
             return i, ASKED, nothing, store
         duration = planned_run(jobs[row], promised)
-        if knows_none(none, shape, duration, stamp, current):
+        if had_no_room(none, shape, duration, stamp, current):
             continue
         part = book.parts[gangs[gang, G_FIRST]]
         d, pods = part[Q_DEMAND], part[Q_PODS]

@@ -16,7 +16,7 @@ WIDTH = 5
 
 
 @compiled
-def knows_none(table: Table, shape: int, duration: int, stamp: int, now: int) -> bool:
+def had_no_room(table: Table, shape: int, duration: int, stamp: int, now: int) -> bool:
     """Return whether there was no room for a run of `duration`. With `stamp` -1 only the entry for `now` counts."""
     row = table[shape]
     return bool(
@@ -60,4 +60,4 @@ class NoRoom:
     def knows(self, shape: int, duration: int, stamp: int) -> bool:
         """Return whether there was no room for a run of `duration`, and nothing was freed since."""
         self.meet()
-        return knows_none(self.table, shape, duration, stamp, self.now)
+        return had_no_room(self.table, shape, duration, stamp, self.now)

@@ -101,7 +101,7 @@ def pods_per_node(table: Table, demand: Table) -> Table:
     gpus, milli, cpu, memory, pools = (int(value) for value in demand[:5])
     fits = np.full(len(table), FOREVER, dtype=np.int64)
     if gpus:
-        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # GPUs a pod must fit in
+        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # GPUs that must hold a pod
         fits = joined * (GPU // milli) // gpus * (table[:, c.GPUS] // np.maximum(joined, 1))
         fits = np.where(joined >= gpus, fits, 0)
         if demand[c.D_SLICES]:

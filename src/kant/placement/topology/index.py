@@ -88,7 +88,7 @@ class Topology:
             self.inner[own, 0] = self.domain_of[begins, level - 1] if nodes else 0
             self.inner[own, 1] = self.domain_of[ends - 1, level - 1] + 1 if nodes else 0
         self.splits = self.level_of > LEAF_LEVEL
-        """Whether it matters which of its parts a gang uses: not for nodes, nor for HBDs of one node each."""
+        """Whether it matters which parts of a domain a gang uses: not for nodes, nor for HBDs of one node each."""
         if not self.flat:
             leaves = slice(*self.offsets[LEAF_LEVEL : LEAF_LEVEL + 2])
             self.splits[leaves] = np.diff(self.inner[leaves])[:, 0] < np.diff(self.domain_range[leaves])[:, 0]

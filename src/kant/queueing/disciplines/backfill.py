@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kant.queueing.priority import PriorityHolds
 
 ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
-"""Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.takes_back`."""
+"""Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.preempts_passing`."""
 
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
@@ -54,7 +54,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
 
     @property
-    def takes_back(self) -> Preemption | None:
+    def passing_evictor(self) -> Preemption | None:
         return ONLY_PASSERS if self.keeps_priority else None
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:

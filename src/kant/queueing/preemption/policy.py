@@ -179,7 +179,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         state, usage, tree = cycle.state, cycle.state.quota_usage, cycle.state.quota_usage.tree
         priority, queue = state.jobs[row, [J_PRIORITY, J_QUEUE]].tolist()
         lowest = FOREVER
-        if self.priority or cycle.takes_back:
+        if self.priority or cycle.preempts_passing:
             if cycle.lowest_running is None:
                 cycle.lowest_running = state.lowest_preemptible()
             lowest = cycle.lowest_running

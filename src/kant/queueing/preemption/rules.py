@@ -116,7 +116,7 @@ class PreemptionRules:
         self.claim = e.Claim(
             row, queue, self.node * max(width, 1), job[J_PRIORITY], job[J_SINCE], job[J_BASE],
             e.EVERYWHERE if self.short else shape.pool_bits, np.array(self.amounts or [0] * width, dtype=np.int64),
-            by_priority, reclaim, cycle.takes_back, cycle.by_share,
+            by_priority, reclaim, cycle.preempts_passing, cycle.by_share,
         )  # fmt: skip
         self._marks: dict[int, Table] = {}
 
@@ -158,5 +158,5 @@ class PreemptionRules:
         return None if found == e.MAY_BE else NotNow(until, found == e.NONE_PROVEN)
 
     def quota(self, level: int) -> QuotaRule | None:
-        """Return whether the quota admits the job at a level; None if no quota is about it."""
+        """Return whether the quota admits the job at a level; None if no quota applies to it."""
         return QuotaRule(self.entitlements, self.node, self.user, self.amounts, level) if self.node >= 0 else None

@@ -53,7 +53,7 @@ def generate(
     if not 0 <= services < 1:
         raise InputError("services", "a part of the load from 0 to less than 1", services)
     if services and (gpus is None or load is None):
-        raise InputError("services", "gpus and load with it: it is a part of them")
+        raise InputError("services", "gpus and load with it: it is a part of that load")
     if gpus is not None:
         chosen = _up_to(chosen, gpus)
     streams = [Generator(PCG64(part)) for part in SeedSequence(seed).spawn(3)]
