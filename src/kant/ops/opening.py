@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -147,13 +146,10 @@ class Opening:
 
     def _key(self, token: str) -> Caller:
         """The owner of a token. The file is read each time, so a revoked token is rejected."""
-        from kant.service.tokens import digest, read_keys
+        from kant.service.tokens import key_of, read_keys
 
         assert self.tokens is not None
-        shown, found = digest(token), None
-        for key in read_keys(self.tokens):
-            if hmac.compare_digest(key.sha256, shown):
-                found = key
+        found = key_of(token, read_keys(self.tokens))
         if found is None:
             raise InputError("the token", "a token in the file of tokens")
         return Caller(found.user, found.role, found.queues, "its token")

@@ -16,7 +16,7 @@ from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.service.roles import RANK, Caller, Role
 from kant.service.socket_access import peer
-from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
+from kant.service.tokens import TOKENS, Key, fresh_token, key_of, read_keys, write_private
 
 if TYPE_CHECKING:
     from kant.service.oidc import Oidc
@@ -95,9 +95,10 @@ class Callers:
             return None
         there = request.transport.get_extra_info("peername")
         origin = f"from {there[0] if there else 'nowhere'}"
-        key, uid = self.key(token.strip()), self._uid(token.strip())
+        token = token.strip()
+        key, uid = key_of(token, (one for file in self.files for one in file.now())), self._uid(token)
         if key is None and uid is None and self.oidc is not None:
-            return self.oidc.caller(token.strip(), origin)
+            return self.oidc.caller(token, origin)
         if key is None:
             return self._of_user(uid, origin) if uid is not None else None
         return Caller(key.user, key.role, key.queues, origin)
@@ -132,15 +133,6 @@ class Callers:
         keys = [key for file in self.files for key in file.now() if key.user == name]
         role = max((key.role for key in keys), key=RANK.__getitem__, default=Role.TENANT)
         return Caller(name, role, tuple(queue for key in keys for queue in key.queues), origin, is_unix=True)
-
-    def key(self, token: str) -> Key | None:
-        """Return the key of a token. Compares with every key, so that timing reveals nothing."""
-        shown, found = digest(token), None
-        for file in self.files:
-            for key in file.now():
-                if hmac.compare_digest(key.sha256, shown):
-                    found = key
-        return found
 
     @property
     def is_shared(self) -> bool:

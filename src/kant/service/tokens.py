@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +66,15 @@ def fresh_token() -> str:
 def digest(token: str) -> str:
     """Return the digest under which a token is stored."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def key_of(token: str, keys: Iterable[Key]) -> Key | None:
+    """Return the key of a token. Compares with every key, so that timing reveals nothing."""
+    shown, found = digest(token), None
+    for key in keys:
+        if hmac.compare_digest(key.sha256, shown):
+            found = key
+    return found
 
 
 def make_key(token: str, user: str, role: Role, queues: tuple[str, ...]) -> Key:
