@@ -119,7 +119,7 @@ def test_a_utilisation_is_kept_by_what_the_routers_count(tmp_path: Path) -> None
     [
         ('forecast = "day.csv"\n', "service chat: begins: expected a TOML time, at which the first row"),
         ('scale = "static"\nreplicas = 2\nbegins = 2026-11-23T00:00:00Z\n', "begins: expected a forecast or a history"),
-        ('scale = "utilisation"\n', "service chat: operators: expected the operators' addresses"),
+        ('scale = "utilisation"\n', "service chat: operators: expected the addresses on which its routers"),
         ('history = "day.csv"\nbegins = 2026-11-23T00:00:00Z\n', "history: expected past days"),
         (
             'history = "day.csv"\nbegins = 2026-11-21T00:00:00Z\noperators = ["http://127.0.0.1:9"]\n',
