@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import astuple, replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+from benchmarks.traces import saturated
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.examples import examples
 
 from kant.cluster import columns as c
+from kant.compiled import compiling_ahead
 from kant.metrics.result import RunResult
 from kant.model.event import JobCancelled, NodeChanged
 from kant.model.node import ClusterSpec, Node
@@ -22,10 +25,13 @@ from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.disciplines.backfill import Backfill
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
+from kant.sim import happened as h
 from kant.sim.advancer import Advancer
 from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
+from kant.sim.evict import BACKFILL, MOVED
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import read_options
+from kant.sim.reserve import WAITS
 from kant.sim.run import Run, RunHooks
 from kant.workload.workload import Workload, make_workload
 
@@ -336,6 +342,26 @@ def test_late_heads_and_rights_of_all_kinds_are_decided_alike(seed: int) -> None
         evicts = structs.replace(evicts, min_run_s=least_s, reclaim=reclaim)
     queues = QueueConfig((root, a, b, own, c))
     assert_decided_alike(workload, replace(profile, discipline=discipline, preemption=evicts), queues)
+
+
+def test_late_heads_of_a_saturated_run_are_served_in_compiled_instants() -> None:
+    """No call returns because Python would have to decide, and some victims start elsewhere."""
+    codes, evicted = Counter[int](), Counter[int]()
+    call, take_in = Advancer._call, Advancer._take_in
+
+    def called(self: Advancer, until: int) -> tuple[int, int, int]:
+        found = call(self, until)
+        codes[found[0]] += 1
+        return found
+
+    def followed(self: Advancer, happened: np.ndarray, *of_call: Any) -> None:
+        evicted.update(happened[happened[:, h.H_WHAT] == h.EVICTED, h.H_BEGIN].tolist())
+        take_in(self, happened, *of_call)
+
+    with patch.object(Advancer, "_call", called), patch.object(Advancer, "_take_in", followed), compiling_ahead():
+        saturated().simulate()
+    assert codes[WAITS] == 0
+    assert evicted[BACKFILL] > 0 < evicted[BACKFILL | MOVED]
 
 
 RESERVES = """about = ""

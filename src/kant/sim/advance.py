@@ -51,9 +51,9 @@ def advance_kernel(
     `limited`: there are quotas, or several priorities. With `evicts` jobs are evicted in the call.
     """
     place = group_kernel(one, other, by_domain)
-    serve = serve_kernel(place, limited) if backfills else serve_none
+    (try_in_order, restart, take_over), looks_again = tries_kernels(place, limited, evicts), backfills or reserves
+    serve = serve_kernel(place, limited, take_over if evicts else None) if backfills else serve_none
     cycle: Callable[..., Any] = reserving_kernel(place) if reserves else serve_none
-    (try_in_order, restart), looks_again = tries_kernels(place, limited, evicts), backfills or reserves
 
     @merged
     def decide(v: Tables, store: Table, now: int) -> Table:

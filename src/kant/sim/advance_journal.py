@@ -13,7 +13,7 @@ from kant.model.decision import Decision, Hold, Plan, Preempt, Reason, Reserve, 
 from kant.model.event import JobFinished, JobPreempted, JobReserved, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
 from kant.sim import happened as h
-from kant.sim.evict import MOVED, RECLAIM
+from kant.sim.evict import BACKFILL, MOVED, RECLAIM
 
 if TYPE_CHECKING:
     from kant.sim.run import Run
@@ -30,7 +30,8 @@ def pieces_of(state: ClusterState, rows: np.ndarray) -> Iterator[Allocation]:
 
 def _preempted(state: ClusterState, row: int, by: int, bits: int) -> Preempt:
     """Return the decision that an eviction records."""
-    return Preempt(state.ids[row], bits & MOVED > 0, state.ids[by], "reclaim" if bits & RECLAIM else "priority")
+    why = "backfill" if bits & BACKFILL else "reclaim" if bits & RECLAIM else "priority"
+    return Preempt(state.ids[row], bits & MOVED > 0, state.ids[by], why)
 
 
 def write_events(

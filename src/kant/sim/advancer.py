@@ -274,9 +274,9 @@ class Advancer:
             rules = Rules(
                 discipline.timeout_s, discipline.small_timeout_s, discipline.large_gpus, state.shapes.pools, self._late,
             )  # fmt: skip
-        quotas = self._quotas_in_columns()
-        evictions = None
-        if quotas is not None and self._evictions is not None:
+        quotas, evictions = self._quotas_in_columns(), None
+        limited = state.quota_usage.tree is not None or self._priorities > 1
+        if self._evictions is not None and (limited or rules is not None):
             evictions = self._evictions.of_call(most, self._work)
         assert state.preemptible is not None
         reservations, store = None, NO_STORE
@@ -296,14 +296,16 @@ class Advancer:
             entries=pending.entries, places=pending.places, buckets=pending.buckets, verdicts=pending.verdicts,
             ready=pending.ready, stirred=pending.sorting, watched=pending.watch.freed, rules=rules,
             rights=self._rights(), quotas=quotas, counts=state.preemptible.table,
-            running=None if quotas is None else room_for_running(quotas, runs + more),
-            reservations=reservations, evictions=evictions,
+            running=room_for_running(quotas, runs + more), reservations=reservations, evictions=evictions,
         )  # fmt: skip
         by = type(one.policy), type(other.policy), capacity is not None, rules is not None, reservations is not None
-        pays, evicting = self._evictions, a.advance_kernel(*by, True, evictions is not None)
-        if pays is not None and evictions is not None and not pays.pay(evicting, tables, store):
-            tables = tables._replace(evictions=None)
-        store = a.advance_kernel(*by, quotas is not None, tables.evictions is not None)(tables, store)
+        evicts = evictions is not None
+        pays, evicting = self._evictions, a.advance_kernel(*by, True, evicts)
+        if pays is not None and evicts and not pays.pay(evicting, tables, store):
+            tables, evicts = tables._replace(evictions=None), False
+        if not (limited or evicts):
+            tables = tables._replace(quotas=None, running=None)
+        store = a.advance_kernel(*by, limited or evicts, evicts)(tables, store)
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[t.SEEN, t.TRIED]].tolist()
         recorder.used, recorder.model.stamp = stands[[t.SAMPLES, t.STAMP]].tolist()
@@ -389,14 +391,12 @@ class Advancer:
 
     # --- quotas and rights -----------------------------------------------------------------------------------
 
-    def _quotas_in_columns(self) -> Quotas | None:
-        """Return the quotas as the compiled call needs them; None without any in a run of one priority."""
+    def _quotas_in_columns(self) -> Quotas:
+        """Return the quotas as the compiled call needs them."""
         state, usage, tree = self.state, self.state.quota_usage, self.state.quota_usage.tree
         state.lowest_preemptible()
         assert state.preemptible is not None
         state.preemptible.reserve(self._priorities)
-        if tree is None and self._priorities == 1:
-            return None
         shapes, names = state.shapes.shapes, self.coming.workload.queues
         known, width = len(self._amounts), len(tree.keys) if tree is not None else 0
         if known < len(shapes):

@@ -16,7 +16,7 @@ from kant.cluster.holders import PoolColumns
 from kant.cluster.quota_condition import QuotaCondition
 from kant.compiled import compiled, inlined
 from kant.model.status import NodeStatus
-from kant.model.units import GPU, SECOND
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement import counted_search
 from kant.placement.group_kernel import G_DEMAND, G_PODS
 from kant.queueing import evictable as e
@@ -33,8 +33,8 @@ from kant.sim.tables import Tables
 
 IN_SERVICE = int(NodeStatus.IN_SERVICE)
 
-RECLAIM, MOVED = 1, 2
-"""Bits of an eviction: it reclaims quota, and the job starts again in the same plan."""
+RECLAIM, MOVED, BACKFILL = 1, 2, 4
+"""Bits of an eviction: it reclaims quota; the job starts again in the same plan; and the job had passed a late head."""
 
 # Columns of a job that may wait again.
 BUCKET, KNOWN, KEY = range(3)  # its bucket (0: unknown), its scheduling key, and its sort key
@@ -143,7 +143,7 @@ def search_among(
     )  # fmt: skip
     count = chosen.shape[0]
     weight = np.zeros(5 + count, dtype=np.int64)
-    if found:
+    if found and count > 0:
         weight[0], weight[1], weight[2] = count, ranks[chosen[count - 1], 0], ranks[chosen[count - 1], 1]
         for k in range(count):
             weight[3] += cost[chosen[k]]
@@ -158,6 +158,47 @@ best_level = make_best_level(mark, fits_without, search_among, compiled)
 
 
 @compiled
+def blocked_by(
+    now: int, s: int, claim: e.Claim, running: e.Running, cap: int, evictions: Evictions, shapes: Table, groups: Table,
+    jobs: Table, held: Table, view: Table, demands: Table,
+) -> Blocked:  # fmt: skip
+    """Return a job that does not fit while these jobs run; its victims may hold `cap` milli-GPUs."""
+    group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
+    for node in range(view.shape[0]):
+        own[node] = view[node, c.STATUS] == IN_SERVICE and shapes[s, S_POOL_BITS] >> view[node, c.POOL] & 1 == 1
+    asked = np.empty((1, 2), dtype=np.int64)
+    asked[0, 0], asked[0, 1] = group[G_PODS], group[G_DEMAND]
+    return Blocked(
+        running.table, now, asked, shapes[s, S_MILLI], own, evictions.domains[shapes[s, S_COUNTED]], cap, claim,
+        running, evictions, jobs, held, view, demands,
+    )  # fmt: skip
+
+
+@compiled
+def find_passers(v: Tables, row: int, s: int, passers: Table) -> tuple[Table, bool]:
+    """Return which of these running jobs stop for a late head, in order, and whether it then fits.
+
+    See `preempt_backfilled`.
+    """
+    count, jobs, running = passers.shape[0], v.jobs, v.running
+    pools, amounts = v.shapes[s, S_POOL_BITS], v.quotas.amounts[s]
+    table = e.running_table(passers, jobs, v.shapes[:, S_POOL_BITS].copy(), v.quotas.homes, 0)
+    theirs = e.Running(
+        table, running.held[:count], running.borrows[:count], running.limits, running.used, running.parts,
+        running.entitled,
+    )  # fmt: skip
+    claim = e.Claim(
+        row, jobs[row, c.J_QUEUE], -1, jobs[row, c.J_PRIORITY], jobs[row, c.J_SINCE], -1, pools, amounts, False, False,
+        False, False,
+    )  # fmt: skip
+    blocked = blocked_by(
+        v.instant[t.TIME], s, claim, theirs, FOREVER, v.evictions, v.shapes, v.groups, jobs, v.held, v.trial, v.demands
+    )
+    chosen, _, found, _ = search_among(blocked, np.arange(count), np.zeros(count, dtype=np.int64), e.BORROWING, False)
+    return passers[chosen], found
+
+
+@compiled
 def find_victims(
     now: int, s: int, claim: e.Claim, running: e.Running, most: float, evictions: Evictions, shapes: Table,
     groups: Table, jobs: Table, held: Table, view: Table, demands: Table,
@@ -167,16 +208,9 @@ def find_victims(
     If no job stops, also returns when (µs) time alone may change that, -1 for never; and whether it is proven that
     nothing else does. See `Preemption.free_capacity`.
     """
-    group, own = groups[shapes[s, S_FIRST]], np.empty(view.shape[0], dtype=np.bool_)
-    for node in range(view.shape[0]):
-        own[node] = view[node, c.STATUS] == IN_SERVICE and shapes[s, S_POOL_BITS] >> view[node, c.POOL] & 1 == 1
-    asked = np.empty((1, 2), dtype=np.int64)
-    asked[0, 0], asked[0, 1] = group[G_PODS], group[G_DEMAND]
-    milli = shapes[s, S_MILLI]
-    blocked = Blocked(
-        running.table, now, asked, milli, own, evictions.domains[shapes[s, S_COUNTED]], int(most * milli), claim,
-        running, evictions, jobs, held, view, demands,
-    )  # fmt: skip
+    blocked = blocked_by(
+        now, s, claim, running, int(most * shapes[s, S_MILLI]), evictions, shapes, groups, jobs, held, view, demands
+    )
     chosen, marks, retry, definitive = best_level(
         blocked, now, e.levels_of(running, claim), running.table.shape[0], blocked.cap, evictions.exact,
         claim.first >= 0, True,

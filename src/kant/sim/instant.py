@@ -45,7 +45,7 @@ def begin(v: Tables, now: int, stood: Table) -> None:
     instant = v.instant
     instant[t.TIME], instant[t.KNOWN], instant[t.TOP] = now, instant[t.SAID], v.stands[t.TAKEN]
     instant[t.STARTED_LEAST], instant[t.ABOVE], instant[t.ABOVE_OF] = FOREVER, 0, FOREVER
-    instant[t.RUNNING], instant[t.EVICTS], instant[t.REVIEW] = -1, 0, -1
+    instant[t.RUNNING], instant[t.EVICTS], instant[t.REVIEW], instant[t.OPENED] = -1, 0, -1, 0
     copy_of(v.stands, stood)
 
 

@@ -1,7 +1,8 @@
 """Late heads in compiled instants: `queueing/late_heads.py` around questions about columns.
 
 Whether a head may take the places of jobs that passed it is counted, by the rules of
-`queueing/preemption/backfilled.py`. If it may, Python decides the instant and searches for the victims.
+`queueing/preemption/backfilled.py`. If it may, the search is that of all evictions (`evict.py`). For a head that
+borrows quota, and where no count tells whether it fits, Python decides the instant.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
 from kant.queueing.claims import is_behind, ranks_after
 from kant.queueing.evictable import R_ROW
-from kant.queueing.late_heads import MAY_NOT, STAYS, UNDECIDED, make_serve_heads
+from kant.queueing.late_heads import MAY_NOT, STARTS, STAYS, UNDECIDED, make_serve_heads
 from kant.sim import tables as t
 from kant.sim.blocked import (
     HOME_MIN_RUN,
@@ -39,6 +40,7 @@ from kant.sim.blocked import (
 from kant.sim.happened import H_ROW
 from kant.sim.reserve import WAITS
 from kant.sim.tables import Tables
+from kant.sim.tries import TakeOver
 
 
 class Rules(NamedTuple):
@@ -77,8 +79,9 @@ def is_held(v: Tables, row: int, bucket: int) -> bool:
 
 
 @cache
-def serve_kernel(place: Kernel, limited: bool) -> Serve:
+def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Serve:
     """Return the kernel for a profile that places groups by `place`. `limited`: there are quotas or several priorities.
+    `take_over` starts a head in the place of others (None: Python does).
 
     It asks for another instant when a hold ends, when time alone may let a head start, when the next head is late, or
     when that may preempt one more job. If Python has to decide, it says so.
@@ -99,6 +102,8 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         now, begun, top, shapes, jobs, held, demands = (
             instant[t.TIME], v.stands[t.TAKEN], instant[t.TOP], v.shapes, v.jobs, v.held, v.demands
         )  # fmt: skip
+        if instant[t.OPENED] == 1 and rights.keeps:
+            return UNDECIDED  # a head that starts holds nobody any more
         if shapes[s, S_PREEMPTS] == 0:
             return MAY_NOT
         known = rules.known[row % KNOWN]
@@ -118,13 +123,15 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         everyone, asks, in_tree = True, False, False
         if limited:
             quotas = v.quotas
-            all_running = running_of(v)
-            running, by_key = all_running.table[:, R_ROW], all_running.borrows
             home, amounts, used = quotas.homes[queue, HOME_SLOT], quotas.amounts[s], quotas.used.copy()
             in_tree = home >= 0
             if in_tree and rights.reclaims:
+                all_running = running_of(v)
+                running, by_key = all_running.table[:, R_ROW], all_running.borrows
                 everyone = not would_borrow(quotas.limits, quotas.used, home, amounts)
                 asks = not everyone and amounts.any()
+            else:
+                running = running_jobs(jobs, v.heap, v.ends)
         else:
             running = running_jobs(jobs, v.heap, v.ends)
         # By place in `running`: a job is not behind the head (0), may not stop now (1), may stop (3), or if the head is
@@ -165,8 +172,19 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         definitive = fitting + room_beside(v.trial, freed, pieces, demands, demand) < group[G_PODS]
         if definitive:
             next_one = FOREVER
-        elif fitting + room_beside(v.trial, freed, stop, demands, demand) >= group[G_PODS]:
-            return UNDECIDED
+        elif stop > 0 and fitting + room_beside(v.trial, freed, stop, demands, demand) >= group[G_PODS]:
+            if take_over is None or not everyone:
+                return UNDECIDED
+            passers, count = np.empty(running.shape[0], dtype=np.int64), 0
+            for k in range(running.shape[0]):
+                if kind[k] > 1:
+                    passers[count] = running[k]
+                    count += 1
+            if not take_over(v, row, s, passers[:count]):
+                return UNDECIDED
+            for other_bucket in range(v.buckets[0, w.B_REACH] + 1 if rights.keeps else 0):
+                v.buckets[other_bucket, w.B_HELD] = 0
+            return STARTS
         else:
             shares = demands[demand, c.D_GPUS] > 1 and demands[demand, c.D_MILLI] < GPU
             if in_tree and (shares or demands[demand, c.D_SLICES] > 0):
@@ -213,4 +231,4 @@ def serve_kernel(place: Kernel, limited: bool) -> Serve:
         if next_late < 0:
             v.instant[t.CODE] = WAITS
 
-    return compiled(named(serve, place))
+    return compiled(named(serve, place, *([] if take_over is None else [take_over])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -23,12 +24,14 @@ from kant.sim import blocked as b
 from kant.sim import happened as h
 from kant.sim import tables as t
 from kant.sim.ends import NOT_RUNNING
-from kant.sim.evict import MOVED, RECLAIM, look_for_victims
+from kant.sim.evict import BACKFILL, MOVED, find_passers, look_for_victims
 from kant.sim.reserve import WAITS
 from kant.sim.tables import Tables
 
 Job = tuple[int, int, int]
 """The entry of a job, its row and its shape; the entry is 0 if there is none."""
+
+TakeOver = Callable[[Tables, int, int, Table], bool]
 
 
 @merged
@@ -79,8 +82,8 @@ def in_quota(v: Tables, row: int, s: int) -> bool:
 
 
 @merged
-def evict(v: Tables, row: int, leaving: Table, gives: Table) -> bool:
-    """Stop jobs for another one: give back their quota, and on the trial what they hold; their events say so.
+def evict(v: Tables, row: int, leaving: Table, why: Table) -> bool:
+    """Stop jobs for another one: give back their quota, and on the trial what they hold. Their events say so, and why.
 
     Returns False if Python has to decide when one of them may start again.
     """
@@ -95,7 +98,7 @@ def evict(v: Tables, row: int, leaving: Table, gives: Table) -> bool:
     for k in range(leaving.shape[0]):
         other, said = leaving[k], instant[t.SAID]
         instant[t.SAID] = h.note(v.happened, said, instant[t.TIME], h.EVICTED, other, instant[t.INSTANTS], 0, row)
-        v.happened[said, h.H_BEGIN], v.happened[said, h.H_END] = RECLAIM if gives[k] == 1 else 0, v.ends[other]
+        v.happened[said, h.H_BEGIN], v.happened[said, h.H_END] = why[k], v.ends[other]
         v.ends[other] = NOT_RUNNING
         home = quotas.homes[jobs[other, c.J_QUEUE], b.HOME_SLOT]
         refund_all(quotas.limits, quotas.used, home, quotas.amounts[jobs[other, c.J_SHAPE]])
@@ -104,7 +107,8 @@ def evict(v: Tables, row: int, leaving: Table, gives: Table) -> bool:
             c.note_piece(v.trial, v.trial_log, v.held[piece], v.demands)
             pools |= 1 << v.trial[v.held[piece, NODE], c.POOL]
     instant[t.OPENED], instant[t.EVICTS], instant[t.RUNNING], instant[t.ABOVE_OF] = 1, 1, -1, FOREVER
-    w.wake(v.entries, v.buckets, v.verdicts, v.ready, ANY_START | QUOTA, pools, False, instant[t.TIME])
+    woke = w.wake(v.entries, v.buckets, v.verdicts, v.ready, ANY_START | QUOTA, pools, False, instant[t.TIME])
+    v.stands[t.MAY_TRY] |= woke & w.MAY_TRY
     return True
 
 
@@ -155,8 +159,8 @@ def sleep(v: Tables, entry: int, row: int, s: int) -> None:
 
 
 @cache
-def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, InOrder]:
-    """Return the functions that try the awake jobs, and that start evicted jobs elsewhere.
+def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, InOrder, TakeOver]:
+    """Return the functions that try the awake jobs, that start evicted jobs elsewhere, and that serve a late head.
 
     `place` places their groups.
 
@@ -241,6 +245,20 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
         if entry > 0:
             w.remove(v.entries, v.places, v.buckets, entry)
 
+    @merged
+    def take_over(v: Tables, row: int, s: int, passers: Table) -> bool:
+        """Start a late head in the place of running jobs that have passed it. Returns False where Python decides."""
+        if v.shapes[s, b.S_COUNTED] < 0:
+            return False
+        leaving, found = find_passers(v, row, s, passers)
+        count = leaving.shape[0]
+        if not found or (count == 0 and v.instant[t.EVICTS] == 0):
+            return False
+        if (count > 0 and not evict(v, row, leaving, np.full(count, BACKFILL))) or not fits(v, row, s):
+            return False
+        start(v, v.places[row, w.P_ENTRY], row, s)
+        return True
+
     has_quota = in_quota if limited else None
     has_place = make_nominate(None, has_quota, fits, None, merged)
 
@@ -256,4 +274,4 @@ def tries_kernels(place: Kernel, limited: bool, evicts: bool) -> tuple[InOrder, 
 
     nominate = make_nominate(None, has_quota, fits, frees_capacity if limited else None, merged)
     held = is_held if limited else None
-    return make_in_order(first, following, held, None, nominate, start, step_aside, sleep, merged), restart
+    return make_in_order(first, following, held, None, nominate, start, step_aside, sleep, merged), restart, take_over
