@@ -76,7 +76,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
         "at 0d 00:02:00 it has waited 1m for 4 GPUs in 1 pod in queue default, priority 0",
         "evidence",
         "1 of 8 GPUs are free in all, on 1 of 1 node",
-        "0 of 1 node have 4 whole GPUs free; the gang needs 1 or more: room for 1 pod is short",
+        "0 of 1 node have 4 whole GPUs free; the gang needs 1 or more: room for 1 pod is missing",
         "queue default holds 7 GPUs (2 jobs)",
         "job short is expected to end at 0d 00:10:00 and holds 1 GPU",
         "job runs is expected to end at 0d 01:00:00 and holds 6 GPUs",

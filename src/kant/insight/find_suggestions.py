@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from functools import partial
 
 import msgspec
@@ -10,7 +11,6 @@ import msgspec
 from kant.cluster.columns import J_QUEUE, J_USER
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape
-from kant.insight.beside_bookings import at_time, open_part
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import known
 from kant.insight.find_facts import competitors, expected_ends
@@ -134,13 +134,17 @@ def _first_to_end(diagnosis: Diagnosis, row: int, shape: Shape, running: list[in
     """Return those of `running`, in order of their ends, after which the gang has a quota, and a place from `at` on
     beside what is booked; empty if there are none.
     """
-    # Jobs that end later rank behind, so the search finds the set with the earliest end; of equal ones, the one of the
-    # fewest jobs.
-    with diagnosis.rolled_back(), at_time(diagnosis, row, at):
-        candidates = [
-            Candidate(other, open_part(diagnosis, row, diagnosis.state.running[other]), 0, 0, (i,))
-            for i, other in enumerate(running)
-        ]
+    held = {other: diagnosis.state.running[other] for other in running}
+    with ExitStack() as trial:
+        trial.enter_context(diagnosis.rolled_back())
+        if diagnosis.state.books:
+            from kant.insight.beside_bookings import at_time, open_part  # most clusters have no bookings
+
+            trial.enter_context(at_time(diagnosis, row, at))
+            held = {other: open_part(diagnosis, row, each) for other, each in held.items()}
+        # Jobs that end later rank behind, so the search finds the set with the earliest end; of equal ones, the one of
+        # the fewest jobs.
+        candidates = [Candidate(other, each, 0, 0, (i,)) for i, (other, each) in enumerate(held.items())]
         admitted = partial(admits, diagnosis, row, shape)
         chosen = choose(diagnosis.placer, shape, row, candidates, UNLIMITED, admitted)
     return chosen[0] if chosen is not None else []

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
-from kant.insight.beside_bookings import open_part
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import of_model
 from kant.insight.find_facts import competitors
@@ -169,15 +168,14 @@ def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) ->
     reach = competitors(diagnosis, shape)
     if by_quota and diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
         reach = sorted(state.running)
+    given = {one: state.running[one] for one in reach}
+    if state.books:
+        from kant.insight.beside_bookings import open_part  # most clusters have no bookings
+
+        given = {one: open_part(diagnosis, row, held) for one, held in given.items()}
     found = [
-        Candidate(
-            one,
-            open_part(diagnosis, row, state.running[one]),
-            int(state.jobs[one, c.J_MILLI]),
-            lost_work(cycle, one),
-            (),
-        )
-        for one in reach
+        Candidate(one, held, int(state.jobs[one, c.J_MILLI]), lost_work(cycle, one), ())
+        for one, held in given.items()
         if state.jobs[one, c.J_PREEMPTIBLE] and not state.burst_replicas.get(one)
     ]
     return sorted(found, key=lambda who: (who.cost / max(who.milli, 1), who.row))
