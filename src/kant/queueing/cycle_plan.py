@@ -470,7 +470,7 @@ class CyclePlan:
         """
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
-        if self.plan.decisions and self.state.shapes.rules.width:
+        if self.state.shapes.rules.width:
             from kant.queueing.blocked import await_pods  # with the first rules
 
             await_pods(self)

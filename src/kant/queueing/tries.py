@@ -109,6 +109,7 @@ class Tries(Walk):
         if not pending.places.item(row, P_RECORDED):
             self.cycle.hold(row, reason)
         pending.sleep(self.bucket, shape, self.failed, not isinstance(reason, NoFit | Booked))
+        self.slept = True
 
     def reason(self, row: int) -> Reason:
         """Return why the job cannot start. NoFit on a model with quota explains more than missing quota on another."""

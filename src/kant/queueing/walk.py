@@ -20,6 +20,7 @@ class Walk:
 
     bucket = 0  # that of the present job
     aside = 0  # the bucket of the last job that stepped aside in this round
+    slept = False  # whether the present job has been put to sleep
     _begun = False
     by_share: list[tuple[tuple[float, ...], int, int, int, int]]  # heap of a round by shares
 
@@ -50,12 +51,13 @@ class Walk:
                 entry = first_by_share(self, share)
         elif share is not None:
             entry = next_by_share(self, share)
-        elif pending.ready.item(0) == 1 and not pending.buckets.item(self.bucket, w.B_TOP):
+        elif pending.ready.item(0) == 1 and (self.slept or not pending.buckets.item(self.bucket, w.B_TOP)):
             entry = pending.ready[0] = 0  # that was the last bucket
         else:
             entry = w.go_on(pending.entries, pending.buckets, pending.verdicts, pending.ready, self.aside)
         if not entry:
             return 0, -1, None
+        self.slept = False
         row, _, _, shape, _, self.bucket, *_ = pending.entries[entry].tolist()
         return entry, row, shapes[shape]
 

@@ -95,7 +95,8 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     #    quota, which preemption may free. Else it holds the job, lets others pass it, or reserves a place in time.
     if state.pending or not profile.discipline.buckets:
         profile.discipline.run(cycle)
-        cycle.await_changes()
+        if cycle.plan.decisions:
+            cycle.await_changes()
 
     # 5. Move victims that fit elsewhere.
     if cycle.victims and (profile.preemption is None or profile.preemption.move_victims):
