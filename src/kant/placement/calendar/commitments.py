@@ -8,36 +8,8 @@ only if no job holds any part of it at any time in the window.
 
 from __future__ import annotations
 
-from kant.cluster.columns import (
-    CPU,
-    CPU_FREE,
-    D_CPU,
-    D_ENTRIES,
-    D_GPUS,
-    D_MEMORY,
-    D_MILLI,
-    DEMAND_WIDTH,
-    DEVICES,
-    ENTRY_WIDTH,
-    FREE,
-    GPUS,
-    IDLE,
-    MEMORY,
-    MEMORY_FREE,
-    MIG,
-    N_COLUMN,
-    N_EACH,
-    N_LIMIT,
-    N_TOPOLOGY,
-    NO_LIMIT,
-    OWN,
-    Table,
-    bits_in,
-    counted_capacity,
-    devices_of,
-    extra_at,
-    slices_at,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
 from kant.placement.devices import pods_in_islands, span
@@ -73,27 +45,27 @@ NEVER = FOREVER
 @inlined
 def committed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
     """Write what the commitments in store[first:last] use at `time` to row `into`, in the columns of a node row."""
-    slots, slices = devices_of(rows), slices_at(rows)
-    for column in range(extra_at(rows), rows.shape[1]):
+    slots, slices = c.devices_of(rows), c.slices_at(rows)
+    for column in range(c.extra_at(rows), rows.shape[1]):
         rows[into, column] = 0
-    rows[into, CPU_FREE] = 0
-    rows[into, MEMORY_FREE] = 0
+    rows[into, c.CPU_FREE] = 0
+    rows[into, c.MEMORY_FREE] = 0
     for device in range(slots):
-        rows[into, DEVICES + device] = 0
+        rows[into, c.DEVICES + device] = 0
         rows[into, slices + device] = 0
     for row in range(first, last):
         if store[row, C_START] <= time < store[row, C_END]:
-            rows[into, CPU_FREE] += store[row, C_CPU]
-            rows[into, MEMORY_FREE] += store[row, C_MEMORY]
-            for entry in range(demands[store[row, C_COUNTED] - 1, D_ENTRIES] if store[row, C_COUNTED] > 0 else 0):
-                at, d = DEMAND_WIDTH + ENTRY_WIDTH * entry, store[row, C_COUNTED] - 1
-                if demands[d, at + N_TOPOLOGY] < 0:
-                    rows[into, extra_at(rows) + demands[d, at + N_COLUMN]] += (
-                        store[row, C_PODS] * demands[d, at + N_EACH]
+            rows[into, c.CPU_FREE] += store[row, C_CPU]
+            rows[into, c.MEMORY_FREE] += store[row, C_MEMORY]
+            for entry in range(demands[store[row, C_COUNTED] - 1, c.D_ENTRIES] if store[row, C_COUNTED] > 0 else 0):
+                at, d = c.DEMAND_WIDTH + c.ENTRY_WIDTH * entry, store[row, C_COUNTED] - 1
+                if demands[d, at + c.N_TOPOLOGY] < 0:
+                    rows[into, c.extra_at(rows) + demands[d, at + c.N_COLUMN]] += (
+                        store[row, C_PODS] * demands[d, at + c.N_EACH]
                     )
             for device in range(slots):
                 if (store[row, C_MASK] >> device) & 1:
-                    rows[into, DEVICES + device] += store[row, C_MILLI]
+                    rows[into, c.DEVICES + device] += store[row, C_MILLI]
                     rows[into, slices + device] |= store[row, C_SLICES]
 
 
@@ -107,7 +79,7 @@ def free_throughout(
     Free amounts are negative if commitments contradict each other. The row before `into` is scratch. The peak is at
     `start` or at the begin of a commitment.
     """
-    slots = devices_of(rows)
+    slots = c.devices_of(rows)
     first = ledgers[node, L_FIRST]
     last = first + ledgers[node, L_COUNT]
     for column in range(rows.shape[1]):
@@ -117,23 +89,23 @@ def free_throughout(
         if row >= first and (time <= start or time >= until or store[row, C_END] <= start):
             continue
         committed_at(store, first, last, time, demands, rows, into - 1)
-        for column in range(extra_at(rows), rows.shape[1]):
+        for column in range(c.extra_at(rows), rows.shape[1]):
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
-        for column in (CPU_FREE, MEMORY_FREE):
+        for column in (c.CPU_FREE, c.MEMORY_FREE):
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
-        for column in range(DEVICES, DEVICES + slots):
+        for column in range(c.DEVICES, c.DEVICES + slots):
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
-        for column in range(slices_at(rows), slices_at(rows) + slots):
+        for column in range(c.slices_at(rows), c.slices_at(rows) + slots):
             rows[into, column] |= rows[into - 1, column]
-    if empty[node, MIG] > 0:  # a slice held at any time is not free, so slices add up
-        for device in range(empty[node, GPUS]):
-            held = bits_in(rows[into, slices_at(rows) + device])
-            rows[into, DEVICES + device] = 1000 - held * empty[node, MIG]
-    rows[into, IDLE] = 0
-    rows[into, FREE] = 0
-    for column in range(DEVICES, DEVICES + empty[node, GPUS]):
-        rows[into, IDLE] += 1 if rows[into, column] == 1000 else 0
-        rows[into, FREE] += max(rows[into, column], 0)
+    if empty[node, c.MIG] > 0:  # a slice held at any time is not free, so slices add up
+        for device in range(empty[node, c.GPUS]):
+            held = c.bits_in(rows[into, c.slices_at(rows) + device])
+            rows[into, c.DEVICES + device] = 1000 - held * empty[node, c.MIG]
+    rows[into, c.IDLE] = 0
+    rows[into, c.FREE] = 0
+    for column in range(c.DEVICES, c.DEVICES + empty[node, c.GPUS]):
+        rows[into, c.IDLE] += 1 if rows[into, column] == 1000 else 0
+        rows[into, c.FREE] += max(rows[into, column], 0)
 
 
 @inlined
@@ -175,12 +147,12 @@ def _counts_reach(
 ) -> bool:
     """Return whether rules and exact amounts allow `pods` pods there, as if all commitments of the window added up."""
     first = ledgers[node, L_FIRST]
-    for entry in range(demands[d, D_ENTRIES]):
-        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
-        if demands[d, at + N_TOPOLOGY] >= 0 or demands[d, at + N_LIMIT] == NO_LIMIT:
+    for entry in range(demands[d, c.D_ENTRIES]):
+        at = c.DEMAND_WIDTH + c.ENTRY_WIDTH * entry
+        if demands[d, at + c.N_TOPOLOGY] >= 0 or demands[d, at + c.N_LIMIT] == c.NO_LIMIT:
             continue
-        column = demands[d, at + N_COLUMN]
-        left = empty[node, extra_at(empty) + column] + demands[d, at + N_LIMIT] - pods * demands[d, at + N_EACH]
+        column = demands[d, at + c.N_COLUMN]
+        left = empty[node, c.extra_at(empty) + column] + demands[d, at + c.N_LIMIT] - pods * demands[d, at + c.N_EACH]
         for row in range(first, first + ledgers[node, L_COUNT]):
             if store[row, C_END] > start and store[row, C_START] < until and store[row, C_COUNTED] > 0:
                 left -= store[row, C_PODS] * counts_in(demands, store[row, C_COUNTED] - 1, column)
@@ -192,10 +164,10 @@ def _counts_reach(
 @inlined
 def counts_in(demands: Table, d: int, column: int) -> int:
     """Return by how much each pod of a demand lowers a column of its own node."""
-    for entry in range(demands[d, D_ENTRIES]):
-        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
-        if demands[d, at + N_TOPOLOGY] < 0 and demands[d, at + N_COLUMN] == column:
-            return int(demands[d, at + N_EACH])
+    for entry in range(demands[d, c.D_ENTRIES]):
+        at = c.DEMAND_WIDTH + c.ENTRY_WIDTH * entry
+        if demands[d, at + c.N_TOPOLOGY] < 0 and demands[d, at + c.N_COLUMN] == column:
+            return int(demands[d, at + c.N_EACH])
     return 0
 
 
@@ -205,18 +177,18 @@ def pods_throughout(
     rows: Table,
 ) -> int:  # fmt: skip
     """Return how many pods of demand `d`, up to `most`, the node takes throughout [start, until) if in service."""
-    gpus = demands[d, D_GPUS]
+    gpus = demands[d, c.D_GPUS]
     pods = most
-    if gpus == 0 or demands[d, D_MILLI] == 1000:
+    if gpus == 0 or demands[d, c.D_MILLI] == 1000:
         if gpus > 0:
             held = mask_throughout(store, ledgers, node, start, until)
             if in_one_island(empty, node, demands, d):
                 idle = span(0, ledgers[node, L_GPUS]) & ~held
                 pods = min(pods, pods_in_islands(empty, node, idle, gpus))
             else:
-                pods = min(pods, (ledgers[node, L_GPUS] - bits_in(held)) // gpus)
-        counted = demands[d, D_ENTRIES] > 0
-        if pods == 0 or (demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0 and not counted):
+                pods = min(pods, (ledgers[node, L_GPUS] - c.bits_in(held)) // gpus)
+        counted = demands[d, c.D_ENTRIES] > 0
+        if pods == 0 or (demands[d, c.D_CPU] == 0 and demands[d, c.D_MEMORY] == 0 and not counted):
             return int(pods)
         cpu = memory = 0  # summed up, which is never less than the peak
         first = ledgers[node, L_FIRST]
@@ -224,15 +196,15 @@ def pods_throughout(
             if store[row, C_END] > start and store[row, C_START] < until:
                 cpu += store[row, C_CPU]
                 memory += store[row, C_MEMORY]
-        enough = _reaches(empty[node, CPU] - cpu, demands[d, D_CPU], pods) and _reaches(
-            empty[node, MEMORY] - memory, demands[d, D_MEMORY], pods
+        enough = _reaches(empty[node, c.CPU] - cpu, demands[d, c.D_CPU], pods) and _reaches(
+            empty[node, c.MEMORY] - memory, demands[d, c.D_MEMORY], pods
         )
         if enough and (not counted or _counts_reach(empty, store, ledgers, node, demands, d, pods, start, until)):
             return int(pods)
     free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
     pods = min(amounts_capacity(rows, 1, demands, d, node), pods)
-    if demands[d, D_ENTRIES] > 0 and pods > 0:
-        pods = min(counted_capacity(rows, 1, demands, d, OWN), pods)
+    if demands[d, c.D_ENTRIES] > 0 and pods > 0:
+        pods = min(c.counted_capacity(rows, 1, demands, d, c.OWN), pods)
     return int(pods)
 
 
@@ -256,7 +228,7 @@ def wait_for_devices(store: Table, ledgers: Table, node: int, devices: int, time
     while row >= first and store[row, C_END] > time:
         if store[row, C_START] < time + duration:
             mask |= store[row, C_MASK]
-            if bits_in(mask) > spare:
+            if c.bits_in(mask) > spare:
                 # The commitments seen so far end no earlier than this one, so they block every start until then.
                 time = store[row, C_END]
                 row = first + ledgers[node, L_COUNT]
@@ -271,13 +243,15 @@ def first_start(
     rows: Table,
 ) -> int:  # fmt: skip
     """Return the earliest start from `time` on at which `pods` pods fit on the node for `duration`; or NEVER."""
-    whole = demands[d, D_GPUS] > 0 and demands[d, D_MILLI] == 1000
+    whole = demands[d, c.D_GPUS] > 0 and demands[d, c.D_MILLI] == 1000
     while True:
         if whole:
-            time = wait_for_devices(store, ledgers, node, pods * demands[d, D_GPUS], time, duration)
+            time = wait_for_devices(store, ledgers, node, pods * demands[d, c.D_GPUS], time, duration)
         if time >= NEVER:
             return NEVER
-        devices_alone = whole and demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0 and demands[d, D_ENTRIES] == 0
+        devices_alone = (
+            whole and demands[d, c.D_CPU] == 0 and demands[d, c.D_MEMORY] == 0 and demands[d, c.D_ENTRIES] == 0
+        )
         if devices_alone and not in_one_island(empty, node, demands, d):
             return int(time)
         if pods_throughout(empty, store, ledgers, node, demands, d, pods, time, time + duration, rows) >= pods:

@@ -11,17 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import (
-    D_GPUS,
-    D_SLICES,
-    D_TAG,
-    FREE,
-    STATUS,
-    Table,
-    admits,
-    bits_in,
-    take_piece,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
 from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
 from kant.placement.calendar.book import ANYWHERE, FULL, H_BEFORE, H_NODES, H_UNTIL, NODE_BITS, ONE_NODE, Book
@@ -89,7 +80,7 @@ def look(
 ) -> int:  # fmt: skip
     """Return when a pod fits on the node for `duration`, if the node is in service then; update its bound."""
     bound = NEVER
-    if admits(demands, d, ledgers[node, L_POOL], node):
+    if c.admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
     if bound != bounds[slot, node]:
         set_bound(bounds, floors, slot, node, bound)
@@ -107,7 +98,7 @@ def followed_slot(book: Book, d: int, duration: int, now: int) -> tuple[int, int
     least = 1 << size  # classes by powers of two: with finer ones more bounds would have to be computed
     slot = slot_for(book.slots, book.bounds, book.floors, book.marks, d, size)
     if slot >= 0:
-        gpus = book.demands[d, D_GPUS]
+        gpus = book.demands[d, c.D_GPUS]
         follow(book.bounds, book.floors, book.marks, slot, book.freed, book.taken, gpus, least, now)
     return slot, least
 
@@ -130,9 +121,9 @@ def place_at(
     for node in range(empty.shape[0]):
         if bounds[slot, node] > start and not stale[node]:
             continue
-        if table[node, STATUS] != 0 or is_outside(table, node, column, domain):
+        if table[node, c.STATUS] != 0 or is_outside(table, node, column, domain):
             continue
-        if admits(demands, d, ledgers[node, L_POOL], node):
+        if c.admits(demands, d, ledgers[node, L_POOL], node):
             pods = pods_throughout(empty, store, ledgers, node, demands, d, count, start, start + duration, rows)
             if pods > 0:
                 entries[known, E_NODE], entries[known, E_PODS] = node, pods
@@ -163,7 +154,7 @@ def find_earliest(
     slot, least = followed_slot(book, d, duration, now)
     if slot < 0:
         return FULL, nothing
-    gpus, bounds, floors = book.demands[d, D_GPUS], book.bounds, book.floors
+    gpus, bounds, floors = book.demands[d, c.D_GPUS], book.bounds, book.floors
     hides = own.shape[0] > 0
     before = own[:, 0]
     if hides:
@@ -227,7 +218,7 @@ def search(
             if entries[i, E_NEXT] > start and entries[i, E_PODS] == 0:
                 continue
             node = entries[i, E_NODE]
-            if table[node, STATUS] != 0 or is_outside(table, node, column, domain):
+            if table[node, c.STATUS] != 0 or is_outside(table, node, column, domain):
                 entries[i, E_NEXT] = NEVER
                 continue
             pods = pods_throughout(empty, store, ledgers, node, demands, d, most, start, start + duration, rows)
@@ -254,7 +245,7 @@ def settle(
     the part of its GPUs that is free throughout; for pods of whole GPUs, the number of GPUs that are wholly free.
     """
     nodes, until = empty.shape[0], start + duration
-    shares = demands[d, D_TAG] == 0
+    shares = demands[d, c.D_TAG] == 0
     keys = np.zeros(known, dtype=np.int64)
     fitting = 0
     for i in range(known):
@@ -262,9 +253,9 @@ def settle(
             node = entries[i, E_NODE]
             if shares:
                 free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
-                left = rows[1, FREE]
+                left = rows[1, c.FREE]
             else:
-                left = ledgers[node, L_GPUS] - bits_in(mask_throughout(store, ledgers, node, start, until))
+                left = ledgers[node, L_GPUS] - c.bits_in(mask_throughout(store, ledgers, node, start, until))
             keys[fitting] = (left * nodes + node) * known + i
             fitting += 1
     keys = keys[:fitting][in_order(keys[:fitting])]
@@ -280,10 +271,10 @@ def settle(
             free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
             for _ in range(pods):
                 write_piece(pieces, used, 1, 1, tightest(rows, 1, demands, d), demands, d)
-                if demands[d, D_SLICES] > 0:
+                if demands[d, c.D_SLICES] > 0:
                     cut(rows, 1, demands, d, pieces[used])
                 counted, pieces[used, 8] = pieces[used, 8], 0
-                take_piece(rows, pieces[used], demands)  # row 1 is the node, without others of its domain
+                c.take_piece(rows, pieces[used], demands)  # row 1 is the node, without others of its domain
                 pieces[used, 0], pieces[used, 8] = node, counted
                 used += 1
         else:
@@ -291,9 +282,9 @@ def settle(
             idle, chosen, late = span(0, ledgers[node, L_GPUS]) & ~mask, 0, 0
             if start > now and not in_one_island(empty, node, demands, d):
                 late = idle & freed_by(store, ledgers, node, start)[1]
-            for _ in range(pods if demands[d, D_GPUS] > 0 else 0):
-                enough = bits_in(late & ~chosen) >= demands[d, D_GPUS]
-                chosen |= closest(empty, node, (late if enough else idle) & ~chosen, demands[d, D_GPUS])
+            for _ in range(pods if demands[d, c.D_GPUS] > 0 else 0):
+                enough = c.bits_in(late & ~chosen) >= demands[d, c.D_GPUS]
+                chosen |= closest(empty, node, (late if enough else idle) & ~chosen, demands[d, c.D_GPUS])
             write_piece(pieces, used, node, pods, chosen, demands, d)
             used += 1
         if placed == count:
@@ -311,7 +302,7 @@ def settled_until(span: Table, store: Table, ledgers: Table, pieces: Table, star
         node = pieces[i, 0]
         last, _ = freed_by(store, ledgers, node, start)
         span[H_BEFORE] = min(span[H_BEFORE], last)
-        if bits_in(mask_throughout(store, ledgers, node, start, end)) < ledgers[node, L_GPUS]:
+        if c.bits_in(mask_throughout(store, ledgers, node, start, end)) < ledgers[node, L_GPUS]:
             span[H_NODES] |= 1 << (node % NODE_BITS)
             last = min(last, next_end(store, ledgers, node, 0))
         if last > 0:

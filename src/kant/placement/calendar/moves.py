@@ -11,19 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import (
-    D_ENTRIES,
-    D_GPUS,
-    D_MILLI,
-    J_PRIORITY,
-    J_SHAPE,
-    POOL,
-    STATUS,
-    Narrow,
-    Table,
-    bits_in,
-    planned_run,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Narrow, Table
 from kant.compiled import compiled, inlined
 from kant.model.placement import NODE
 from kant.model.units import FOREVER, GPU
@@ -101,7 +90,7 @@ def held_by(spans: Table, arena: Table, row: int) -> Table:
 def pools_of(table: Table, pieces: Table) -> int:
     pools = 0
     for i in range(pieces.shape[0]):
-        pools |= 1 << table[pieces[i, 0], POOL]
+        pools |= 1 << table[pieces[i, 0], c.POOL]
     return pools
 
 
@@ -116,7 +105,7 @@ def has_place(
     demands, bounds, ledgers = book.demands, book.bounds, book.ledgers
     first = book.gangs[gang, G_FIRST]
     d, count = book.parts[first, Q_DEMAND], book.parts[first, Q_PODS]
-    if book.gangs[gang, G_PARTS] != 1 or demands[d, D_GPUS] == 0 or demands[d, D_MILLI] != GPU:
+    if book.gangs[gang, G_PARTS] != 1 or demands[d, c.D_GPUS] == 0 or demands[d, c.D_MILLI] != GPU:
         return True
     slot, _ = followed_slot(book, d, duration, now)
     pods = 0
@@ -129,7 +118,7 @@ def has_place(
                 break  # they are in the order of their ends
             if store[k, C_START] < start and store[k, C_KEY] != row:
                 mask |= store[k, C_MASK]
-        pods += (ledgers[node, L_GPUS] - bits_in(mask)) // demands[d, D_GPUS]
+        pods += (ledgers[node, L_GPUS] - c.bits_in(mask)) // demands[d, c.D_GPUS]
         if pods >= count:
             return True
     return slot < 0
@@ -257,9 +246,9 @@ def first_sooner(
     crowded = moves.shape[0] == 0
     for i in range(at, rows.shape[0]):
         row = rows[i]
-        span, gang = spans[row], 2 * jobs[row, J_SHAPE]
+        span, gang = spans[row], 2 * jobs[row, c.J_SHAPE]
         own, began, ended = held_by(spans, arena, row), span[H_START], span[H_END]
-        duration = given if given >= 0 else planned_run(jobs[row], promised)
+        duration = given if given >= 0 else c.planned_run(jobs[row], promised)
         simple = gangs[gang, G_PARTS] == 1 and gangs[gang, G_COLUMN] == ANYWHERE
         if own.shape[0] == 0 or not simple or began <= now or ended != min(began + duration, FOREVER):
             return i, ASKED, NEVER, nothing, store
@@ -335,15 +324,15 @@ def first_candidate(
     nothing, gangs, demands = book.arena[:0], book.gangs, book.demands
     for i in range(at, rows.shape[0]):
         row = rows[i]
-        shape, gang = jobs[row, J_SHAPE], 2 * jobs[row, J_SHAPE]
-        if recorded[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
+        shape, gang = jobs[row, c.J_SHAPE], 2 * jobs[row, c.J_SHAPE]
+        if recorded[row, by] == 0 or jobs[row, c.J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
             return i, ASKED, nothing, store
-        duration = planned_run(jobs[row], promised)
+        duration = c.planned_run(jobs[row], promised)
         if had_no_room(none, shape, duration, stamp, current):
             continue
         part = book.parts[gangs[gang, G_FIRST]]
         d, pods = part[Q_DEMAND], part[Q_PODS]
-        if gangs[gang, G_PARTS] != 1 or gangs[gang, G_COLUMN] != ANYWHERE or demands[d, D_ENTRIES] > 0:
+        if gangs[gang, G_PARTS] != 1 or gangs[gang, G_COLUMN] != ANYWHERE or demands[d, c.D_ENTRIES] > 0:
             return i, ASKED, nothing, store
         start, pieces = find_earliest(
             book, store, d, pods, duration, now, now, ANYWHERE, 0, now + 1, nothing, row, 0, 0
@@ -363,6 +352,6 @@ def in_service(table: Table, pieces: Table) -> int:
     """Return the milli-GPUs of `pieces` on nodes in service."""
     milli = 0
     for i in range(pieces.shape[0]):
-        if table[pieces[i, 0], STATUS] == 0:
-            milli += pieces[i, 3] * bits_in(pieces[i, 2])
+        if table[pieces[i, 0], c.STATUS] == 0:
+            milli += pieces[i, 3] * c.bits_in(pieces[i, 2])
     return milli

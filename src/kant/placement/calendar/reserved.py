@@ -2,25 +2,8 @@
 
 from __future__ import annotations
 
-from kant.cluster.columns import (
-    CPU_FREE,
-    D_ENTRIES,
-    DEMAND_WIDTH,
-    DEVICES,
-    ENTRY_WIDTH,
-    MEMORY_FREE,
-    MIG,
-    N_COLUMN,
-    N_LIMIT,
-    N_TOPOLOGY,
-    STATUS,
-    Table,
-    bits_in,
-    devices_of,
-    extra_at,
-    slices_at,
-    slices_of,
-)
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
 from kant.compiled import compiled, inlined
 from kant.placement.calendar.commitments import (
     C_COUNTED,
@@ -47,9 +30,9 @@ def all_hold(
     """Return whether all nodes of committed `pieces` are in service and not overcommitted in [start, end)."""
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]
-        if table[node, STATUS] != 0:
+        if table[node, c.STATUS] != 0:
             return False
-        slices = slices_of(pieces[i, 6])
+        slices = c.slices_of(pieces[i, 6])
         alone = _is_alone(store, ledgers, node, pieces[i, 2], slices, start, end)
         if slices > 0 and not alone:
             return False
@@ -58,10 +41,10 @@ def all_hold(
         free_throughout(empty, store, ledgers, node, start, end, demands, rows, 1)
         if pieces[i, 8] > 0 and not _counts_hold(rows, demands, pieces[i, 8] - 1):
             return False
-        for device in range(devices_of(empty)):
-            if (pieces[i, 2] >> device) & 1 and rows[1, DEVICES + device] < 0:
+        for device in range(c.devices_of(empty)):
+            if (pieces[i, 2] >> device) & 1 and rows[1, c.DEVICES + device] < 0:
                 return False
-        if (pieces[i, 4] > 0 and rows[1, CPU_FREE] < 0) or (pieces[i, 5] > 0 and rows[1, MEMORY_FREE] < 0):
+        if (pieces[i, 4] > 0 and rows[1, c.CPU_FREE] < 0) or (pieces[i, 5] > 0 and rows[1, c.MEMORY_FREE] < 0):
             return False
     return True
 
@@ -69,11 +52,11 @@ def all_hold(
 @inlined
 def _counts_hold(rows: Table, demands: Table, d: int) -> bool:
     """Return whether row 1, with the pods of a demand on it, satisfies the demand's limits for its own node."""
-    for entry in range(demands[d, D_ENTRIES]):
-        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+    for entry in range(demands[d, c.D_ENTRIES]):
+        at = c.DEMAND_WIDTH + c.ENTRY_WIDTH * entry
         if (
-            demands[d, at + N_TOPOLOGY] < 0
-            and rows[1, extra_at(rows) + demands[d, at + N_COLUMN]] + demands[d, at + N_LIMIT] < 0
+            demands[d, at + c.N_TOPOLOGY] < 0
+            and rows[1, c.extra_at(rows) + demands[d, at + c.N_COLUMN]] + demands[d, at + c.N_LIMIT] < 0
         ):
             return False
     return True
@@ -110,10 +93,10 @@ def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table
         change = min(change, start)
         if start < rise:
             committed_at(store, first, last, start, demands, rows, 1)
-            more = rows[1, CPU_FREE] > rows[0, CPU_FREE] or rows[1, MEMORY_FREE] > rows[0, MEMORY_FREE]
-            for column in range(DEVICES, DEVICES + devices_of(rows)):
+            more = rows[1, c.CPU_FREE] > rows[0, c.CPU_FREE] or rows[1, c.MEMORY_FREE] > rows[0, c.MEMORY_FREE]
+            for column in range(c.DEVICES, c.DEVICES + c.devices_of(rows)):
                 more = more or rows[1, column] > rows[0, column]
-            for column in range(slices_at(rows), slices_at(rows) + devices_of(rows)):
+            for column in range(c.slices_at(rows), c.slices_at(rows) + c.devices_of(rows)):
                 more = more or rows[1, column] & ~rows[0, column] != 0
             if more or store[row, C_COUNTED] > 0:
                 rise = start
@@ -132,13 +115,13 @@ def promised(
     missing on its devices.
     """
     used = 0
-    slots = devices_of(empty)
+    slots = c.devices_of(empty)
     for node in range(empty.shape[0]):
         if ledgers[node, L_COUNT] == 0 or (ledgers[node, L_CHANGE] > now and ledgers[node, L_RISE] >= until):
             continue
         if ledgers[node, L_CHANGE] <= now:
             _note_rise(store, ledgers, node, now, demands, rows)
-        if ledgers[node, L_RISE] >= until or table[node, STATUS] != 0:
+        if ledgers[node, L_RISE] >= until or table[node, c.STATUS] != 0:
             continue
         free_throughout(empty, store, ledgers, node, now, now + 1, demands, rows, 1)
         free_throughout(empty, store, ledgers, node, now, until, demands, rows, 3)
@@ -146,12 +129,12 @@ def promised(
             return -1
         begin = used
         _open_piece(pieces, used, node)
-        pieces[used, 4] = _lacking(rows, CPU_FREE)
-        pieces[used, 5] = _lacking(rows, MEMORY_FREE)
-        for column in range(DEVICES, DEVICES + slots):
+        pieces[used, 4] = _lacking(rows, c.CPU_FREE)
+        pieces[used, 5] = _lacking(rows, c.MEMORY_FREE)
+        for column in range(c.DEVICES, c.DEVICES + slots):
             lack = _lacking(rows, column)
-            if empty[node, MIG] > 0:
-                used = _promised_slices(rows, empty[node, MIG], node, column - DEVICES, begin, used, pieces)
+            if empty[node, c.MIG] > 0:
+                used = _promised_slices(rows, empty[node, c.MIG], node, column - c.DEVICES, begin, used, pieces)
                 continue
             if lack == 0:
                 continue
@@ -160,7 +143,7 @@ def promised(
                 row += 1
             if row > begin and row == used:
                 _open_piece(pieces, row, node)
-            pieces[row, 2] |= 1 << (column - DEVICES)
+            pieces[row, 2] |= 1 << (column - c.DEVICES)
             pieces[row, 3] = lack
             used = max(used, row + 1)
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
@@ -177,14 +160,14 @@ def promised(
 @inlined
 def _promised_slices(rows: Table, milli: int, node: int, device: int, begin: int, used: int, pieces: Table) -> int:
     """Write a piece for the slices of a device that are free in row 1 but not in row 3; return the rows used."""
-    column = slices_at(rows) + device
+    column = c.slices_at(rows) + device
     slices = rows[3, column] & ~rows[1, column]
     if slices == 0:
         return used
     if used > begin:
         _open_piece(pieces, used, node)
     pieces[used, 2] = 1 << device
-    pieces[used, 3] = milli * bits_in(slices)
+    pieces[used, 3] = milli * c.bits_in(slices)
     pieces[used, 6] = -1 - slices
     return used + 1
 
