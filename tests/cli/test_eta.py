@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from tests.cli.command import kant, without_machine
 
+from kant.cli.show_answers import show_expectations
 from kant.metrics.wait_causes import Cause
 
 
@@ -126,3 +127,18 @@ def test_it_says_how_good_such_answers_were_and_without_learning_it_says_what_th
     said = "of 24 earlier answers that looked about as far ahead the P90 held for 100 %, the P50 for 100 %"
     assert f"29b: {said}" in kant("eta", journal, *at[:2]).out.replace("\n", " ")
     assert said in kant("why", "29b", journal, *at[:2]).out
+
+
+def test_budgets_are_named_also_where_no_job_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {"p10": 0, "p50": 0, "p90": 0}
+    row = {
+        "queue": "q",
+        "user": "",
+        "limit": "hard",
+        "expected_us": expected,
+        "jobs": ["a"],
+        "until_us": 86_400_000_000,
+    }
+    show_expectations([], 0, [row])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no job waits" in said and "q runs dry now; job a then waits until" in said

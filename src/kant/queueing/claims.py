@@ -1,29 +1,15 @@
-"""What a blocked job claims: whether it may evict any job, which jobs are behind it, and which it holds back.
+"""What a blocked job claims: whether it may evict any job, and which jobs are behind it.
 
 Python and kernels call these. The rules of priority are in `queueing/priority.py` and design note 51.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.quota_columns import would_borrow
-from kant.compiled import compiled, inlined
-from kant.model.status import NodeStatus
+from kant.compiled import inlined
 from kant.model.units import FOREVER
-
-IN_SERVICE = int(NodeStatus.IN_SERVICE)
-
-NOTHING, CAPACITY, QUOTA, QUOTA_OF_USER = range(4)
-"""What a blocked job lacks. NOTHING: its queue starts no jobs."""
-
-HolderOf = Callable[..., tuple[int, int, int, bool]]
 
 
 @inlined
@@ -63,72 +49,3 @@ def may_evict_later(
     """
     lowest = min(lowest, started) if reclaims else started
     return bool(started < FOREVER and may_evict(priority, lowest, reclaims, limits, used, first, amounts, True))
-
-
-def make_holder_of(
-    lacks: Callable[[Any, int, int], int] | None, is_near: Callable[[Any, int, int, int, int], bool],
-    has_more_right: Callable[[Any, int, int, int, int], bool] | None, kernel: Callable[[Any], Any],
-) -> HolderOf:  # fmt: skip
-    """Build the function that says which blocked jobs hold a job of lower priority, around questions about `view`.
-
-    `lacks` says what a blocked job lacks, by its row and shape (None: always capacity). The others are about both jobs.
-    `is_near`: they may use the same nodes. `has_more_right`: the job is in quota, and the blocked job of another queue
-    would borrow (None: never). If the blocked job ran, this one could reclaim its place.
-    """
-
-    def holder_of(
-        view: Any, blocked: Table, count: int, jobs: Table, row: int, shape: int, now: int, hold: int, fixed: int,
-        min_run: int,
-    ) -> tuple[int, int, int, bool]:  # fmt: skip
-        """Return the number of the first of the `count` blocked jobs that holds the job, until when it does, and until
-        when the first of all does, µs (-1, -1 and FOREVER if none does); and whether all of them lack capacity.
-
-        `blocked` has row, shape, and in its last column whether the job is a holder, which is written. It is one for
-        `hold` µs of its wait if the job may be preempted at once (its queue guarantees a run time of `min_run`), else
-        for `fixed` µs. If it lacks quota, it holds the other jobs of its queue, or of its user there.
-        """
-        holder, until, soonest, by_capacity, queue = -1, -1, FOREVER, True, jobs[row, c.J_QUEUE]
-        lasts = hold if jobs[row, c.J_PREEMPTIBLE] == 1 and min_run == 0 else fixed
-        for i in range(count):
-            one, its = blocked[i, 0], blocked[i, 1]
-            end, blocked[i, 3] = jobs[one, c.J_SINCE] + lasts, 0
-            if end <= now:
-                continue
-            same, lack = jobs[one, c.J_QUEUE] == queue, CAPACITY
-            if lacks is not None:
-                lack = lacks(view, one, its)
-            if lack == CAPACITY:
-                holds = is_near(view, one, its, row, shape)
-                if has_more_right is not None and holds and not same:
-                    holds = not has_more_right(view, one, its, row, shape)
-            else:
-                of_user = lack == QUOTA_OF_USER and jobs[one, c.J_USER] == jobs[row, c.J_USER]
-                holds = same and (lack == QUOTA or of_user)
-            if holds:
-                blocked[i, 3] = 1
-                if holder < 0:
-                    holder, until = i, end
-                soonest, by_capacity = min(soonest, end), by_capacity and lack == CAPACITY
-        return int(holder), int(until), int(soonest), bool(by_capacity)
-
-    return kernel(holder_of)  # type: ignore[no-any-return]
-
-
-@inlined
-def takes_pod(empty: Table, node: int, demands: Table, d: int) -> bool:
-    """Return whether a node could hold a pod of demand `d` if nothing ran on it."""
-    asked = demands[d]
-    return bool(
-        empty[node, c.STATUS] == IN_SERVICE
-        and c.admits(demands, d, empty[node, c.POOL], node)
-        and empty[node, c.GPUS] >= asked[c.D_GPUS]
-        and empty[node, c.CPU_FREE] >= asked[c.D_CPU]
-        and empty[node, c.MEMORY_FREE] >= asked[c.D_MEMORY]
-    )
-
-
-@compiled
-def take_pods(empty: Table, demands: Table, d: int, takes: NDArray[np.bool_]) -> None:
-    """Write the result of `takes_pod` for every node into `takes`."""
-    for node in range(empty.shape[0]):
-        takes[node] = takes_pod(empty, node, demands, d)

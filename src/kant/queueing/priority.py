@@ -20,9 +20,9 @@ from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 from kant.queueing.buckets import Head
-from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, HolderOf, make_holder_of, take_pods
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.evictable import BORROWING
+from kant.queueing.holders import CAPACITY, NOTHING, QUOTA, QUOTA_OF_USER, HolderOf, make_holder_of, take_pods
 from kant.queueing.preemption.entitlement import Entitlements, Mask
 from kant.queueing.tries import find_place
 
@@ -123,7 +123,7 @@ class PriorityHolds:
         return near
 
     def _lacks(self, one: int, its: int) -> int:
-        """Return what a blocked job lacks, where quotas count (`claims.py`)."""
+        """Return what a blocked job lacks, where quotas count (`holders.py`)."""
         admission, shape = self.cycle.admission, self.state.shapes.shapes[its]
         if admission.closed(one) is not None:
             return NOTHING

@@ -1,6 +1,6 @@
 """Blocked jobs in compiled instants: what they may use of their quotas, and which jobs of lower priority they hold.
 
-The rules are those of `queueing/claims.py` and `queueing/evictable.py`, which the plan calls as well.
+The rules are those of `queueing/claims.py`, `holders.py` and `evictable.py`, which the plan calls as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from kant.model.units import FOREVER
 from kant.placement.group_kernel import G_DEMAND
 from kant.queueing import evictable as e
 from kant.queueing import waiting as w
-from kant.queueing.claims import CAPACITY, QUOTA, make_holder_of, may_evict_later, takes_pod
+from kant.queueing.claims import may_evict_later
+from kant.queueing.holders import CAPACITY, QUOTA, make_holder_of, takes_pod
 from kant.sim import tables as t
 from kant.sim.ends import ENDS, JOB
 from kant.sim.tables import Tables
