@@ -13,11 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from numba import typeof
 from tests.core.small_runs import all_outcomes
 from tests.kube.processes import Forked
 
 from kant.compiled import compiled, kept, work
-from kant.compiled.kept import KeptCode
+from kant.compiled.kept import KeptCode, _described
 
 pytestmark = pytest.mark.long
 
@@ -114,6 +115,13 @@ def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Pa
     subprocess.run([sys.executable, "-c", "import two"], cwd=tmp_path, check=True, env=environment)
     assert len(list(tmp_path.rglob("*.code"))) == 8, "a process with other addresses finds them too"
     assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
+
+
+def test_code_of_a_tuple_within_a_tuple_depends_on_the_names_of_its_fields() -> None:
+    """Else code that does not read a renamed field is found, and brings the old name with it."""
+    old, new = (namedtuple("Inner", ["count", name]) for name in ("before", "after"))  # type: ignore[misc]
+    outer = namedtuple("Outer", ["inner"])
+    assert len({_described(typeof(outer(inner(1, 2.0)))) for inner in (old, new)}) == 2
 
 
 def test_every_kernel_is_kept() -> None:

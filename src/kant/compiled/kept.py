@@ -93,7 +93,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
         if self._depends_on is None:
             return None
         digest = hashlib.blake2b(self._depends_on, digest_size=16)
-        digest.update(repr([str(arg) + str(getattr(arg, "fields", "")) for arg in types]).encode())
+        digest.update(repr([*map(_described, types)]).encode())
         digest.update(repr(context.codegen().magic_tuple()).encode())
         return digest.hexdigest()
 
@@ -222,6 +222,11 @@ def _read(name: str) -> Any:
             os.utime(file)
         return kept
     return None
+
+
+def _described(kind: Any) -> str:
+    """Return a type with the names of its fields, and of those of the named tuples in it."""
+    return f"{kind} {getattr(kind, 'fields', '')} {[*map(_described, getattr(kind, 'types', ()))]}"
 
 
 def _turn_for(name: str) -> Turn | None:
