@@ -19,6 +19,7 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.conservative import Conservative
 from kant.queueing.disciplines.easy import Easy
 from kant.queueing.orders.sjf import Sjf
+from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.cycle import Scheduler
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.builders import make_queue
@@ -470,3 +471,30 @@ def test_a_late_head_without_reservation_preempts_what_starts_before_it_in_the_s
     assert harness.running() == ["later"] and plan.review_at == harness.now + 1
     harness.cycle(plan.review_at)
     assert harness.running() == ["late"]
+
+
+def test_the_head_of_another_queue_is_served_where_the_first_may_not_stop_enough() -> None:
+    """The first head would borrow, so it may not stop the job of the other queue that passed both heads."""
+    harness = Harness(
+        make_cluster(8),
+        make_profile(discipline=Backfill(timeout_s=10, small_timeout_s=10), preemption=Preemption(min_run_s=0)),
+    )
+    harness.set_queues(make_queue("all"), make_queue("a", 4, parent="all"), make_queue("b", 8, parent="all"))
+    jobs = (
+        ("runs", "a", 4, 0, 500), ("first", "b", 1, 0, 3), ("second", "b", 3, 0, 5), ("borrows", "a", 4, 1, 50),
+        ("entitled", "b", 4, 1, 50), ("passes", "b", 1, 2, 500),
+    )  # fmt: skip
+    started = dict[str, int]()
+
+    def look(plan: Plan) -> None:
+        started.update({one.job: plan.time // SECOND for one in plan.decisions if isinstance(one, Start)})
+
+    harness.before_carrying_out = look
+    harness.run(
+        [
+            JobSubmitted(at * SECOND, make_job(name, gpus=gpus, queue=queue, submit=at * SECOND), runtime * SECOND)
+            for name, queue, gpus, at, runtime in jobs
+        ],
+        until=30 * SECOND,
+    )
+    assert started == {"runs": 0, "first": 0, "second": 0, "passes": 3, "entitled": 11}

@@ -185,3 +185,12 @@ def test_the_first_job_of_a_bucket_is_on_top_whoever_leaves(
             there = [(*jobs[other][:2], other) for other in waiting if jobs[other][2] == number]
             top = buckets[number + 1, w.B_TOP]
             assert (int(entries[top, w.E_ROW]) if top else None) == (min(there)[2] if there else None)
+
+
+def test_all_jobs_of_the_last_bucket_are_tried_after_a_job_that_sleeps() -> None:
+    harness = Harness(make_cluster(4), make_profile("fifo", "best-effort"))
+    harness.submit(make_job("runs", 2))
+    harness.cycle()
+    harness.submit(make_job("waits", 4), make_job("one", 1), make_job("another", 1))
+    harness.cycle()
+    assert harness.running() == ["runs", "one", "another"]
