@@ -15,12 +15,12 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
-from kant.queueing.late_heads import MAY_NOT, STARTS, STAYS, ServeHeads, make_serve_heads
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.tries import Tries, try_in_order
 
 if TYPE_CHECKING:
+    from kant.queueing.late_heads import ServeHeads
     from kant.queueing.priority import PriorityHolds
 
 ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
@@ -124,6 +124,7 @@ def _is_held(late: _Late, row: int, bucket: int) -> bool:
 
 
 def _take_places(late: _Late, row: int, index: int, bucket: int) -> int:
+    from kant.queueing.late_heads import MAY_NOT, STARTS, STAYS
     from kant.queueing.preemption.backfilled import preempt_backfilled  # loaded with the first late head
 
     cycle, shape = late[0], late[0].state.shapes.shapes[index]
@@ -143,6 +144,8 @@ def _take_places(late: _Late, row: int, index: int, bucket: int) -> int:
 
 @cache
 def _built(limited: bool, holds: bool) -> ServeHeads:
+    from kant.queueing.late_heads import make_serve_heads  # loaded with the first job that cannot start
+
     return make_serve_heads(
         _waits if limited else None, _is_held if holds else None, _take_places, lambda function: function
     )
