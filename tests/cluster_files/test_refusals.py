@@ -79,12 +79,12 @@ TOML_CASES = {
     "empty name": ("name = ''\n" + ONE, "c.toml, name: expected text", "got ''"),
     "gap of levels": (
         ONE + "[topology]\nleaves_per_spine = 4",
-        "c.toml, topology: expected nodes_per_leaf where leaves_per_spine is given",
+        "c.toml, topology: expected nodes_per_leaf if leaves_per_spine is given",
         "",
     ),
     "gap in a group": (
         ONE + "[nodes.topology]\nnodes_per_leaf = 4\nspines_per_superspine = 2",
-        "c.toml, [[nodes]] 1, topology: expected leaves_per_spine where spines_per_superspine is given",
+        "c.toml, [[nodes]] 1, topology: expected leaves_per_spine if spines_per_superspine is given",
         "",
     ),
     "leaves that cut an HBD": (

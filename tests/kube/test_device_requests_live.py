@@ -128,7 +128,7 @@ async def test_constraints_taints_alternatives_and_all_devices_of_a_node(api: Ap
             lambda pods: (
                 "ill" in bound(pods)
                 and says(pods, "apart", "0 of 1 pods fit now")
-                and says(pods, "other", "claims ask for (other) are taken")
+                and says(pods, "other", "claims ask for (other) are in use")
             ),
         )
         assert (await d.allocated(api, "ill"))["ill"] in [[(node, "ill")] for node in ("n0", "n1")] + [

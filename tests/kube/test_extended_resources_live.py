@@ -145,7 +145,7 @@ async def test_classes_serve_gpus_and_each_its_own_name_and_say_which_container_
         (own,) = (await d.allocated(api)).values()
         assert sorted(own) == [*(("n0", f"card-{at}") for at in range(3)), ("n0", "gpu-0")]
         await api.create(asking("none", {implicit: 1}, labels=team))
-        await until(api, lambda pods: says(pods, "none", f"claims ask for ({implicit}) are taken"))
+        await until(api, lambda pods: says(pods, "none", f"claims ask for ({implicit}) are in use"))
         await api.create_all([make_pod(f"g{at}", 1, labels=team) for at in range(3)])
         await until(
             api, lambda pods: len(bound(pods)) == 3 and any(says(pods, f"g{at}", "over quota") for at in range(3))

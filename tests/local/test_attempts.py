@@ -79,7 +79,7 @@ def test_output_that_a_full_disk_loses_is_noted_wherever_one_asks(small_disk: Pa
         assert kant.client.get(kant.client.job(job))["attempts"][0]["dropped"] == 10
         filler.unlink()
         assert kant.over(job) == ["finished"]
-        said = "10 bytes of its output are lost, as the disk was full"
+        said = "10 bytes of its output are lost: the disk was full"
         assert kant.job(job)["job"]["reason"] == said
         assert said in kant.client.get(kant.client.job(job, "why"))["sentence"]
         assert said in verb("logs", job, "--home", kant.home).err

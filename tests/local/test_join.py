@@ -218,7 +218,7 @@ def moved(kant: Up, node: str, fault: Callable[[], object]) -> str:
     fault()
     kant.client.post(kant.client.job(here, "cancel"))
     assert eventually(lambda: kant.job(job)["job"]["nodes"] == {"node-00000": "0,1"}), kant.job(job)
-    assert f"{node} fell silent" in kant.client.get("/v1/health")["complaint"]
+    assert f"machine {node} is silent" in kant.client.get("/v1/health")["complaint"]
     assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) == 2)
     assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"], "never twice at once"
     return job

@@ -138,7 +138,7 @@ def test_a_workflow_waits_for_other_jobs_as_a_whole(kant: Up, tmp_path: Path) ->
             'duration = "30m"\nmemory = "much"\nafter',
             ["stage right, memory", "16GiB", "much"],
         ),
-        ('["prepare"]', '["report"]', ["circle", "left -> report"]),
+        ('["prepare"]', '["report"]', ["cycle", "left -> report"]),
         ('["prepare"]', '["nobody"]', ["line 18", "stages of the file", "nobody"]),
         ('duration = "10m"', 'duration = "soon"', ["stage prepare, duration", "soon"]),
     ],

@@ -128,7 +128,7 @@ def test_a_picture_has_a_line_for_each_processor_and_all_of_the_same_width(seed:
         ('id = "report"', 'id = "train"', ["line 15", "[[stage]] 3, id", "no other stage", "train"]),
         ('id = "report"\n', "", ["line 5", "[[stage]] 1", "the key id"]),
         ('after = ["train"]', 'after = ["trian"]', ["line 23", "[[stage]] 4, after", "stages of the file", "trian"]),
-        ('duration = "40m"', 'duration = "40m"\nafter = ["report"]', ["circle", "prepare", "report", "->"]),
+        ('duration = "40m"', 'duration = "40m"\nafter = ["report"]', ["cycle", "prepare", "report", "->"]),
         ('duration = "40m"', 'duration = "40x"', ["line 12", "stage prepare, duration", "40x"]),
         ('duration = "40m"', "duration = 40", ["line 12", "duration such as 30m", "40"]),
         ('duration = "40m"', "", ["stage prepare, duration", "how long it runs"]),

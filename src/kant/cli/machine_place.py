@@ -164,7 +164,7 @@ class MachinePlace:
             if follow or at >= end:
                 break
         if dropped := int(headers.get("X-Kant-Dropped", "0")):
-            print(f"kant: {dropped:,} bytes of its output are lost, as the disk was full", file=sys.stderr)
+            print(f"kant: {dropped:,} bytes of its output are lost: the disk was full", file=sys.stderr)
 
     def _tail(self, job: str, lines: int, attempt: int) -> int:
         """Return the offset of the last `lines` lines of a run's output."""
