@@ -25,7 +25,7 @@ from kant.scheduler.solvers import Defragment
 
 
 def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
-    """Whether a running job, by row, may be moved: it is `movable` (None: all are), and the profile permits it."""
+    """A test, by row, whether a running job may move: it is `movable` (None: all are), and the profile permits it."""
     state = cycle.state
 
     def allows(row: int) -> bool:
@@ -36,8 +36,8 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
 
 
 class MoveRound:
-    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` is called with the share of time in
-    which idle nodes of a pool are needed.
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. The method `moves` takes a function from a
+    pool to the share of time in which its idle nodes are needed.
     """
 
     def __init__(

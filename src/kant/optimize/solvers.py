@@ -9,7 +9,7 @@ from typing import Any
 from kant.model.errors import missing_extra
 
 HEARD_S = 0.05
-"""How long a search may take to notice a request to stop, before the request is repeated."""
+"""Seconds after which a request to stop a search is repeated, if the search has not ended."""
 
 
 def cp_sat() -> Any:

@@ -116,7 +116,7 @@ def choose_section(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, is_open: Numbers, begin: int, end: int,
     capacity: int, floor: Numbers, height: Numbers, undercut: Numbers, comers: Numbers, rule: int,
 ) -> int:  # fmt: skip
-    """The section of the next choice: one without an undercut booking at its floor. The lowest is always one."""
+    """The section of the next choice: no booking at its floor is undercut. The lowest section always qualifies."""
     for k in range(begin, end):
         comers[k] = 0
     for x in range(count):
@@ -146,7 +146,7 @@ def choose_section(
 
 @inlined
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
-    """Fill in how low each booking of section k can be if none begins at its floor; False if that is infeasible.
+    """Fill `lifted`: the least offsets in section k if no booking begins at its floor; False if that is infeasible.
 
     A booking that is lifted from the floor must rest on another booking: one outside the section that reaches above the
     floor, or one of the section. Also, another booking must overlap its old place; otherwise it could fall back.
@@ -290,7 +290,7 @@ def search(
     low, rest = np.zeros(n, np.int64), np.zeros(n, np.int64)
     lifted, undercut = np.zeros(n, np.int64), np.zeros(n, np.int64)
     floor, height, comers = np.zeros(width, np.int64), np.zeros(width, np.int64), np.zeros(width, np.int64)
-    crossing = np.zeros(width + 1, np.int64)  # open bookings that cover a section and the one before it
+    crossing = np.zeros(width + 1, np.int64)  # by section: the open bookings that cover it and the section before it
     in_order, listed = np.arange(n), np.zeros(n, np.int64)
     frames = np.zeros((16 * n + 4096, FRAME_WIDTH), np.int64)
     choices = np.zeros(16 * n + 65536, np.int64)

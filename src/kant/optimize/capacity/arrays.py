@@ -13,7 +13,7 @@ Numbers = NDArray[np.int64]
 
 
 class TaskArrays(NamedTuple):
-    """The input of the kernels. Times count from the first release."""
+    """The input of the compiled functions. Times are ticks since the first release."""
 
     duration: Numbers
     demand: Numbers  # [task, resource]

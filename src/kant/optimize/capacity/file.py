@@ -74,7 +74,7 @@ class StartRow(msgspec.Struct):
 
 
 class PlanFile(msgspec.Struct):
-    """The part of a plan printed by `kant plan capacity --json` that is read."""
+    """The fields that are read from a plan printed by `kant plan capacity --json`."""
 
     tasks: list[StartRow]
 
@@ -159,7 +159,7 @@ def _from_json(text: str) -> Instance:
 
 
 def _ticks(time: Time, tick: int, where: str, up: bool = False) -> int:
-    """A time in whole ticks: rounded up, or down, so that a plan in ticks holds in time."""
+    """A time in whole ticks, rounded up or down. Callers choose the direction in which a plan in ticks stays valid."""
     if isinstance(time, int) and (time == 0 or not tick):
         return time
     if isinstance(time, int) or not tick:

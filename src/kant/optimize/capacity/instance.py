@@ -13,7 +13,7 @@ MOST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of which an amount is reserved for all time. `cost` weighs one unit of its peak."""
+    """A resource of which a fixed amount, its peak use, is reserved. `cost` is the cost of one unit of that amount."""
 
     name: str
     cost: int = 1

@@ -14,7 +14,7 @@ from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, pea
 
 @compiled_at_once
 def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
-    """Fill `bounds` by resource: the maximum over all spans of the work that must be done inside, over their length.
+    """Fill `bounds` by resource: the maximum, over spans of time, of the work due in the span divided by its length.
 
     A task that may start from `earliest` to `latest` spends at least max(0, min(m, b - max(a, latest))) ticks in the
     span [a, b), where m is the rest of the task after a if it starts as early as possible (energetic reasoning: P.

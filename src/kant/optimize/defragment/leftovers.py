@@ -1,6 +1,6 @@
 """Leftover GPUs: partly used nodes, and the jobs that would have to move so that some of these nodes become idle.
 
-A node with some of its GPUs free has no place for a pod that needs all of them. Emptying it moves its jobs into gaps of
+A node with some of its GPUs free cannot take a pod that needs all of them. Emptying it moves its jobs into gaps of
 other such nodes. The best gap is one that they fill completely, since then one move ends the fragmentation of two
 nodes. Only jobs on one node move. Gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory,
 stay.
@@ -25,7 +25,7 @@ TOGETHER = 4
 """The maximum number of nodes whose jobs are redistributed together."""
 
 LOOKED_AT = 10
-"""The number of nodes of a pool, those that are cheapest to empty, of which all groups of up to TOGETHER are tried."""
+"""The number of nodes of a pool among which all groups of up to TOGETHER nodes are tried."""
 
 STEPS = 600
 """The maximum number of steps for the redistribution of one group of nodes."""
@@ -47,7 +47,7 @@ class Lodger:
 
 @dataclass(slots=True)
 class Leftovers:
-    """The partly used nodes of one pool, their free resources and movable jobs; `fixed`: nodes where a job stays."""
+    """The partly used nodes of a pool, with free resources and movable jobs; `fixed`: nodes with immovable jobs."""
 
     pool: int
     gpus: dict[int, int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class _Search:
         self.emptied: list[int] = []
 
     def step(self, worth: Callable[[int, Sequence[Lodger]], int]) -> bool:
-        """Empty one more node, if the gain exceeds the cost; returns whether it did."""
+        """Empty one more node, if the gain exceeds the cost; returns whether a node was emptied."""
         gone = [node for node in self.here if node not in self.own.fixed and self.here[node]]
         gone.sort(key=lambda node: (sum(who.price for who in self.here[node]), len(self.here[node]), node))
         gone = gone[:LOOKED_AT]
@@ -155,7 +155,7 @@ class _Search:
         return None if best is None else best[1:]
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
-        """How many jobs move, and at what price, if the jobs in `other` (by row) are on those nodes."""
+        """The number and the total price of the jobs that move, if `other` gives some jobs (by row) other nodes."""
         moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 

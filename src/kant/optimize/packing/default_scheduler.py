@@ -89,7 +89,7 @@ class _Run:
         return int(node)
 
     def victims(self, pod: int, node: int) -> list[int]:
-        """Pods of lower priority that must leave, after reprieving those that can stay, the highest first."""
+        """The pods of lower priority that must leave; those of higher priority stay first. Empty if none help."""
         lower = sorted((i for i in self.on[node] if self.problem.tier[i] > self.problem.tier[pod]), key=self.urgency)
         free = list(self.free[node])
         for i in lower:

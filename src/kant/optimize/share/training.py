@@ -1,7 +1,7 @@
 """A job in training: its steps, and how its batch size changes between rounds.
 
 The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), reimplemented even where they are odd: its results
-can be compared only with results under the same rules. Times are float seconds, as there.
+can be compared only with results under the same rules. Times are float seconds, as in the simulator.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
 
 
 def lower_bound(graph: Graph) -> int:
-    """A lower bound of all plans: the longest path without transfers, or the least work that processors have to share.
+    """A lower bound of all plans: the longest path without transfers, or the least work divided by the processors.
 
     A transfer to another processor only makes a path longer, so transfers are left out.
     """

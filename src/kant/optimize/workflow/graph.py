@@ -35,7 +35,7 @@ class Stage:
 
     @property
     def least(self) -> int:
-        """The duration on the processor on which it is fastest."""
+        """The duration on the fastest processor for this stage."""
         return min(duration for duration in self.durations if duration != NEVER)
 
 
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
-        """The stages of a longest path through the graph; of equals the first."""
+        """The stages of a longest path through the graph; of equally long paths the first."""
         ways = [i for i, stage in enumerate(self.stages) if not stage.before]
         path = []
         while ways:
