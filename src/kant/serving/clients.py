@@ -16,9 +16,9 @@ from kant.serving.engine import Engine
 class Patience:
     """When clients give up: no first token within `ttft_s`, or no next token within `gap_s`, both in seconds.
 
-    An engine drops such requests; if `begun` is False, it completes those that already have a token, uselessly. `again`
-    is called for each failed request, before the `after` of `kant.serving.fleet.simulate` returns what follows.
-    Policies are not told of dropped requests.
+    An engine drops such requests. If `begun` is False, it still completes those that have a first token. `again` is
+    called for each failed request, before the callback `after` of `kant.serving.fleet.simulate`. Policies are not told
+    of dropped requests.
     """
 
     ttft_s: float

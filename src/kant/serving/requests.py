@@ -78,7 +78,7 @@ class Requests:
         return _none()
 
     def check(self, block_size: int, tokens: int, prefix_cache: bool) -> None:
-        """Raise InputError if an engine with `tokens` of KV cannot serve every request."""
+        """Raise InputError if an engine whose KV holds `tokens` tokens cannot serve every request."""
         if len(self) == 0:
             raise InputError(self.name, "at least one request")
         if prefix_cache and self.grain and self.grain % block_size:

@@ -25,8 +25,8 @@ from kant.serving.summary import Served
 class PrefillAndDecode:
     """The engines for prompts, the engines that decode, and the KV that these have not fetched yet.
 
-    `unfetched` has, for each decode engine, by its number of the request, the engine for its prompt and its number
-    there.
+    `unfetched` has a table for each decode engine: from its number of a request to the prompt engine and the request's
+    number there.
     """
 
     prefill: Fleet
@@ -44,7 +44,7 @@ class PrefillAndDecode:
         return ()
 
     def follow(self, until: float) -> bool:
-        """Run the decode engines until a time; return True earlier if an engine for prompts may then plan before it."""
+        """Run the decode engines until a time; stop early and return True once an engine for prompts can plan."""
         while True:
             waits = any(e.state[c.WAITS] and not (e.state[c.PLANNED] or e.may_plan) for e in self.prefill.engines)
             event = min(engine.next_event for engine in self.decode.engines)

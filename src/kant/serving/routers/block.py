@@ -1,4 +1,4 @@
-"""Simulate each engine ahead."""
+"""Chooses by simulating each engine ahead."""
 
 from __future__ import annotations
 
