@@ -1,4 +1,4 @@
-"""The requests to solvers and their answers: everything that a driver knows of a solver that runs next to it."""
+"""The requests to solvers and the solvers' answers, which are all that a driver knows of a solver."""
 
 from __future__ import annotations
 

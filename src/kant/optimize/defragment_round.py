@@ -66,7 +66,7 @@ class MoveRound:
         return lost_work(self.cycle, row) + int(self.state.jobs[row, J_MILLI]) * self.settings.restart_s
 
     def worth_of(self, own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
-        """The GPU time of an emptied node while it stays idle longer than otherwise, divided by `gain`."""
+        """A function of an emptied node's worth: its GPU time for as long as its jobs have run, divided by `gain`."""
         horizon = int(self.settings.horizon_h * HOUR)
 
         def of(place: int, who: Sequence[Lodger]) -> int:

@@ -41,7 +41,7 @@ def deterministic(limit: float, seed: int = 0) -> Any:
 def _interruptible() -> type[Any]:
     """CP-SAT's solver in a thread next to the caller, so that the caller's signal handlers run while it searches.
 
-    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. It
+    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. CP-SAT
     also restores the default handler, by which the next SIGINT kills the process.
     """
     base: type[Any] = cp_sat().CpSolver

@@ -59,9 +59,9 @@ SLICE = 20_000
 TOUR = 9
 """The number of attempts in a tour, which tries every combination of order and rule once."""
 DISTURBANCE = 0.3
-"""Standard deviation of the logarithm of the factor by which sizes are disturbed."""
+"""The standard deviation of the logarithm of the random factors on booking sizes after the first tour."""
 FAILURES = 1 << 18
-"""Slots in the memory of failures: 4 MiB."""
+"""The number of slots of the table of failed states, which takes 4 MiB."""
 STEPS = 250_000_000
 """Elementary steps of a deterministic second, which is about one core-second."""
 

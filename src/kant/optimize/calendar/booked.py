@@ -33,7 +33,7 @@ class HeldGpus(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it holds."""
+        """The number of GPUs that the booking holds."""
         return sum(mask.bit_count() for _, mask in self.held)
 
 
@@ -111,7 +111,7 @@ def out_of_service(state: ClusterState, now: int) -> Iterator[HeldGpus]:
 
 
 def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
-    """The pairs of bookings that hold the same GPUs at the same time, each with its first node, in order of time."""
+    """The pairs of bookings that hold the same GPUs at one time, each with the first node where they do, by time."""
     on: dict[int, list[tuple[int, int]]] = {}
     for number, booking in enumerate(bookings):
         for node, mask in booking.held:
@@ -129,7 +129,7 @@ def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
 
 
 def _bears(one: HeldGpus, two: HeldGpus) -> bool:
-    """Whether two bookings may share GPUs: a job in its reservation or preempted by it, or jobs on a draining node."""
+    """Whether two bookings may share GPUs: a job with a reservation that it uses or yields to, or soft maintenance."""
     kinds = {one.kind, two.kind}
     if kinds == {"running", "booked"}:
         job, booking = (one, two) if one.kind == "running" else (two, one)

@@ -63,8 +63,8 @@ class PlaceChoice:
     """The place of a reservation, or the bookings in the way.
 
     `held`: its GPUs; empty if there is no place. `moved` has the new places of other reservations. `collide` names
-    bookings of one line that do not all fit beside it; `minimal` says that leaving out any one of them would be enough.
-    `later` is the first later start at which the reservation fits without moves; -1 for none.
+    bookings of one line that do not all fit beside the reservation; `minimal` says that leaving out any one of them
+    would be enough. `later` is the first later start at which it fits without moves; -1 for none.
     """
 
     held: Held
@@ -192,7 +192,7 @@ def _beside(lines: Sequence[GpuLine], request: PlaceRequest, taken: Iterable[Tak
 
 
 def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int | None:
-    """The lowest place, a multiple of `step`, from which `gpus` GPUs are free."""
+    """The lowest position, a multiple of `step`, from which `gpus` GPUs are free."""
     first = 0
     while first + gpus <= line.gpus:
         hit = next((place for place in range(first + gpus - 1, first - 1, -1) if place in blocked), None)
@@ -203,7 +203,7 @@ def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int |
 
 
 def alignment(line: GpuLine, request: PlaceRequest) -> int:
-    """The alignment of a reservation: the width of a node if it has more GPUs than a node, else 1."""
+    """The alignment of a reservation: a node's GPUs if the reservation takes whole nodes or several, else 1."""
     return line.width if request.whole or request.gpus > line.width else 1
 
 

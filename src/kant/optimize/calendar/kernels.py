@@ -5,12 +5,12 @@ the pinned bookings allow. Such plans are built from below. A booking is *open* 
 bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section: either one of its
 bookings begins at the floor, or none of them does. So the alternatives are these bookings, one by one, and finally that
 all of them are lifted above the floor. Only sections are chosen in which no booking at the floor has another one below
-it that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked from there; a
-stack that exceeds the capacity fails. (On one machine with release dates this order gives the least makespan, so no
-plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of twins the first
-is placed first. - A failed part is remembered by its open bookings and the `low` of each, across restarts, too. - Parts
-of the calendar that no longer share an open booking are searched separately: a failure in one goes back to the last
-choice that concerned it.
+it that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked, each at its
+`low` or above; a stack that exceeds the capacity fails. (On one machine with release dates this order gives the least
+makespan, so no plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of
+equal bookings (twins) the first is placed first. - A failed part is remembered by its open bookings and the `low` of
+each, across restarts, too. - Parts of the calendar that no longer share an open booking are searched separately: a
+failure in one goes back to the last choice that concerned it.
 
 Sources: M. D. Moffitt, MiniMalloc, ASPLOS 2023 (canonical solutions, sections, dominance); the choice of a section, the
 stacked bound and the memory of failures are ours. Pinned bookings, alignment and gaps are part of the search.
@@ -25,7 +25,7 @@ from kant.optimize.calendar.sections import Numbers, Sections
 from kant.placement.fits import mixed
 
 FOUND, OPEN, NONE = 1, 0, -1
-"""A plan is in `offsets`; the limit was reached; there is no plan."""
+"""The results of a search, in this order: a plan is in `offsets`; the limit was reached; there is no plan."""
 
 NEVER = 1 << 60
 

@@ -101,7 +101,7 @@ class Answer:
     status: Status
     capacity: int
     needed: int
-    """The GPUs that `offsets` needs."""
+    """The GPUs that a line needs for the plan `offsets`."""
     offsets: tuple[int, ...]
     """The first GPU of each booking; empty if bookings with a given offset collide."""
     lower_bound: int

@@ -21,7 +21,7 @@ EFFORT = 2.0
 
 
 def is_there() -> bool:
-    """Whether the solver is installed."""
+    """Whether CP-SAT is installed."""
     try:
         cp_sat()
     except InputError:

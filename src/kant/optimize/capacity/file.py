@@ -31,14 +31,14 @@ MOST_TASKS = 200_000
 
 
 class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of `resources`."""
+    """An entry of `resources`."""
 
     name: str
     cost: int = 1
 
 
 class TaskRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of `tasks`."""
+    """An entry of `tasks` of a process."""
 
     id: str
     duration: Time
@@ -47,7 +47,7 @@ class TaskRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProcessRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of `processes`."""
+    """An entry of `processes`."""
 
     id: str
     deadline: Time
@@ -66,7 +66,7 @@ class InstanceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StartRow(msgspec.Struct):
-    """A row of `tasks` in a plan."""
+    """An entry of `tasks` in a plan."""
 
     process: str
     task: str

@@ -145,7 +145,7 @@ def peaks(instance: Instance, starts: Starts, begin: int = 0, end: int | None = 
 
 
 def cost_of(instance: Instance, peak: Mapping[str, int]) -> int:
-    """The cost of these peaks."""
+    """The sum of peak x cost over the resources."""
     return sum(resource.cost * peak[resource.name] for resource in instance.resources)
 
 

@@ -24,7 +24,7 @@ Profile = NDArray[np.float64]
 
 @inlined
 def put(s: TaskArrays, i: int, start: int, sign: int, usage: Numbers) -> None:
-    """Add task i to the use of resources, or remove it."""
+    """Add task i to `usage` (`sign` 1), or remove it (-1)."""
     for r in range(usage.shape[0]):
         amount = sign * s.demand[i, r]
         if amount:

@@ -97,7 +97,7 @@ class Planning:
         self.starts[i] = start
 
     def plan(self) -> CapacityPlan:
-        """The plan by names of processes and tasks."""
+        """The finished plan, with starts by the names of processes and tasks."""
         rows = flat(self.instance)
         starts = {
             (process.id, task.id): int(at) + self.zero for (process, task), at in zip(rows, self.starts, strict=True)
@@ -109,7 +109,7 @@ class Planning:
 
 
 def planning_of(instance: Instance) -> Planning:
-    """An empty plan with its bounds. Raises InputError if the windows span too many ticks."""
+    """An empty plan with lower bounds of the peaks. Raises InputError if the windows span too many ticks."""
     tasks, zero, horizon = tasks_of(instance)
     if horizon > LONGEST:
         raise InputError("processes", f"at most {LONGEST:,} ticks from first release to last deadline", horizon)

@@ -78,7 +78,7 @@ TRIED = 24
 
 
 def best_move(layout: VmLayout) -> Move | None:
-    """The migration of a VM on one slot that lowers the fragments most; None if none does."""
+    """The migration of a VM on one slot that lowers the fragments most; None if no migration does."""
     cluster = layout.cluster
     block = cluster.instance.block
     rest = layout.cores % block
@@ -140,7 +140,7 @@ def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
 
 
 def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
-    """Return a move of a waiting VM to a slot that no VM waits for, so that another waiting VM has room; None for none.
+    """Return a move of a waiting VM to a slot that no VM waits for, so that another has room; None if there is none.
 
     Smaller VMs are tried first.
     """
@@ -169,7 +169,7 @@ LONGEST = 3600.0
 
 
 class Migration(Struct, frozen=True):
-    """The migration of one VM from a NUMA node of a host to another (None: spread over all of them)."""
+    """The migration of one VM from a NUMA node of a host to another (None: spread over all NUMA nodes)."""
 
     vm: str
     source: str

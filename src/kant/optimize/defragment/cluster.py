@@ -47,7 +47,7 @@ class VmCluster:
 
     @classmethod
     def of(cls, instance: DefragInstance) -> VmCluster:
-        """The numbers of a checked instance."""
+        """Build the arrays of a checked instance."""
         index = {host.name: h for h, host in enumerate(instance.hosts)}
         numa = np.array([len(host.numa) for host in instance.hosts], dtype=np.int64)
         cores = np.zeros((len(instance.hosts), int(numa.max(initial=1))), dtype=np.int64)
@@ -106,7 +106,7 @@ class VmLayout:
             (self.services.add if sign > 0 else self.services.discard)((service, host))
 
     def may(self, move: Move) -> bool:
-        """Whether there is room for a migration now, before the VM leaves, and no other VM of its service is there."""
+        """Whether there is room for a migration now, before the VM leaves, and no other VM of its service there."""
         cluster, vm = self.cluster, move.vm
         here = int(self.host[vm])
         if (move.host, move.numa) == (here, int(self.slot[vm])) or (move.numa == SPREAD) != cluster.spread[vm]:

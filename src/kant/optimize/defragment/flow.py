@@ -78,7 +78,7 @@ class Flow:
         return self.fragments - self.block * int((self.fragments - bound + EPSILON) // self.block)
 
     def entering(self, prices: Prices) -> list[Floats]:
-        """Tables of the least cost of a slot by its free cores; in table k, VMs of the first k sizes may enter. …"""
+        """Tables of the least cost of a slot by its free cores; in table k, VMs of the first k sizes may enter."""
         layers = [(np.arange(self.top + 1) % self.block).astype(np.float64)]
         for size, price in zip(self.sizes, prices.size, strict=True):
             cost = layers[-1].copy()
@@ -89,7 +89,7 @@ class Flow:
 
     def leaving(self, prices: Prices, entering: Floats) -> list[Floats]:
         """Tables of the least cost by kind of slot and free cores. In table k, VMs of the first k sizes may leave
-        before others enter. …
+        before others enter.
 
         `entering` may begin with negative free cores, at infinite cost: then at least that many cores must leave.
         """

@@ -35,7 +35,7 @@ STEPS = 600
 class Lodger:
     """A running job on one partly used node. `price` is the cost of a move in milli-GPU-seconds.
 
-    It may represent several `jobs` that move together.
+    A lodger may represent several `jobs` that move together.
     """
 
     row: int
@@ -58,7 +58,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Jobs that move, each with its new node, so that the nodes `emptied` are idle. `price` is that of all moves."""
+    """Jobs that move, each with its new node, so that the nodes `emptied` are idle. `price` is the sum of the moves."""
 
     moves: tuple[tuple[Lodger, int], ...]
     emptied: tuple[int, ...]
@@ -68,7 +68,7 @@ class Emptied:
 def leftovers(
     state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool]
 ) -> list[Leftovers]:  # fmt: skip
-    """The leftovers of each pool. `price` is the price of a job's move, by row; `may_move` says which jobs may move."""
+    """The leftovers of each pool. `price` is the price of moving a job, by row; `may_move` says which jobs may move."""
     found: dict[int, Leftovers] = {}
     table = state.table
     partial = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.FREE] > 0)

@@ -1,4 +1,4 @@
-"""The best flow and its bound: climb, enumerate the patterns that can still matter, and choose among them by CP-SAT."""
+"""The best flow and its bound: improve the bound, enumerate useful patterns, and choose among them by CP-SAT."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 class TaskDispatcher:
     """One way in which many schedulers place tasks.
 
-    `choices` machines are drawn for each task, by their cores if `weighted`. With a cache, a scheduler reports its
-    decisions to a store in groups of `flush`; the store updates all schedulers after `batch` decisions, or (0) only the
-    scheduler that has just reported. A machine reports its load at each end of a task or, with `report`, after that
-    many ends. `own`: a scheduler adds its own decisions to its cache.
+    `choices` machines are drawn for each task, in proportion to their cores if `weighted`. With a cache, a scheduler
+    reports its decisions to a store in groups of `flush`; the store updates all schedulers after `batch` decisions, or
+    (0) only the scheduler that has just reported. A machine reports its load at each end of a task or, with `report`,
+    after that many ends. `own`: a scheduler adds its own decisions to its cache.
     """
 
     about: str

@@ -99,7 +99,7 @@ def choose(view: Ints, i: int, picks: Ints, settings: Ints, alpha: float, tasks:
 
 @inlined
 def count_in(of: Ints, i: int, q: int, sign: int, tasks: Ints, times: Ints, kinds: Ints) -> None:
-    """Add task i to the load of machine q, or remove it."""
+    """Add task i to the load of machine q (`sign` 1), or remove it (-1)."""
     cores, duration = tasks[i, kinds[q]], times[i, kinds[q]]
     of[CORES] += sign * cores
     of[MEMORY] += sign * tasks[i, -1]

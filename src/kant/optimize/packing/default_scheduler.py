@@ -89,7 +89,7 @@ class _Run:
         return int(node)
 
     def victims(self, pod: int, node: int) -> list[int]:
-        """The pods of lower priority that must leave; those of higher priority stay first. Empty if none help."""
+        """The pods of lower priority that must leave; higher ones are spared first. Empty if all are too few."""
         lower = sorted((i for i in self.on[node] if self.problem.tier[i] > self.problem.tier[pod]), key=self.urgency)
         free = list(self.free[node])
         for i in lower:

@@ -17,7 +17,7 @@ WIDTH = 24
 
 @dataclass(slots=True)
 class Game:
-    """A program while it is played. Free room, time of the copy queue, and reads are by step."""
+    """A program while its actions are chosen. `free` memory, `supply` of copy time, and `reads` are by step."""
 
     uses: k.Numbers
     compute: k.Numbers

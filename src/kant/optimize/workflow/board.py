@@ -26,7 +26,7 @@ class Board:
         self._starts: list[list[int]] = [[] for _ in self.processors]
 
     def data_there(self, key: Key, processor: int) -> int:
-        """When all input data of a stage is on a processor; at least `now`. Its predecessors must be placed."""
+        """The time when a stage's input data is on a processor; at least `now`. Its predecessors must be placed."""
         graph, stage = key
         at = self.now
         for j, ticks in self.graphs[graph].stages[stage].before:

@@ -64,7 +64,7 @@ class StageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def ahead(self) -> list[str]:
-        """The stages that it depends on, each once."""
+        """The stages that this stage depends on, each once."""
         return list(dict.fromkeys([*self.after, *self.after_any]))
 
 

@@ -29,7 +29,7 @@ class Stage:
 
     @property
     def mean(self) -> float:
-        """The mean duration over the processors that can run it."""
+        """The mean duration over the processors that can run the stage."""
         able = [duration for duration in self.durations if duration != NEVER]
         return sum(able) / len(able)
 
@@ -73,7 +73,7 @@ class Graph:
 
     @cached_property
     def mean(self) -> float:
-        """The mean duration of its stages, or 1 if that is 0: the unit for times of this graph."""
+        """The mean duration of the graph's stages, or 1 if that is 0: the unit for times of this graph."""
         return sum(stage.mean for stage in self.stages) / len(self.stages) or 1.0
 
     @cached_property

@@ -17,7 +17,7 @@ class LearnedRule:
     The score is the sum of these fields, each times its feature. Times are in units of the mean duration of a stage of
     the graph, ranks and ages in units of its critical path. With `finish` = -1 and the others 0 the rule is ETF. The
     idea is that of DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left
-    out. `kant plan train` finds weights; the defaults are those found by the study.
+    out. `kant plan train` finds weights; the defaults are from a study.
     """
 
     finish: float = -2.187
