@@ -6,7 +6,7 @@ contents the oldest is found. Without the prefix cache blocks are interchangeabl
 
 A model whose layers differ in attention has KV groups (kv_cache_coordinator.py, single_type_kv_cache_manager.py): each
 has blocks of its own for the same tokens, all from one pool. A block that a group's sliding window has passed is freed
-while its request runs. A prefix is found as far as each group has everything that its next token attends to.
+while its request runs. A prefix is found as far as each group has all blocks that the next token attends to.
 """
 
 from __future__ import annotations

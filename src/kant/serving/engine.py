@@ -45,8 +45,8 @@ class EngineSettings:
     """Settings of an engine; the names are vLLM's.
 
     `num_blocks` includes the block that vLLM reserves: one less is usable. `policy` is `fcfs` or `priority`. With
-    `preemptive`, waiting requests take seats and blocks from running ones of worse priority; with `swap`, preempted
-    requests keep their KV in host memory and move it back, instead of recomputing it. vLLM V1 has neither.
+    `preemptive`, waiting requests take seats (`max_num_seqs`) and blocks from running ones of worse priority; with
+    `swap`, preempted requests keep their KV in host memory and move it back, not recompute it. vLLM V1 has neither.
 
     `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
     numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
@@ -145,7 +145,7 @@ class EngineSettings:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of a single request whose KV fits."""
+        """The most tokens that a single request can have so that its KV fits."""
         if not any(self.sliding_windows):
             return (self.num_blocks - 1) // len(self.sliding_windows) * self.block_size
         most, caps = MOST // self.block_size, self.caps

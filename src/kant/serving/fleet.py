@@ -33,7 +33,7 @@ After = Callable[[int, float], Sequence[tuple[float, int]]]
 
 @dataclass(slots=True)
 class Fleet:
-    """The engines, and which requests each has, by the engine's own numbers."""
+    """The engines, and the requests of each, by the engine's own numbers of requests."""
 
     requests: Requests
     engines: list[Engine]

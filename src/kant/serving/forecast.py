@@ -26,10 +26,10 @@ error applies.
 """
 
 UNKNOWN = 1.1
-"""The margin until one hour has been seen."""
+"""The margin (a factor) while less than one hour of traffic has been seen."""
 
 QUIET = 1e-3
-"""The least requests a second of the pattern."""
+"""The lower limit of the pattern, in requests a second."""
 
 
 class Forecast(Protocol):

@@ -18,7 +18,7 @@ from kant.serving.waiting import before
 
 @inlined
 def put(requests: Table, times: Times, limits: Table, waiting: Table, state: Table, r: int) -> None:
-    """Add a request whose KV is requested."""
+    """Add a request whose KV has been requested and is coming."""
     i = len(waiting) - 1 - state[c.LOADS]
     if limits[c.BY_PRIORITY] == 1:
         while i + 1 < len(waiting) and before(requests, times, limits, r, waiting[i + 1]):

@@ -38,7 +38,7 @@ class Incoming:
     predicted: float
     program: int
     blocks: Sequence[int] = ()
-    """The hash chain of its prompt's blocks (`kant.serving.prefix_index`), for routers that use it."""
+    """The hash chain of the prompt's blocks (`kant.serving.prefix_index`), for routers that use it."""
 
     block_tokens: float = 0.0
     """The prompt tokens of each block."""
@@ -47,7 +47,7 @@ class Incoming:
     """Whether the first block stands for a LoRA adapter of the model, which is no part of the prompt."""
 
     def cached(self, had: int) -> int:
-        """Return the cached prompt tokens of an engine with `had` of its blocks; the last token is always computed."""
+        """Return the cached prompt tokens of an engine with `had` of `blocks`; the last token is always computed."""
         return max(0, min(int((had - self.adapter) * self.block_tokens), self.prompt - 1))
 
 
@@ -101,7 +101,7 @@ class Router(ABC):
 
 @dataclass(slots=True)
 class Overtaking:
-    """Decides which requests may overtake held ones: smaller ones than all of them if `overtaken`, else none."""
+    """Decides which requests may overtake held ones: those smaller than all of them if `overtaken`, else none."""
 
     router: Router
     least: float = math.inf

@@ -29,7 +29,7 @@ class Scaler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The replicas needed for the forecast until the replicas of the next call could serve.
+    """The replicas that the forecast needs until replicas requested at the next call could serve.
 
     A replica is released only if it is not needed within `hold_s` either, since it would have to start again. After an
     `overrun`, `wanted` is called early.

@@ -117,8 +117,8 @@ def late(served: Served, objectives: Objectives) -> tuple[np.ndarray, np.ndarray
 
 
 def kept_minutes(arrival: Times, late_first: np.ndarray, late_each: np.ndarray, minutes: range) -> np.ndarray:
-    """Return in which minutes the objectives are met: at most one in a hundred of the requests arriving in it misses
-    either. A minute without requests meets them."""
+    """Return in which minutes the objectives are met: at most one in a hundred requests of the minute misses each. A
+    minute without requests meets them."""
     minute = (arrival // MINUTE_S).astype(np.int64)
     inside = (minute >= minutes.start) & (minute < minutes.stop)
     where = minute[inside] - minutes.start

@@ -114,7 +114,7 @@ class Declared:
     """A service of a simulated cluster: its table, settings and capacity, and the requests of each minute.
 
     `gpus` is the GPUs of a replica. `counts` are the arriving requests; a scaler sees those before the present. `price`
-    is the cost of stopping a replica, if it differs from its lost work.
+    is the cost of stopping a replica; None: its lost work.
     """
 
     table: ServiceTable

@@ -112,11 +112,11 @@ class SGLang(Engine):
                 raise StateError("requests wait for an engine that runs nothing")
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
-        """Raise an error: a router that runs a copy of an engine ahead does not support this kind."""
+        """Raise InputError: routers that run a copy of an engine ahead do not support SGLang."""
         raise InputError("--router", "one that runs no copy of an engine ahead, with SGLang", "one that does")
 
     def withdraw(self, r: int) -> bool:
-        """Raise an error: clients of this engine wait for their answers."""
+        """Raise StateError: clients of this engine always wait for their answers."""
         raise StateError("requests of an engine of SGLang are not withdrawn")
 
     def _known(self, r: int) -> int:
@@ -332,7 +332,7 @@ class SGLang(Engine):
         return ForwardBatch(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
 
     def _follow(self, step: ForwardBatch | None) -> None:
-        """Compute a step from now on."""
+        """Begin to compute a step now (None: no step)."""
         self.step, self.next, self.state[c.LOOKED] = step, None, 0
         if step:
             self.clock[c.END] = self.clock[c.CLOCK] + step.ms / 1e3
@@ -380,5 +380,5 @@ class SGLang(Engine):
 
 
 def new_engine(settings: EngineSettings, expected: int = 64) -> Engine:
-    """Return an idle engine of this kind."""
+    """Return an idle engine with these settings."""
     return (SGLang if settings.engine == "sglang" else Engine)(settings, expected)

@@ -93,7 +93,7 @@ class Site(Protocol):
         ...
 
     def twin(self, now: float) -> tuple[Engine, float]:
-        """Return a copy of the engine in which every request ends as predicted, and the present on its clock."""
+        """Return a copy of the engine in which every request ends as predicted, and the present on the copy's clock."""
         ...
 
 
@@ -171,7 +171,7 @@ class LoadTable:
         self.sent: list[Sent] = []
         """The request of each row of `asked`."""
         self.count = 0
-        """How many requests there have been."""
+        """The number of requests added so far."""
         self._grow(np.zeros((0, ASKED_WIDTH)))
 
     def _grow(self, before: Times) -> None:

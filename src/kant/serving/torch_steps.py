@@ -46,7 +46,7 @@ class StepToMeasure:
 
 
 def grid(most_tokens: int, kv_tokens: int) -> list[StepToMeasure]:
-    """Return steps of prefill only, of decode only and of both, with at most these tokens a step and in the KV."""
+    """Return steps of prefill only, of decode only and of both, up to `most_tokens` a step and `kv_tokens` of KV."""
     chunks = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
     found = [StepToMeasure(chunk) for chunk in chunks]
     found += [StepToMeasure(chunk, before) for chunk in (512, 2048) for before in (2048, 8192, 24576)]
@@ -106,7 +106,7 @@ def about(torch: Any) -> tuple[dict[str, str], float]:
 
 
 class Layers:
-    """The layers with random weights on a device, and a KV pool of this size."""
+    """The layers with random weights on a device, and a KV pool of `pool` values."""
 
     def __init__(self, torch: Any, shape: Shape, device: str, pool: int = POOL) -> None:
         self.torch, self.shape, self.device, self.half = torch, shape, device, torch.bfloat16
@@ -142,7 +142,7 @@ class Layers:
     # --- between the matrix products -------------------------------------------------------------------------------
 
     def add_norm(self, x: Any, residual: Any) -> tuple[Any, Any]:
-        """Return the sum of both, with and without normalisation."""
+        """Return the sum of both, normalised and as it is."""
         total = x + residual
         scale = self.torch.rsqrt(total.float().pow(2).mean(dim=-1, keepdim=True) + 1e-6)
         return self.narrow((total * scale).to(self.half) * self.norm), total
@@ -158,7 +158,7 @@ class Layers:
         return self.narrow(self.torch.nn.functional.silu(gate) * up)
 
     def combine(self, parts: Any, logs: Any) -> Any:
-        """Combine the attention to the parts of a context, with the logarithms of their sums."""
+        """Combine the attention to the parts of a context, weighted by their log-sum-exp `logs`."""
         weights = self.torch.softmax(logs, dim=1).unsqueeze(-1)
         return (parts * weights).sum(dim=1).to(self.half)
 
@@ -236,7 +236,7 @@ class Layers:
         return out.reshape(requests, s.width)
 
     def prefill(self, layer: int, step: StepToMeasure, q: Any, k: Any, v: Any) -> Any:
-        """Causal attention of a chunk to itself and to what is before it."""
+        """Causal attention of a chunk to itself and to the tokens before it."""
         if step.before:
             k, v = (self.cached(2 * layer + which, 1, step.before + step.chunk) for which in range(2))
         out, _ = self.attend(q, k, v, causal=True)

@@ -33,7 +33,7 @@ second set of weights applies to heavy new requests."""
 
 SCORES = 2 * len(FEATURES)
 WEIGHTS = SCORES + 2
-"""SCORES, and for holding a heavy request: a constant, and the weight of the least peak. Others are never held."""
+"""The number of weights. The last two are for holding heavy requests (others are not held): a constant, least peak."""
 
 
 def features(request: Incoming, sites: Sites) -> Times:
