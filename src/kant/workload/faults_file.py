@@ -39,7 +39,7 @@ FIELDS = (
 
 
 class NodeHealth(NamedTuple):
-    """The state of a node from `time` on: its status, its missing devices (bits), and the end of a drain (-1: open).
+    """The state of a node from `time` on: its status, its missing devices (bits), and a drain's end (-1: none).
 
     A RETIRED node is absent.
     """

@@ -19,7 +19,7 @@ FEWEST = 20
 """The minimum number of jobs for a fit."""
 MOST_SHAPES, MOST_USERS, MOST_LIMITS, LONGEST_SESSION = 200, 5000, 20, 1000
 WITHIN = 60 * SECOND
-"""Equal jobs of one user, each at most this long after the one before, are one submission, such as that of a script."""
+"""Equal jobs of one user, each at most WITHIN microseconds after the previous one, are one submission."""
 DATED = 10**9 * SECOND
 """Times above this (the year 2001) count from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
 

@@ -62,7 +62,7 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The whole generator. `queues[u]` is the queue of user u; both are only numbers.
 
     `sessions[i]` is the weight of submissions of i + 1 jobs, `inner` the seconds between the jobs of one submission, at
-    QUANTILES. The other fields are those of `generate.row.Row`.
+    QUANTILES. The other fields are those of `generate.row.ClusterStatistics`.
     """
 
     format: str
@@ -177,7 +177,7 @@ def write_fit(fit: FittedWorkload, path: Path) -> None:
 
 
 def read_fit(path: Path) -> FittedWorkload:
-    """Read the fit in a file. Raises InputError for an invalid one."""
+    """Read the fit in a file. Raises InputError for an invalid file."""
     with open_bytes(path) as stream:
         content = stream.read()
     try:

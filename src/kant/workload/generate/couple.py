@@ -2,8 +2,8 @@
 
 Published traces give the distribution of durations over all jobs and the GPU-time of each size, not their joint
 distribution. The simplest joint distribution with both is proportional odds (McCullagh, "Regression Models for Ordinal
-Data", 1980): a job of size g has the score b_g + logistic noise, and its duration is the quantile at the score's rank.
-All durations then have the right distribution for any shifts b, which are chosen to give each size its mean.
+Data", 1980): a job of size g has the score b_g + logistic noise, and its duration is the quantile of all durations at
+the score's rank. All durations are then right for any shifts b, which are chosen to give each size its mean.
 """
 
 from __future__ import annotations

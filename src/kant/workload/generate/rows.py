@@ -67,7 +67,7 @@ def _helios(
     gpu_time: tuple[float, ...],
     *parts: tuple[float, float, float],
 ) -> ClusterStatistics:
-    """A Helios cluster: sizes as its figure gives them; hours, weekdays and noise of Venus for all four."""
+    """A Helios cluster: sizes as the paper's figure gives them; hours, weekdays and noise of Venus for all four."""
     return ClusterStatistics(
         name=f"helios-{cluster}",
         source=HELIOS,
