@@ -27,7 +27,7 @@ class Patience:
     begun: bool = True
 
     def in_vain(self, engine: Engine, rows: Table) -> Table:
-        """Return which of these requests have missed an objective."""
+        """Return which of the requests `rows` have missed an objective."""
         times, now = engine.times[rows], engine.now
         first = np.where(np.isnan(times[:, c.FIRST]), now, times[:, c.FIRST])
         since = np.where(np.isnan(times[:, c.FINISH]), now - times[:, c.LAST], 0.0)

@@ -39,7 +39,7 @@ GONE = 22  # by KV group, one column each: leading blocks that its sliding windo
 REQUEST_WIDTH = 22  # and a column for each KV group
 OFFERED = 23  # with host memory, which needs one KV group: number of its blocks in host memory
 STORED = 24  # leading blocks whose storing has been requested
-NEXT_ENDED = 25  # the number + 1 of the next request from FIRST_LEFT on
+NEXT_ENDED = 25  # the number + 1 of the next ended request in the list that FIRST_LEFT begins; 0: none
 MORE_COLUMNS = 3  # with host memory, or KV that is sent
 
 # --- values of STATE ----------------------------------------------------------------------------------------------

@@ -316,7 +316,7 @@ class Engine:
         return why
 
     def sent(self, r: int, at: float) -> None:
-        """Set when the KV of a request that has ended will have been sent: then its blocks are free."""
+        """Set the time `at` when the KV of an ended request will have been sent; its blocks are free from then on."""
         self.times[r, c.LOADED] = at
         self.clock[c.BLOCKED] = min(self.clock[c.BLOCKED], at)
 

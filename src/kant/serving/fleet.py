@@ -46,7 +46,7 @@ class Fleet:
     sizes: list[float] = field(default_factory=list)
     """The sum of prompt and predicted output of each request."""
     predicted: list[Times] = field(default_factory=list)
-    """The predicted outputs of the requests of each engine, by its own numbers."""
+    """By engine: the predicted outputs of its requests, by the engine's numbers of them."""
     cached: list[Table] = field(default_factory=list)
     """By engine: the tokens of each request that the router assumes to be in the engine's cache."""
     observed: list[ObservedSite] = field(default_factory=list)

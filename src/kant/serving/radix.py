@@ -13,7 +13,7 @@ from itertools import pairwise
 
 
 class Node:
-    """A piece of text that follows its parent's. `used` is the number of the last look-up that used it."""
+    """A piece of text that follows its parent's. `used` is the number of the last look-up that used the node."""
 
     __slots__ = ("children", "locks", "parent", "text", "used")
 

@@ -48,7 +48,7 @@ def late_shares(service: Service, curve: CapacityCurve, seed: int = 0) -> LateSh
 
 @dataclass(frozen=True, slots=True)
 class RemovalPrice:
-    """The price of one of `n` replicas at `rate` requests a second, until another can serve in its place.
+    """The price of one of `n` replicas at `rate` requests a second, until another replica can serve instead.
 
     That takes `away_s` seconds. A late request counts as the GPU time of a request at capacity, since that time is
     wasted, like the work of a training job since its last checkpoint.

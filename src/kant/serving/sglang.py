@@ -236,7 +236,7 @@ class SGLang(Engine):
         return self._budget()
 
     def _sort(self) -> None:
-        """Sort the waiting requests by the policy, and look up their prefixes, which are then evicted later."""
+        """Sort the waiting requests by the policy, and look up their prefixes, so that these are evicted later."""
         policy = self.settings.policy
         if policy == "lof":
             self.line.sort(key=lambda r: -int(self.requests[r, c.MOST]))

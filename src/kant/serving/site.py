@@ -306,7 +306,7 @@ class ObservedSite:
         self.table.free.append(self.row)
 
     def resize(self, settings: EngineSettings) -> None:
-        """Use other settings, such as the KV that the engine reports."""
+        """Use other settings, such as the size of the KV that the engine reports."""
         self.settings = settings
         self.table.cells[ROOM][self.row] = settings.tokens
 

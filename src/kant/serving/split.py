@@ -75,7 +75,7 @@ def simulate_apart(
     requests: Requests, settings: EngineSettings, engines: tuple[int, int], policy: str, router: str, kv_gb_s: float,
     seed: int,
 ) -> Served:  # fmt: skip
-    """Run all requests to their end on `engines`: the numbers of engines for prompts and of engines that decode.
+    """Run all requests to their end. `engines` has the numbers of engines for prompts and of engines that decode.
 
     The router chooses the former; the latter is the one with the fewest tokens, since decoding is short of KV. As with
     vLLM's connectors, the token of the engine for prompts is dropped: the decode engine computes the last token of the

@@ -243,7 +243,7 @@ def _numbered(column: Floats, unknown: str) -> tuple[NDArray[np.int32], tuple[st
 def _ids(numbers: Ints) -> list[str]:
     """Job numbers as texts. Repeated numbers, of jobs of which only the parts have lines, get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
-        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # so few temporary integers lie among texts
+        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # in parts, so that texts lie close in memory
         return [str(number) for part in parts for number in part.tolist()]
     seen: dict[int, int] = {}
     ids = []

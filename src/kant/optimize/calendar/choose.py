@@ -34,8 +34,8 @@ Held = Mapping[int, int]
 class PlaceRequest:
     """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
-    With "" they are in one node if one is large enough, otherwise anywhere on a line of the cluster. `model` "" means
-    any one model. `whole`: the reservation gets all GPUs of its nodes, and so possibly more than `gpus`.
+    If `within` is "", they are in one node if one is large enough, else anywhere on a line of the cluster. `model` ""
+    means any one model. `whole`: the reservation gets all GPUs of its nodes, and so possibly more than `gpus`.
     """
 
     name: str

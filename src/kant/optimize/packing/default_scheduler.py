@@ -66,7 +66,7 @@ class _Run:
         return least + int(100 * (1 - spread))
 
     def take(self, pod: int, node: int, sign: int) -> None:
-        """Bind (1) a pod, or evict it (-1)."""
+        """Bind a pod to a node (`sign` 1), or evict it (-1)."""
         for r, amount in enumerate(self.problem.request[pod]):
             self.free[node][r] -= sign * amount
         self.node[pod] = node if sign > 0 else WAITS

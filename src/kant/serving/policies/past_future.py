@@ -34,7 +34,7 @@ def peaks(now: Table, to_come: Table) -> Table:
 class Past:
     """The outputs of the latest finished requests, and draws from them.
 
-    Initially it is half filled with outputs of `initial` tokens, as in the artifact.
+    Initially the history is half filled with outputs of `initial` tokens, as in the artifact.
     """
 
     def __init__(self, window: int, initial: int, longest: int, draw: np.random.Generator) -> None:

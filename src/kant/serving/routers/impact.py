@@ -1,8 +1,8 @@
 """Workload impact: the mutual effect of a request and an engine's requests (Intelligent Router, 2408.13510).
 
 The paper's two gradients are seconds of a step for each prompt token (`slope` of the latency) and for each token in
-decode (`kv`). Its equations 1 and 2 are images; the prose gives only the proportionalities, and the scales here are
-ours: twice the KV, and `MANY` requests.
+decode (`kv`). The paper's equations 1 and 2 are images; the prose gives only the proportionalities, and the scales here
+are ours: twice the KV, and `MANY` requests.
 """
 
 from __future__ import annotations

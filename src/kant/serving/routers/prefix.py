@@ -53,7 +53,7 @@ class PrefixAware(Router):
     few: int = 24
     index: PrefixIndex = field(default_factory=PrefixIndex, init=False)
     homes: OrderedDict[int, int] = field(default_factory=OrderedDict, init=False)
-    """The last engine of each program."""
+    """The engine of the last request of each program."""
 
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         had = self.index.match(request.blocks)

@@ -164,7 +164,7 @@ class _Plan:
         return self.rounds.pop(0)
 
     def share(self, job: TrainingProgress, jobs: Sequence[TrainingProgress]) -> float:
-        """The share of time that a job would run with an equal share, by weight, of the cluster."""
+        """The share of time that a job would run if the GPUs were divided among all jobs by their weights."""
         return min(1.0, self.gpus * job.weight / len(jobs))
 
     def plan(self, jobs: Sequence[TrainingProgress], now: float) -> list[list[TrainingProgress]]:
