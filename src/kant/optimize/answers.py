@@ -1,4 +1,4 @@
-"""The requests to solvers and their answers: everything that a driver knows of a solver that runs next to it."""
+"""The requests to solvers and the solvers' answers, which are all that a driver knows of a solver."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Round = Literal["fallback", "defragment", "route"]
 
 
 class LearnedShares(Struct, frozen=True):
-    """What rounds have learned: for each pool, the share of time in which waiting jobs needed more idle nodes, and the
-    share in which gangs needed more idle nodes in one leaf.
+    """What defragmentation rounds have measured: for each pool, the share of time in which waiting jobs needed more
+    idle nodes, and the share in which gangs needed more idle nodes in one leaf.
     """
 
     wanted: tuple[float, ...] = ()
@@ -62,7 +62,7 @@ class DefragmentPlan(Struct, frozen=True):
 class Startable(Struct, frozen=True):
     """Waiting jobs that a packing starts, with their milli-GPUs and their share of the requests of all waiting jobs.
 
-    It moves the running jobs `moves`. `proven`: no packing starts more pods, the highest priority first.
+    The packing moves the running jobs `moves`. `proven`: no packing starts more pods, the highest priority first.
     """
 
     jobs: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Startable(Struct, frozen=True):
 
 
 class Gang(Struct, frozen=True):
-    """The GPUs on idle nodes of a pool, as the largest gang of whole nodes: now, and `after_moves` of other jobs."""
+    """The GPUs of the largest gang of whole nodes that fits on a pool's idle nodes: now, and after `moves` of jobs."""
 
     pool: str
     gpus: int
@@ -90,7 +90,7 @@ class Stranded(Struct, frozen=True):
 
 
 class Optimality(Struct, frozen=True):
-    """The state of the cluster at `time`. `held_back` waiting jobs may not start, whatever is free."""
+    """The cluster at `time`. `held_back` counts the waiting jobs that may not start even if GPUs are free."""
 
     time: int
     waiting: int

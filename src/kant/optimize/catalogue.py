@@ -15,12 +15,12 @@ PLANS: Tags = {
     "preemption": ("none",),
     "freshness": ("cached",),
 }
-"""The common tags of planners over a file (`kant.model.taxonomy`)."""
+"""The tags that all planners of a file share (`kant.model.taxonomy`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """A planner that runs apart from the cycle. `command` calls it."""
+    """A planner that runs outside the scheduling cycle, by the Kant command `command`."""
 
     name: str
     about: str

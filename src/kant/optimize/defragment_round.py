@@ -25,7 +25,7 @@ from kant.scheduler.solvers import Defragment
 
 
 def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
-    """Whether a running job, by row, may be moved: it is `movable` (None: all are), and the profile permits it."""
+    """A test, by row, whether a running job may move: it is `movable` (None: all are), and the profile permits it."""
     state = cycle.state
 
     def allows(row: int) -> bool:
@@ -36,8 +36,8 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
 
 
 class MoveRound:
-    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` is called with the share of time in
-    which idle nodes of a pool are needed.
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. The method `moves` takes a function from a
+    pool to the share of time in which its idle nodes are needed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class MoveRound:
         return lost_work(self.cycle, row) + int(self.state.jobs[row, J_MILLI]) * self.settings.restart_s
 
     def worth_of(self, own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
-        """The GPU time of an emptied node while it stays idle longer than otherwise, divided by `gain`."""
+        """A function of an emptied node's worth: its GPU time for as long as its jobs have run, divided by `gain`."""
         horizon = int(self.settings.horizon_h * HOUR)
 
         def of(place: int, who: Sequence[Lodger]) -> int:

@@ -2,8 +2,8 @@
 started, how large a gang could start, and which jobs strand how much capacity.
 
 Two packings answer the first question: one without moves, and one in which running jobs may move but none stops. Only
-jobs count that may start by their queue, quotas and back-off. Both come from a solver with a limit, so the shares are
-lower bounds; a proven packing is exact in pods, the highest priority first.
+jobs that their queue, quotas and back-off allow to start count. The solver of both packings has a limit, so the shares
+are lower bounds. A proven packing starts as many pods as possible, the highest priority first.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimali
 
 
 def _may_start(scheduler: Scheduler, now: int) -> list[int]:
-    """The waiting jobs that lack only a place, in queue order, as far as quotas suffice for all of them together."""
+    """The waiting jobs that lack only free capacity, in queue order, while quotas suffice for all of them together."""
     if not scheduler.state.pending:
         return []
     diagnosis = Diagnosis(scheduler, now)
@@ -133,7 +133,7 @@ def _gangs(scheduler: Scheduler, now: int) -> tuple[Gang, ...]:
 
 
 def _stranded(state: ClusterState) -> tuple[Stranded, ...]:
-    """The holders of nodes with leftover GPUs, the queue that strands most first."""
+    """The free GPUs of partly used nodes, by queue and by the jobs on these nodes; the largest queue comes first."""
     holders: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, held in state.running.items():
         for piece in held.tolist():

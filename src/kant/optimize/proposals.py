@@ -69,7 +69,7 @@ def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) ->
 
 
 def _is_admitted(diagnosis: Diagnosis, row: int) -> bool:
-    """Whether the quotas let a job start in addition to those admitted before; if so, charge them for it."""
+    """Whether the quotas let a job start in addition to the jobs admitted before; if so, charge them for the job."""
     admission, shape = diagnosis.admission, diagnosis.state.shape_of(row)
     if not diagnosis.cycle.limited:
         return True

@@ -61,5 +61,5 @@ class Rounds:
 
 
 def _later(before: tuple[float, ...], here: Sequence[bool], part: float) -> tuple[float, ...]:
-    """Shares of the time, after one more observation with the weight `part`."""
+    """The shares `before`, updated by one more observation with the weight `part`."""
     return tuple(old + part * (new - old) for old, new in zip(before or (0.0,) * len(here), here, strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 from kant.model.errors import missing_extra
 
 HEARD_S = 0.05
-"""How long a search may take to notice a request to stop, before the request is repeated."""
+"""Seconds after which a request to stop a search is repeated, if the search has not ended."""
 
 
 def cp_sat() -> Any:
@@ -41,7 +41,7 @@ def deterministic(limit: float, seed: int = 0) -> Any:
 def _interruptible() -> type[Any]:
     """CP-SAT's solver in a thread next to the caller, so that the caller's signal handlers run while it searches.
 
-    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. It
+    CP-SAT's own handler of SIGINT would end the search and return its present solution as if it were the answer. CP-SAT
     also restores the default handler, by which the next SIGINT kills the process.
     """
     base: type[Any] = cp_sat().CpSolver

@@ -1,7 +1,7 @@
-"""Sends a router's decision to another process as bytes, since running engines ahead takes milliseconds.
+"""Lets another process make a router's decision, since running engines ahead takes milliseconds.
 
-The question has everything that `Router.choose` sees of observed engines, and the state of the random draws; the answer
-has the choice, and the new state of the draws. So a decision is the same in whichever process it is made.
+The question, as bytes, has everything that `Router.choose` sees of observed engines, and the state of the random draws;
+the answer has the choice, and the new state of the draws. So a decision is the same in whichever process it is made.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kant.serving.site import LoadTable, ObservedSite
 def question(
     router: Router, request: Incoming, sites: list[ObservedSite], loads: LoadTable, draw: Draw, settings: EngineSettings
 ) -> bytes:
-    """Return the question of which engine gets a request. `sites` are in `loads`, with `settings` except for their
-    KV.
+    """Return as bytes what another process needs to choose an engine for `request`. The settings of all `sites` are
+    `settings`, except for the size of their KV.
     """
     seen = [
         (s.row, s.number, s.settings.num_blocks, s.settings.block_size, s.other_requests, s.other_tokens)

@@ -6,7 +6,7 @@ contents the oldest is found. Without the prefix cache blocks are interchangeabl
 
 A model whose layers differ in attention has KV groups (kv_cache_coordinator.py, single_type_kv_cache_manager.py): each
 has blocks of its own for the same tokens, all from one pool. A block that a group's sliding window has passed is freed
-while its request runs. A prefix is found as far as each group has everything that its next token attends to.
+while its request runs. A prefix is found as far as each group has all blocks that the next token attends to.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def unlink(blocks: Table, state: Table, b: int) -> None:
 
 @inlined
 def beyond(limits: Table, group: int, tokens: int) -> int:
-    """Return the leading blocks that the token after `tokens` no longer attends to in a KV group."""
+    """Return how many leading blocks the token after the first `tokens` no longer attends to in a KV group."""
     window = limits[c.WINDOW + 2 * group]
     return int((tokens - window + 1) // limits[c.BLOCK]) if 0 < window <= tokens else 0
 
@@ -110,8 +110,8 @@ def cached(
 def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int) -> int:
     """Return the number of leading blocks of a waiting request in the cache; its last token is always computed.
 
-    Full attention needs all of them, a window only those that it covers at their end, or all if they are fewer. With
-    drafts from hidden states, each window is tried one block further, and that block is then left out.
+    A group of full attention needs all these blocks, a group with a window only the last ones, which the window covers.
+    With drafts from hidden states, each window is tried one block further, and that block is then left out.
     """
     known, size, dropped = requests[r, c.PROMPT] + requests[r, c.DONE], limits[c.BLOCK], limits[c.DROPPED]
     most = known // size if dropped == 1 and limits[c.GROUPS] > 1 else (known - 1) // size
@@ -179,7 +179,7 @@ def take_hits(
 def know(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, r: int, tokens: int
 ) -> None:  # fmt: skip
-    """Add the blocks that the first `tokens` tokens of request `r` fill to the prefix cache."""
+    """Add to the prefix cache the blocks that the first `tokens` tokens of request `r` fill."""
     full = tokens // limits[c.BLOCK]
     for group in range(limits[c.GROUPS]):
         row = requests[r, c.BLOCK_ROW] * limits[c.GROUPS] + group
@@ -193,7 +193,7 @@ def grow(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table,
     r: int, tokens: int, slots: int,
 ) -> None:  # fmt: skip
-    """Allocate blocks to request `r` for `slots` tokens, `tokens` without drafts; the caller has checked that they fit.
+    """Allocate blocks to request `r` for `slots` tokens (`tokens` without drafts). The caller checks that they fit.
 
     As in vLLM, the blocks that this step fills are in the cache at once, before the step has run; blocks with a token
     that is still to be generated follow only after that.
@@ -274,7 +274,7 @@ def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state:
 
 @inlined
 def slide(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
-    """Free the blocks of a running request that its windows have passed, as far as that is certain."""
+    """Free the blocks of a running request that its windows have passed, as far as completed steps allow."""
     for group in range(limits[c.GROUPS]):
         end = min(beyond(limits, group, requests[r, c.COMPUTED] - requests[r, c.FLYING]), requests[r, c.HELD])
         if end > requests[r, c.GONE + group]:

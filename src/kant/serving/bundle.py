@@ -39,7 +39,7 @@ def is_bundle(folder: Path) -> bool:
 
 
 def page_of(folder: Path, title: str | None = None) -> str:
-    """Return the report of such a folder; raises InputError if its files have changed."""
+    """Return the report of a folder that `write_bundle` wrote; raises InputError if its files are not valid."""
     try:
         said = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=dict[str, Any])
         series = pl.read_csv(folder / SERIES, schema=COLUMNS)

@@ -24,13 +24,13 @@ LOWEST = 1e-3
 """The search ends at this fraction of the engines' saturation rate."""
 
 MINUTES = 10
-"""The least number of minutes of a trial."""
+"""The minimum length of a trial, in minutes."""
 
 CLOSER = 0.97
 """The factor by which the rate falls until a long trial confirms it."""
 
 SATURATING = 512
-"""Concurrent requests that saturate one engine."""
+"""The number of concurrent requests that saturates one engine."""
 
 
 @dataclass(frozen=True, slots=True)

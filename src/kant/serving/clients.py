@@ -16,9 +16,9 @@ from kant.serving.engine import Engine
 class Patience:
     """When clients give up: no first token within `ttft_s`, or no next token within `gap_s`, both in seconds.
 
-    An engine drops such requests; if `begun` is False, it completes those that already have a token, uselessly. `again`
-    is called for each failed request, before the `after` of `kant.serving.fleet.simulate` returns what follows.
-    Policies are not told of dropped requests.
+    An engine drops such requests. If `begun` is False, it still completes those that have a first token. `again` is
+    called for each failed request, before the callback `after` of `kant.serving.fleet.simulate`. Policies are not told
+    of dropped requests.
     """
 
     ttft_s: float
@@ -27,7 +27,7 @@ class Patience:
     begun: bool = True
 
     def in_vain(self, engine: Engine, rows: Table) -> Table:
-        """Return which of these requests have missed an objective."""
+        """Return which of the requests `rows` have missed an objective."""
         times, now = engine.times[rows], engine.now
         first = np.where(np.isnan(times[:, c.FIRST]), now, times[:, c.FIRST])
         since = np.where(np.isnan(times[:, c.FINISH]), now - times[:, c.LAST], 0.0)

@@ -34,12 +34,12 @@ SEED = 18  # the seed from which the acceptance of its drafts is drawn
 FLYING = 19  # with asynchronous scheduling and sliding windows or a KV connector: tokens that the current step computes
 REMOTE = 20  # 1: its KV is elsewhere or on its way; 2: it has come from host memory, but is not counted yet;
 # 3: it is sent to another engine once the request has ended
-COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; the KV of the others fails to
-GONE = 22  # and a column for each further KV group: leading blocks that its sliding window has passed and freed
+COMES = 21  # leading tokens of the prompt whose KV comes by the KV connector; loading the others fails
+GONE = 22  # by KV group, one column each: leading blocks that its sliding window has passed and freed
 REQUEST_WIDTH = 22  # and a column for each KV group
 OFFERED = 23  # with host memory, which needs one KV group: number of its blocks in host memory
 STORED = 24  # leading blocks whose storing has been requested
-NEXT_ENDED = 25  # the number + 1 of the next request from FIRST_LEFT on
+NEXT_ENDED = 25  # the number + 1 of the next ended request in the list that FIRST_LEFT begins; 0: none
 MORE_COLUMNS = 3  # with host memory, or KV that is sent
 
 # --- values of STATE ----------------------------------------------------------------------------------------------
@@ -82,8 +82,8 @@ HOST = 20  # blocks of host memory
 PROMPT_ONLY = 21  # 1: host memory keeps only blocks of prompts
 SENDS = 22  # 1: the KV of requests that have ended is sent to other engines, and held until it is
 FAILS = 23  # 1: a request fails if the KV that it waits for does not come
-WINDOW = 24  # and two columns for each further KV group: tokens of its sliding window, 0 for full attention
-CAP = 25  # and so on: blocks that an admission reserves in the group at most
+WINDOW = 24  # by KV group, every second column: tokens of its sliding window, 0 for full attention
+CAP = 25  # likewise by KV group: the most blocks that an admission reserves in the group
 
 # --- the state of an engine, integers -----------------------------------------------------------------------------
 FREE = 0  # blocks free
@@ -109,7 +109,7 @@ LOADS = 19  # requests whose KV is arriving or has arrived: the last rows of the
 STORES = 20  # blocks that are being stored in host memory
 HOST_HITS = 21  # tokens found in host memory
 FIRST_LEFT, LAST_LEFT = 22, 23  # the number + 1 of the requests that have ended: with host memory since the last plan,
-# where KV is sent those whose KV is not yet
+# with KV that is sent: those whose KV has not been sent yet
 STATE_WIDTH = 24  # and again as many for host memory's own FREE, HEAD and TAIL: all its blocks, by their last use
 
 # --- the clock of an engine ---------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ END = 1  # when the step under way ends
 BUSY = 2  # seconds of steps
 KV_SECONDS = 3  # sum over steps of blocks held x seconds
 NEXT_MS = 4  # how long the step after the current one takes
-FLUSHED = 5  # no step begins before
+FLUSHED = 5  # no step begins before this time
 STORE_STREAM, LOAD_STREAM = 6, 7  # when host memory has stored and loaded everything requested
 BLOCKED = 8  # no step can be planned before this, unless a request arrives
 CLOCK_WIDTH = 9  # and a time for each block of host memory: when it is stored

@@ -1,4 +1,4 @@
-"""A simulated engine: its settings, and the tables on which the kernel runs."""
+"""A simulated engine: its settings, and the tables on which the compiled step loop runs."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class EngineSettings:
     """Settings of an engine; the names are vLLM's.
 
     `num_blocks` includes the block that vLLM reserves: one less is usable. `policy` is `fcfs` or `priority`. With
-    `preemptive`, waiting requests take seats and blocks from running ones of worse priority; with `swap`, preempted
-    requests keep their KV in host memory and move it back, instead of recomputing it. vLLM V1 has neither.
+    `preemptive`, waiting requests take seats (`max_num_seqs`) and blocks from running ones of worse priority; with
+    `swap`, preempted requests keep their KV in host memory and move it back, not recompute it. vLLM V1 has neither.
 
     `sliding_windows` has the window of each of the model's KV groups in tokens, 0 for full attention. Groups have equal
     numbers of layers and blocks of equal size; `num_blocks` counts the blocks of one group.
 
-    With the `kv_role` of a `kv_consumer`, the KV of prompts may come from other engines by a connector. If it does not
-    arrive, `kv_load_failure_policy` says whether to `recompute` it or to `fail` the request. With that of a
-    `kv_producer`, KV is sent to others once a request has ended, and its blocks are held until then.
+    With the `kv_role` `kv_consumer`, the KV of prompts may come from other engines by a connector. If it does not
+    arrive, `kv_load_failure_policy` says whether to `recompute` it or to `fail` the request. With `kv_producer`, KV is
+    sent to others once a request has ended, and its blocks are held until then.
 
     `host_blocks` of host memory keep blocks too; with `offload_prompt_only`, only those of prompts.
 
@@ -145,7 +145,7 @@ class EngineSettings:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of a single request whose KV fits."""
+        """The most tokens that a single request can have so that its KV fits."""
         if not any(self.sliding_windows):
             return (self.num_blocks - 1) // len(self.sliding_windows) * self.block_size
         most, caps = MOST // self.block_size, self.caps
@@ -251,8 +251,8 @@ class Engine:
         asynchronous scheduling learns a step later. `seed`, by default its number, determines which drafts are
         accepted. `remote_s` is how many seconds the KV of the prompt takes to come from another engine, by a KV
         connector. Beyond `remote_tokens` the load fails, which is known at its end, and the missing tokens are computed
-        here. For a `kv_producer` it is how many seconds sending the KV takes once the request has ended; FOREVER: until
-        `sent` is called. Raises InputError if it can never fit.
+        here. For a `kv_producer`, `remote_s` is how many seconds sending the KV takes once the request has ended;
+        FOREVER: until `sent` is called. Raises InputError if the request can never fit.
         """
         self.settings.check(prompt, output)
         r = self.count
@@ -270,7 +270,7 @@ class Engine:
         nan = float("nan")
         row[c.REMOTE], row[c.COMES] = (remote_s is not None) * (3 if self.limits[c.SENDS] else 1), remote_tokens
         if self.limits[c.CONNECTED] and not self.limits[c.BY_PRIORITY]:
-            priority = 0.0  # the kernel puts requests that it has preempted first
+            priority = 0.0  # the compiled loop puts requests that it has preempted first
         self.times[r] = (arrival, priority, nan, nan, 0.0, nan, remote_s or 0.0)
         if not self.state[c.PLANNED] and arrival > self.clock[c.CLOCK]:
             self.clock[c.CLOCK] = arrival
@@ -316,7 +316,7 @@ class Engine:
         return why
 
     def sent(self, r: int, at: float) -> None:
-        """Set when the KV of a request that has ended will have been sent: then its blocks are free."""
+        """Set the time `at` when the KV of an ended request will have been sent; its blocks are free from then on."""
         self.times[r, c.LOADED] = at
         self.clock[c.BLOCKED] = min(self.clock[c.BLOCKED], at)
 
@@ -415,7 +415,7 @@ class Engine:
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
         """Return a copy with the live requests, which end after as many tokens as `outputs` says for each.
 
-        Also returns the original number of each of its requests. A request that already exceeds its prediction is
+        Also returns the original number of each request of the copy. A request that already exceeds its prediction is
         assumed to have ten tokens more (as in Block). The copy has no prefix cache.
         """
         live, (waits, loads) = self.live(), self._waits()

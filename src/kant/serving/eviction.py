@@ -11,7 +11,7 @@ from kant.serving.waiting import pop, wait
 
 @inlined
 def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
-    """Return the position of the next running request to preempt: the last; by priority the first of the worst."""
+    """Return the position of the next running request to preempt: the last, or by priority the worst."""
     worst = state[c.RUNS] - 1
     if limits[c.BY_PRIORITY] == 1:
         worst = 0

@@ -1,8 +1,8 @@
-"""Kernels for the expected wait of a prompt for its first token, on each of many engines, since every decision needs
-it.
+"""Compiled functions for the expected wait of a prompt for its first token on each of many engines. Every decision of a
+router needs it.
 
-`loads` has a row for each engine (`kant.serving.site.LoadTable`); `rows` are those that count, and `out` gets a number
-for each of them. `late` has the milliseconds until the current step of each engine ends.
+`loads` has a row for each engine (`kant.serving.site.LoadTable`); `rows` selects engines, and `out` gets a number for
+each of them. `late` has the milliseconds until the current step of each engine ends.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def prefix_costs(
     loads: Table, rows: Table, late: Times, had: Table, block_tokens: float, adapter: int, adapter_ms: float, few: int,
     latency: Times, budget: int, prompt: int, out: Times,
 ) -> None:  # fmt: skip
-    """Write the cost of `routers.prefix.PrefixAware` on each engine, which has so many blocks of the prompt."""
+    """Write the cost of `routers.prefix.PrefixAware` on each engine; `had`: its cached blocks of the prompt."""
     for i in range(len(rows)):
         load = loads[rows[i]]
         cached = min(int((had[i] - adapter) * block_tokens), prompt - 1) if had[i] > adapter else 0
@@ -95,7 +95,7 @@ def prefix_costs(
 
 @compiled
 def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> None:
-    """Sum up the first `count` requests by engine; `out` has a row for each row of the loads, and `rows` are set.
+    """Sum up the first `count` requests by engine; `out` has a row for each row of the loads; those in `rows` are set.
 
     An output of `heavy` tokens or more is long.
     """
@@ -116,7 +116,7 @@ def sum_up(asked: Times, count: int, rows: Table, heavy: float, out: Times) -> N
 
 @compiling_ahead()
 def warm_up() -> None:
-    """Load or compile the kernels, so that no request waits for that."""
+    """Load or compile these functions in advance, so that no request waits for that."""
     table, none, times = np.zeros((1, LOADS_WIDTH), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
     latency = np.zeros(MISSED + 1)
     first_tokens(table, none, times, 0.0, latency, 1, 1, times)

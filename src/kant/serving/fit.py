@@ -20,7 +20,7 @@ HELD_BACK = 3
 """Every third step is held out to check the fit."""
 
 CHANGES = 4
-"""The most iterations of reassigning steps to the two branches in a fit."""
+"""The maximum number of times that a fit reassigns the steps to the two branches of the model: floor and line."""
 
 FEWEST = 15
 """The least number of steps for a fit."""
@@ -51,7 +51,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A fitted latency. `kv_tokens`: the number of tokens whose KV fits; 0: unknown."""
+    """A fitted latency model. `kv_tokens`: the number of tokens whose KV fits in the GPU's memory; 0: unknown."""
 
     model: str
     tensor_parallel: int
@@ -59,7 +59,7 @@ class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
     kv_tokens: int
     check: Check
     measured: list[tuple[float, float, float, float]] = []
-    """The steps: tokens, decode, chunks and milliseconds."""
+    """The measured steps: tokens, decode, chunks and milliseconds of each."""
 
 
 def fitted(steps: Times, missed: float, kv_bytes: int) -> LatencyModel:
@@ -106,7 +106,7 @@ def _errors(found: Times, steps: Times, reached: Times) -> Times:
 
 
 def checked(steps: Times, missed: float, kv_bytes: int) -> tuple[LatencyModel, int, float, float]:
-    """Fit a latency to two thirds of the steps; return it, the number of the others, and their median and P90 error.
+    """Fit a model to two thirds of the steps; return it, and the number, median error and P90 error of the other steps.
 
     Raises InputError for fewer than fifteen steps.
     """
@@ -157,5 +157,5 @@ def read_latency(path: Path) -> LatencyFile:
 
 
 def rows_of(steps: Sequence[tuple[float, float, float, float]]) -> Times:
-    """Return steps in the form that `fitted` takes."""
+    """Return steps as the array that `fitted` takes, of shape [steps, 4]."""
     return np.array(steps, dtype=np.float64).reshape(-1, 4)

@@ -33,7 +33,7 @@ After = Callable[[int, float], Sequence[tuple[float, int]]]
 
 @dataclass(slots=True)
 class Fleet:
-    """The engines, and which requests each has, by the engine's own numbers."""
+    """The engines, and the requests of each, by the engine's own numbers of requests."""
 
     requests: Requests
     engines: list[Engine]
@@ -46,9 +46,9 @@ class Fleet:
     sizes: list[float] = field(default_factory=list)
     """The sum of prompt and predicted output of each request."""
     predicted: list[Times] = field(default_factory=list)
-    """The predicted outputs of the requests of each engine, by its own numbers."""
+    """By engine: the predicted outputs of its requests, by the engine's numbers of them."""
     cached: list[Table] = field(default_factory=list)
-    """The tokens of each request that the router assumes to be cached there."""
+    """By engine: the tokens of each request that the router assumes to be in the engine's cache."""
     observed: list[ObservedSite] = field(default_factory=list)
     held: deque[int] = field(default_factory=deque)
     """Requests that the router holds, in order."""
@@ -175,7 +175,7 @@ class Fleet:
 
 
 def settings_under(settings: EngineSettings, policy: Policy) -> EngineSettings:
-    """Return the settings of an engine with this policy; one that acts within a step has steps planned one by one.
+    """Return the engine settings for a policy. A policy that acts within a step turns asynchronous scheduling off.
 
     Raises InputError if the engine has an order of its own, or host memory and a policy that preempts.
     """
@@ -209,7 +209,7 @@ def new_fleet(
     policy = policy or Policy()
     settings = settings_under(settings, policy)
     count = len(requests)
-    requests = replace(requests, arrival=requests.arrival.copy())  # a released request gets its arrival time then
+    requests = replace(requests, arrival=requests.arrival.copy())  # a request gets its arrival time at its release
     return Fleet(
         requests,
         [new_engine(settings, max(count // engines, 16)) for _ in range(engines)],
@@ -241,9 +241,9 @@ def simulate(
     """Run all requests to their end.
 
     With `observed`, the router sees what it would see of real engines: the requests sent, and the tokens so far.
-    Without `after`, every request arrives at its time. With it, only those of `begin` do. Each finished request
-    releases the requests that `after` returns; with `patience`, so does each abandoned one. Raises InputError if a
-    request can never be served.
+    Without `after`, every request arrives at its time. With `after`, only those of `begin` do, and each finished
+    request releases the requests that `after` returns; with `patience`, so does each abandoned one. Raises InputError
+    if a request can never be served.
     """
     fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
     series = _by_clock(fleet) if after is None else by_release(fleet, after, begin or range(len(requests)), patience)
@@ -309,7 +309,7 @@ def by_release(
 ) -> list[tuple[float, ...]]:  # fmt: skip
     """Simulate with requests released by finished ones: the engines advance event by event, in order of time.
 
-    `beside` runs what is beside them until the time of the next event; it returns whether another may come before.
+    `beside` simulates other things until the given time of the next event; it returns whether that has added events.
     """
     coming = [(float(fleet.requests.arrival[i]), int(i)) for i in begin]
     heapq.heapify(coming)

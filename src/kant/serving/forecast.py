@@ -26,17 +26,17 @@ error applies.
 """
 
 UNKNOWN = 1.1
-"""The margin until one hour has been seen."""
+"""The margin (a factor) while less than one hour of traffic has been seen."""
 
 QUIET = 1e-3
-"""The least requests a second of the pattern."""
+"""The lower limit of the pattern, in requests a second."""
 
 
 class Forecast(Protocol):
     """A forecast of the coming minutes."""
 
     def most(self, now: int, begin: int, end: int) -> float:
-        """Return the most requests a second in the minutes from `begin` to before `end`, known before minute `now`."""
+        """Return the most requests a second in the minutes `begin` to before `end`, as forecast at minute `now`."""
         ...
 
 
@@ -97,10 +97,10 @@ class Seen:
 
 
 class Rhythm:
-    """A forecast from the same minutes of up to seven past days, scaled by the last half hour relative to these.
+    """A forecast from the same minutes of up to seven past days, scaled by how the last half hour compares with them.
 
-    It is multiplied by a margin that would have covered the share `cover` of the minutes of these days, each as
-    forecast `lead` minutes before; the margin is learned again every day from the forecast's own errors. `seen` has
+    The forecast is multiplied by a margin that would have covered the share `cover` of the minutes of these days, each
+    as forecast `lead` minutes before; the margin is learned again every day from the forecast's own errors. `seen` has
     requests a second of all minutes, `history` of them before time zero; only those before `now` are used. Raises
     InputError for fewer than two days of history.
     """
@@ -141,7 +141,7 @@ class Rhythm:
         return usual
 
     def _covering(self, day: int) -> float:
-        """Return the margin for the day that starts at that minute: the one that would have covered the days before."""
+        """Return the margin for the day that starts at minute `day`: it would have covered the days before."""
         if day not in self._margins:
             errors = self._off[max(day - DAYS * DAY, 0) : day]
             known = errors[~np.isnan(errors)]

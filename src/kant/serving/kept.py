@@ -22,7 +22,7 @@ MEASURED = (1, 2, 4, 8)
 """The numbers of replicas whose capacity is measured."""
 
 MINUTES = 100
-"""The minutes of the trials that measure it."""
+"""The minutes of each trial that measures a capacity."""
 
 
 def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> CapacityCurve:

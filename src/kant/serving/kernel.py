@@ -7,13 +7,13 @@ engine core's queue of batches; `kant serve verify` checks them against recorded
   budget;
 - when blocks run out, the last admitted request is preempted, with priorities the worst running one, and waits again; a
   request that preempts itself ends the planning of running ones, and a step that has preempted admits nothing;
-- a waiting request is admitted only if all its tokens so far fit in free blocks; the first that does not ends the plan;
+- a waiting request is admitted only if all its tokens so far fit in free blocks; if they do not, the plan ends;
 - a threshold for long prompts, unchunked prompts, a watermark and admission by a step's tokens are settings;
 - with asynchronous scheduling, vLLM's default, a step is planned when the one before it begins: a request goes on
   before its last token is known, and keeps seat and blocks for a step after its end; one that is preempted meanwhile
   still gets the token that is under way, and may end while it waits;
 - with speculation a request's step also verifies drafts: it outputs those accepted and one more;
-- in a KV group with a sliding window a running request gives back what the window has left behind (`blocks.slide`).
+- in a KV group with a sliding window a running request frees the blocks that the window has passed (`blocks.slide`).
 
 Features that vLLM lacks are marked: preemption for seats by priority, swapping, and an external limit on admissions.
 """
@@ -99,7 +99,7 @@ def complete(
     clock[c.KV_SECONDS] += took * (limits[c.USABLE] - state[c.FREE])
     clock[c.CLOCK] = now
     left = 0
-    if ahead and connected and limits[c.SENDS] == 0:  # what had ended before this step began frees its blocks now
+    if ahead and connected and limits[c.SENDS] == 0:  # requests that ended before this step began free their blocks now
         for k in range(base, base + state[c.PLANNED]):
             r = plan[k, c.WHO]
             if requests[r, c.STATE] == c.FINISHED and requests[r, c.HELD] > 0:
@@ -187,7 +187,7 @@ def left_over(state: Table, connected: bool) -> int:
 
 @inlined
 def begins(clock: Times, now: float, connected: bool) -> float:
-    """Return when a step begins that could begin now."""
+    """Return the start time of a step that could begin at `now`; a connector may delay it."""
     return float(max(now, clock[c.FLUSHED]) if connected else now)
 
 
@@ -268,9 +268,8 @@ def drive(
 
 
 def _entry(ahead: bool, features: bool) -> Callable[..., int]:
-    """Return `drive` as a kernel of its own: without `features`, speculation, windows and a connector cost nothing.
-
-    With them either scheduling is chosen by the limits.
+    """Compile `drive` as a function of its own. Without `features`, speculation, windows and a connector cost nothing.
+    With `features`, the limits also choose synchronous or asynchronous scheduling.
     """
 
     @compiled_at_once

@@ -1,4 +1,4 @@
-"""How long a step of an engine takes: a model of a few numbers, and a table of them by model and GPU.
+"""How long a step of an engine takes: a formula with a few parameters, and a table of them by model and GPU.
 
     ms = max(floor + experts (1 - missed ** tokens), slope tokens + fixed) + kv decode + context chunks + overhead
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MODERN_OVERHEAD_MS = 2.0
 ALL_REDUCE_MS = 3.0
-"""Additional overhead of tensor parallelism, for each GPU."""
+"""The additional overhead of tensor parallelism for each GPU, in milliseconds a step."""
 
 SWAP_BYTES_PER_MS = 25e6
 """PCIe 4.0 in practice: 25 GB/s between host and GPU."""
@@ -35,7 +35,7 @@ SWAP_BYTES_PER_MS = 25e6
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
-    """The latency of a step, in milliseconds, and the KV bytes of a token."""
+    """The parameters of the latency of a step, in milliseconds (see the module), and the KV bytes of a token."""
 
     floor: float
     slope: float
@@ -49,7 +49,7 @@ class LatencyModel:
 
     @cache  # noqa: B019  there are few models, and each is kept anyway
     def row(self) -> Times:
-        """Return the model in the kernel's form."""
+        """Return the parameters as the row that the compiled step loop takes."""
         swap = self.kv_bytes / SWAP_BYTES_PER_MS
         step = [self.floor, self.slope, self.fixed, self.kv, self.context, self.overhead]
         return np.array([*step, swap, self.experts, self.missed])
@@ -137,7 +137,7 @@ PUBLISHED: dict[tuple[str, str, int], tuple[str, tuple[tuple[int, int, float, fl
 """Published measurements: the source, and steps as tokens, decode, chunks and milliseconds."""
 
 MOE_LAYER_MS, REDUCE_MS = 0.06, 0.0075
-"""Overhead of an expert layer besides its weights, and of an all-reduce (two a layer) per GPU. Fitted to the above."""
+"""Overhead of an expert layer besides its weights, and of an all-reduce (two a layer) per GPU. Fitted to PUBLISHED."""
 
 
 def combinations() -> list[tuple[str, str, int]]:

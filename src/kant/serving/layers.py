@@ -18,8 +18,8 @@ def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
     """Compute the prompt of waiting request `r` between two of the `layers` of the current step.
 
     If seats or blocks are missing, the worst requests leave the step and are preempted. Returns False if the request
-    must wait for the end of the step: a request in it has the same or a better priority, another waits before it, the
-    step is in its last layer, or only one request would be left in it.
+    must wait for the end of the step: a request of the step has the same or a better priority, another request waits in
+    front, the step is in its last layer, or no request would be left in the step.
     """
     state, clock, limits, times = engine.state, engine.clock, engine.limits, engine.times
     planned = engine.plan[: state[c.PLANNED], 0]

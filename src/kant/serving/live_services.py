@@ -93,7 +93,7 @@ class LiveService:
         return min(max(replicas, self.table.core), self.table.most)
 
     def _scaler(self, minute: int) -> tuple[Scaler, int]:
-        """Return the scaler, and the present minute on its clock."""
+        """Return the scaler, and the present minute on the scaler's clock."""
         table = self.table
         if table.scale == "static":
             return Static(table.replicas), 0
@@ -104,7 +104,7 @@ class LiveService:
         return Foresight(self.curve, forecast, table.start_s, table.every_s, table.hold_s), at
 
     def _forecast(self, minute: int) -> tuple[Seen, int]:
-        """Return the forecast, corrected by the recent traffic, and the present minute on its clock."""
+        """Return the forecast, corrected by the recent traffic, and the present minute on the forecast's clock."""
         table = self.table
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)
@@ -119,7 +119,7 @@ class LiveService:
 def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService, ...]:
     """Read the services with real replicas of a file; counts of their requests are kept in the folder `kept`.
 
-    Raises InputError if something is missing that their objectives need.
+    Raises InputError if the file is invalid or lacks something that scaling needs.
     """
     found = []
     for table in read_tables(path):

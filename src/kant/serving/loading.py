@@ -1,6 +1,6 @@
 """Requests whose prompt's KV is received or sent through a KV connector.
 
-Requests whose KV is coming are the last rows of the waiting ones, from the end.
+Requests whose KV is coming are at the end of the table of waiting requests, the first of them in its last row.
 
 As in vLLM (`kv_holding_waiting` of its scheduler) they hold blocks, but no seat, and are considered before all other
 waiting ones: in order of the start of their transfer; with priorities, in the order of the waiting ones. Requests whose
@@ -18,7 +18,7 @@ from kant.serving.waiting import before
 
 @inlined
 def put(requests: Table, times: Times, limits: Table, waiting: Table, state: Table, r: int) -> None:
-    """Add a request whose KV is requested."""
+    """Add a request whose KV has been requested and is coming."""
     i = len(waiting) - 1 - state[c.LOADS]
     if limits[c.BY_PRIORITY] == 1:
         while i + 1 < len(waiting) and before(requests, times, limits, r, waiting[i + 1]):
@@ -30,7 +30,7 @@ def put(requests: Table, times: Times, limits: Table, waiting: Table, state: Tab
 
 @inlined
 def take(waiting: Table, state: Table, i: int) -> None:
-    """Remove the `i`-th request."""
+    """Remove the `i`-th request whose KV is coming."""
     state[c.LOADS] -= 1
     for k in range(i, state[c.LOADS]):
         waiting[len(waiting) - 1 - k] = waiting[len(waiting) - 2 - k]
@@ -94,8 +94,8 @@ def left_of_prefills(
     """Return the number of blocks that a transfer has to leave to others: prompts, and requests whose KV is arriving,
     still need them to decode.
 
-    Running requests from the `fresh`-th on are admitted by this step, whose plan has them from a row on: those whose
-    prompt it completes need no more.
+    Running requests from the `fresh`-th on are admitted by this step, whose plan has them from `row` on. Those whose
+    prompt the step completes need no more.
     """
     size, more = limits[c.BLOCK], 0
     if limits[c.SPECULATIVE] > 0:

@@ -4,8 +4,8 @@ As in vLLM 0.32 (kv_connector/v1/offloading/scheduler.py, kv_offload/cpu/manager
 the blocks that it fills, and loads those that a waiting request finds beyond the prefix cache. During the load that
 request holds blocks, but no seat (`loading`). A request waits until the blocks that it finds are stored, and until no
 other request loads them. The least recently used block is replaced, a prompt's last block before its first; a store
-that finds no room is tried again with the next step. Each direction is one stream. A store begins when its step is
-computed. A step waits for stores of blocks that it writes to, if their request was preempted or has ended.
+that finds no room is tried again with the next step. Stores have one stream, and loads another. A store begins when its
+step is computed. A step waits for stores of blocks that it writes to, if their request was preempted or has ended.
 
 Rows of the table of blocks: those of the GPU, those of the host, and the blocks that are being stored.
 """
@@ -18,7 +18,7 @@ from kant.serving.blocks import content_of, find, forget, remember, unlink
 from kant.serving.columns import FOREVER, Table, Times
 
 HOST_SIDE = 1 << 61
-"""Added to a content in host memory."""
+"""Added to the content number of a block in host memory."""
 
 CHUNK, OWNER, SOURCE, AT_ONCE, OPEN = range(5)
 """Columns of a block that is being stored: its row, request and block on the GPU, 1 if the step that ends its request
@@ -72,7 +72,7 @@ def land(
 def found(
     requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, state: Table, r: int, hits: int
 ) -> int:  # fmt: skip
-    """Return how many blocks of a waiting request beyond `hits` are in host memory; -1 if this must be asked again."""
+    """Return how many blocks of a waiting request beyond `hits` are in host memory; -1: not known yet, ask again."""
     requests[r, c.OFFERED] = 0
     first = limits[c.USABLE] + limits[c.HOST]
     for i in range(state[c.STORES]):
@@ -93,7 +93,7 @@ def fetch(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     row: int, r: int, hits: int, count: int,
 ) -> None:  # fmt: skip
-    """Load `count` blocks of a request beyond `hits`; `settle` says when they are here."""
+    """Load `count` blocks of a request beyond `hits`; `settle` sets the time at which they have arrived."""
     for k in range(hits, hits + count):
         blocks[kept(requests, shared, blocks, buckets, limits, r, k), c.USERS] += 1
         held[row + 1, k] = 1
@@ -104,7 +104,7 @@ def fetch(
 
 @inlined
 def replaced(blocks: Table, limits: Table, state: Table, count: int) -> bool:
-    """Choose the `count` blocks that are replaced: in `CHUNK` of new stores. False if too many are in use."""
+    """Choose `count` blocks of host memory to replace, as `CHUNK` of new stores. False if too many are in use."""
     b, chosen, first = state[c.STATE_WIDTH + c.HEAD], 0, limits[c.USABLE] + limits[c.HOST] + state[c.STORES]
     while b >= 0 and chosen < count:
         if blocks[b, c.USERS] == 0:
@@ -130,7 +130,7 @@ def offer(
         if b < 0:
             lacks += 1
         elif blocks[b, c.USERS] >= 0:
-            blocks[b, c.USERS] += 1  # its neighbours may not replace it
+            blocks[b, c.USERS] += 1  # so that no other block of this request replaces it
     room = lacks == 0 or replaced(blocks, limits, state, lacks)
     for k in range(begin, end):
         b = kept(requests, shared, blocks, buckets, limits, r, k)
@@ -181,7 +181,7 @@ def written(
 def leave_host(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table, r: int
 ) -> None:  # fmt: skip
-    """Make all blocks of a request the most recently used ones, its first block the last."""
+    """Make all blocks of a request the most recently used ones, its first block after all others."""
     for k in range((requests[r, c.PROMPT] + requests[r, c.DONE]) // limits[c.BLOCK] - 1, -1, -1):
         if held[2 * r + 1, k] == 1:
             b = kept(requests, shared, blocks, buckets, limits, r, k)
@@ -194,7 +194,7 @@ def stash(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
     state: Table, clock: Times, waiting: Table, plan: Table, base: int, planned: int,
 ) -> None:  # fmt: skip
-    """Store the blocks that a planned step computes, and the rest of requests that have ended since the step before."""
+    """Store the blocks that a planned step computes, and those left of requests that have ended since the last step."""
     entries = limits[c.USABLE] + limits[c.HOST]
     for i in range(state[c.STORES]):
         owner = blocks[entries + i, OWNER]

@@ -1,6 +1,6 @@
 """The HTML report of a simulation: its numbers, and requests, queues and KV over time for each engine.
 
-One self-contained HTML file: a time slider moves a line through all charts, and each shows its values there.
+One self-contained HTML file: a time slider moves a line through all charts, which show their values at that time.
 """
 
 from __future__ import annotations

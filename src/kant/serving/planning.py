@@ -18,7 +18,7 @@ def schedule(
     state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table, base: int,
     ahead: bool, drafts: bool, windows: bool, connected: bool,
 ) -> int:  # fmt: skip
-    """Plan a step: rows of `plan` are requests and their tokens; return how many."""
+    """Plan a step: write its requests and their tokens to rows of `plan` from `base` on; return the number of rows."""
     budget = limits[c.TOKENS]
     planned = 0
     state[c.MOVED] = 0
@@ -53,11 +53,11 @@ def schedule(
             while wanted > state[c.FREE]:
                 at = victim(times, limits, state, running)
                 if ahead and connected and limits[c.SENDS] == 0 and requests[running[at], c.FLYING] > 0:
-                    lost = True  # the step under way writes to its blocks, and so might a transfer
+                    lost = True  # the step under way writes to the victim's blocks, and so might a transfer
                     break
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
                 preempted = True
-                if at < i:  # it was already planned, or ends with the step under way
+                if at < i:  # request `v` is in this plan, or ends with the step under way
                     i -= 1
                     freed = unplan(plan, base, planned, v)
                     budget += freed
@@ -93,7 +93,7 @@ def schedule(
                 requests[r, c.COMPUTED] = min(requests[r, c.SWAPPED], known - 1)
                 requests[r, c.REMOTE] = requests[r, c.SWAPPED] = 0
             hits, idle = 0, 0
-            # nothing has arrived: the request is treated as new
+            # if none of the KV has arrived, the request is treated as new
             if limits[c.CACHING] == 1 and requests[r, c.HELD] == 0:
                 hits = hits_of(requests, shared, blocks, buckets, limits, r)
                 idle = idle_among(requests, shared, blocks, buckets, limits, r, hits)
@@ -136,7 +136,7 @@ def schedule(
     ):
         r = waiting[0]
         if ahead and requests[r, c.AHEAD] < 0:
-            break  # a token of it is under way; vLLM, which admits no request after a preemption, never comes here
+            break  # a token of this request is under way; never so in vLLM, which admits nothing after a preemption
         known = requests[r, c.PROMPT] + requests[r, c.DONE]
         hits, idle = 0, 0  # blocks found in the cache, and how many of them are unused
         swapped = requests[r, c.SWAPPED]
@@ -147,7 +147,7 @@ def schedule(
         loads, slots = connected and requests[r, c.REMOTE] == 1, known
         if connected and limits[c.HOST] > 0:
             more = found(requests, shared, blocks, buckets, limits, state, r, hits)
-            if more < 0:  # meanwhile the blocks of other requests are requested
+            if more < 0:  # not known yet: the request is set aside, and the next one tried
                 waiting[last - skipped] = pop(requests, times, limits, state, waiting)
                 skipped += 1
                 continue

@@ -46,10 +46,10 @@ class Policy:
         "method": ("rule",),
         "freshness": ("live",),
     }
-    """Its tags in `kant.model.taxonomy`; a subclass overrides those that differ."""
+    """The tags of the policy in `kant.model.taxonomy`; a subclass overrides those that differ."""
 
     signals: ClassVar[tuple[str, ...]] = ()
-    """What it uses of a request: predicted, priority, program; or `ENDED`, the outputs of ended requests."""
+    """What the policy uses of a request: predicted, priority, program; or `ENDED`, the outputs of ended requests."""
 
     preemptive = False
     """Whether a request of better priority takes the seat of one of worse priority."""
@@ -77,7 +77,7 @@ class Policy:
         """Record that a request has its last token."""
 
     limits = False
-    """Whether `admitted` may return less than all."""
+    """Whether `admitted` may admit fewer than all waiting requests."""
 
     def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
         """Return how many of the waiting requests, in order, may run with the running ones."""

@@ -78,7 +78,7 @@ def listmle(scores: Times, order: Table) -> tuple[float, Times]:
 
 
 def kendall(first: Times, second: Times) -> float:
-    """Return Kendall's tau-a over all pairs; ties count nothing."""
+    """Return Kendall's tau-a over all pairs; ties count as 0."""
     signs = np.sign(first[:, None] - first) * np.sign(second[:, None] - second)
     count = len(first)
     return float(signs.sum() / (count * (count - 1)))

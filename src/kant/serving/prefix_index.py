@@ -24,7 +24,7 @@ def block_tokens(block_size: int) -> int:
 
 
 def chain(content: Sequence[int] | str, root: str, size: int, after: int | None = None) -> list[int]:
-    """Return the hash chain of each `size` tokens (characters of a text); contents of different roots share nothing.
+    """Return the chained hash of each block of `size` tokens (or characters); different roots share no hashes.
 
     With `after`, the content follows the block of that hash. Python's keyed hash is used, so that no client can craft
     two prompts with equal hashes.

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 
 class Node:
-    """A piece of text below its parent's. `used` is the count at its last use, not a time."""
+    """A piece of text that follows its parent's. `used` is the number of the last look-up that used the node."""
 
     __slots__ = ("children", "locks", "parent", "text", "used")
 
@@ -85,7 +85,7 @@ class Radix:
             at = at.parent
 
     def by_weight(self, nodes: Sequence[Node]) -> list[int]:
-        """Return the indices of nodes in depth-first order, from the branches with the most of these nodes."""
+        """Return the indices of nodes in depth-first order, branches with the most of these nodes first."""
         weight: Counter[Node] = Counter()
         for node in nodes:
             weight.update(above(node))
@@ -98,7 +98,7 @@ class Radix:
         return sorted(range(len(nodes)), key=way)
 
     def evict(self, tokens: int) -> int:
-        """Evict at least this many tokens, if there are as many; return how many."""
+        """Evict at least `tokens` tokens, or all that are not locked; return how many were evicted."""
         heap = list(self.leaves)
         heapq.heapify(heap)
         found = 0

@@ -52,7 +52,7 @@ class MooncakeLine(msgspec.Struct):
 def read_requests(path: Path, form: str | None = None, seed: int = 0, count: int | None = None) -> Requests:
     """Read the requests of a file, or the first `count`; raises InputError with the line of an error.
 
-    If `form` is None, the format is detected. Only ServeGen's needs the seed.
+    If `form` is None, the format is detected. Only the format `servegen` uses the seed.
     """
     content = read_bytes(path)
     if form is None:
@@ -126,8 +126,7 @@ def _lines(path: Path, count: int, first: int = 2) -> tuple[str, ...]:
 def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
     """Read Azure's traces of LLM inference (Patel et al., ISCA'24): arrival, prompt and output lengths.
 
-    Accepts the published columns and the shortened `t_ms, in_tok, out_tok`. A request without output counts as one
-    token.
+    Accepts the published columns and the shortened `t_ms, in_tok, out_tok`. An output of 0 tokens counts as one token.
     """
     if b"ContextTokens" in content[:200]:
         table = _table(path, content, {"TIMESTAMP": pl.String, "ContextTokens": pl.Int64, "GeneratedTokens": pl.Int64})
@@ -155,10 +154,9 @@ def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requ
 
 
 def mooncake_lines(path: Path, content: bytes) -> tuple[list[MooncakeLine], list[str], int]:
-    """Read the lines of a Mooncake trace; return them, their places, and the number left out, which no engine served.
-
-    A router's record has its lines in order of end: they are sorted by arrival. Status 499 is a client that
-    disconnected. Raises InputError.
+    """Read the lines of a Mooncake trace; return the lines, their places, and the number left out. Lines of a router's
+    record are left out if no engine served them, and sorted by arrival. Status 499 is a client that disconnected.
+    Raises InputError.
     """
     found: list[tuple[MooncakeLine, str]] = []
     left_out = 0
@@ -190,7 +188,7 @@ def mooncake_lines(path: Path, content: bytes) -> tuple[list[MooncakeLine], list
 
 
 def mooncake_requests(path: Path, rows: list[MooncakeLine], places: list[str]) -> Requests:
-    """Convert lines to requests; one without output counts as one token."""
+    """Convert lines to requests; an output of 0 tokens counts as one token."""
     return _checked(
         Requests(
             path.name,

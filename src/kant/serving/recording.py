@@ -32,11 +32,11 @@ OUTPUT_TOKEN = 5
 class RecordedRequest(msgspec.Struct, frozen=True):
     """A request of a recorded run: the first seven fields are inputs, the others results.
 
-    Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
-    is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's `max_tokens`,
-    `output` if it is absent; a request with less output ends at a stop token. The KV of a prompt with `remote_s` comes
-    from another engine, and takes that many seconds. With `remote_tokens`, only this many tokens come, and the load of
-    the rest fails.
+    Two requests of a `group` share as many first tokens as the smaller `prefix` of theirs says. Times are seconds;
+    `cached` is the number of tokens in the prefix cache when the request was first scheduled. `most` is vLLM's
+    `max_tokens`, `output` if it is absent; a request with less output ends at a stop token. The KV of a prompt with
+    `remote_s` comes from another engine, and takes that many seconds. With `remote_tokens`, only this many tokens come,
+    and the load of the rest fails.
     """
 
     id: int
@@ -56,7 +56,7 @@ class RecordedRequest(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One recorded run."""
+    """One recorded run: the engine's settings, the requests with their results, and counts."""
 
     cell: int
     policy: Literal["fcfs", "priority", "lof", "lpm", "dfs-weight"]
@@ -177,7 +177,7 @@ def prompt_tokens(request: RecordedRequest) -> Table:
 
 
 def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes], int]) -> list[int]:
-    """Return a number for each full block of a text; equal numbers mean equal tokens up to its end. Extends `known`."""
+    """Return a number for each full block; equal numbers mean equal tokens up to the block's end. Extends `known`."""
     numbers: list[int] = []
     before = -1
     for end in range(block_size, len(tokens) + 1, block_size):
@@ -188,7 +188,7 @@ def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes]
 
 
 def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
-    """Run a cell's requests through the engine; return it, and its number of each request."""
+    """Run a cell's requests through the engine; return the engine, and its number of each request by id."""
     latency = LatencyModel(recording.F, recording.S, recording.C, recording.K, recording.Q, recording.O, cell.kv_bytes)
     both = EngineSettings.__dataclass_fields__.keys() & set(Cell.__struct_fields__)
     settings = EngineSettings(latency, **{name: getattr(cell, name) for name in both})

@@ -45,9 +45,9 @@ def removal(
 ) -> Removal:
     """Remove one of `replicas` engines for `seconds` while requests arrive at `rate` a second.
 
-    With `drain` it completes its requests and gets no new ones. Without, it stops at once: requests that have begun
-    there are lost, since clients have seen part of their answers, and the others are sent elsewhere. It returns empty.
-    Raises InputError if no engine would be left.
+    With `drain` it completes its requests and gets no new ones. Without `drain`, it stops at once: requests that have
+    begun there are lost, since clients have seen part of their answers, and the others are sent elsewhere. It is empty
+    when it returns. Raises InputError if no engine would be left.
     """
     if not 2 <= replicas <= 10_000:
         raise InputError("--replicas", "a number from 2 to 10000, so that one is left", replicas)
@@ -115,7 +115,7 @@ class _Absence:
         self.open = self.fleet.sites()
 
     def _stop(self, now: float) -> None:
-        """Stop the last engine, and send its requests that have not begun elsewhere."""
+        """Stop the last engine, and send those of its requests that have not begun to other engines."""
         self._close(now)
         engine, k = self.driven.pop(), len(self.driven)
         for r, i in enumerate(self.fleet.origin[k]):

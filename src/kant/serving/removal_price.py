@@ -48,10 +48,10 @@ def late_shares(service: Service, curve: CapacityCurve, seed: int = 0) -> LateSh
 
 @dataclass(frozen=True, slots=True)
 class RemovalPrice:
-    """The price of one of `n` replicas at `rate` requests a second, until another can serve in its place.
+    """The price of one of `n` replicas at `rate` requests a second, until another replica can serve instead.
 
-    That takes `away_s` seconds. A late request counts as the GPU time of a request at capacity, since it is wasted,
-    like the work of a training job since its last checkpoint.
+    That takes `away_s` seconds. A late request counts as the GPU time of a request at capacity, since that time is
+    wasted, like the work of a training job since its last checkpoint.
     """
 
     shares: LateShares
@@ -68,5 +68,5 @@ class RemovalPrice:
 
 
 def prices(price: Callable[[int, float], int], replicas: int, bursts: int, rate: float) -> list[int]:
-    """Return the price of each burst replica, the cheapest first: each removal leaves fewer than the one before."""
+    """Return the price of each burst replica, the cheapest first: each removal leaves fewer replicas."""
     return np.maximum.accumulate([price(replicas - k, rate) for k in range(bursts)]).tolist() if bursts else []

@@ -27,7 +27,7 @@ from kant.serving.split import simulate_apart
 from kant.serving.summary import Objectives, Served
 
 FIRST_GUESS, FORGETS = 256.0, 0.02
-"""The assumed output before any was seen, and the weight of the latest one, as in the router itself."""
+"""The predicted output in tokens before any was seen, and the weight of each new one in the mean, as in the router."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Serve
 
 
 Figure = Callable[[Served, Objectives], Times]
-"""Returns a value for each request, NaN if it has none."""
+"""Returns a value for each request, NaN if the request has none."""
 
 
 def _first(served: Served, _: Objectives) -> Times:

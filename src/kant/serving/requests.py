@@ -25,9 +25,9 @@ class Requests:
     `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower first; `predicted` is the predicted output;
     `program` is the calling program (-1: none). Shared prefixes are given in one of two ways: requests of a `group`
     (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain` tokens of a prompt.
-    `remote_s` has how long the KV of a prompt takes to come from another engine (NaN: it is computed here). `most` is
-    `max_tokens`, more than the output where that ends at a stop token. `where` has the position of each request in its
-    file.
+    `remote_s` has the seconds that the KV of a prompt takes to come from another engine (NaN: it does not come). `most`
+    is `max_tokens`, more than the output where that ends at a stop token. `where` has the position of each request in
+    its file.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Requests:
         return _none()
 
     def check(self, block_size: int, tokens: int, prefix_cache: bool) -> None:
-        """Raise InputError if an engine with `tokens` of KV cannot serve every request."""
+        """Raise InputError if an engine whose KV holds `tokens` tokens cannot serve every request."""
         if len(self) == 0:
             raise InputError(self.name, "at least one request")
         if prefix_cache and self.grain and self.grain % block_size:

@@ -38,16 +38,16 @@ class Incoming:
     predicted: float
     program: int
     blocks: Sequence[int] = ()
-    """The hash chain of its prompt's blocks (`kant.serving.prefix_index`), for routers that use it."""
+    """The hash chain of the prompt's blocks (`kant.serving.prefix_index`), for routers that use it."""
 
     block_tokens: float = 0.0
-    """The prompt tokens of each of these."""
+    """The prompt tokens of each block."""
 
     adapter: bool = False
-    """Whether the first of these is an adapter of the model, which is no part of the prompt."""
+    """Whether the first block stands for a LoRA adapter of the model, which is no part of the prompt."""
 
     def cached(self, had: int) -> int:
-        """Return the cached prompt tokens of an engine with `had` of its blocks; the last token is always computed."""
+        """Return the cached prompt tokens of an engine with `had` of `blocks`; the last token is always computed."""
         return max(0, min(int((had - self.adapter) * self.block_tokens), self.prompt - 1))
 
 
@@ -72,16 +72,16 @@ class Router(ABC):
     source: ClassVar[str]
     tags: ClassVar[Tags]
     holds: ClassVar[bool] = False
-    """Whether it may return HOLD."""
+    """Whether the router may return HOLD."""
 
     overtaken: ClassVar[bool] = False
-    """Whether smaller requests may overtake one that it holds; if not, the requests behind it wait too."""
+    """Whether smaller requests may overtake a held one; if not, all requests behind a held one wait too."""
 
     signals: ClassVar[tuple[str, ...]] = ()
-    """What it uses of a request besides its prompt: predicted, program, prefix."""
+    """What the router uses of a request besides its prompt: predicted, program, prefix."""
 
     prefixes: ClassVar[bool] = False
-    """Whether it uses the blocks of prompts."""
+    """Whether the router uses the blocks of prompts."""
 
     costly: ClassVar[bool] = False
     """Whether a decision takes milliseconds, so that with real engines another process makes it."""
@@ -101,7 +101,7 @@ class Router(ABC):
 
 @dataclass(slots=True)
 class Overtaking:
-    """Decides which requests may overtake held ones: with `overtaken`, those smaller than the smallest of them."""
+    """Decides which requests may overtake held ones: those smaller than all of them if `overtaken`, else none."""
 
     router: Router
     least: float = math.inf
@@ -118,7 +118,7 @@ class Overtaking:
 def least(values: Sequence[float | tuple[float, float]] | Table | Times, draw: Draw) -> int:
     """Return the index of the least value; of equal values, a random one.
 
-    Otherwise, routers that see the same engines would all send to the first idle one.
+    If the choice were fixed, all routers that see the same engines would send to the same idle one.
     """
     if isinstance(values, np.ndarray):
         first = int(values.argmin())

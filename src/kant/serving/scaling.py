@@ -23,16 +23,16 @@ class Scaler(Protocol):
         ...
 
     def wanted(self, now: int, count: int) -> int:
-        """Return the replicas from minute `now` on, if there are `count`; it has seen the minutes before."""
+        """Return the number of replicas from minute `now` on, given `count` replicas and the traffic before `now`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The replicas needed for the forecast until the replicas of the next call could serve.
+    """The replicas that the forecast needs until replicas requested at the next call could serve.
 
     A replica is released only if it is not needed within `hold_s` either, since it would have to start again. After an
-    `overrun` it is called early.
+    `overrun`, `wanted` is called early.
     """
 
     curve: CapacityCurve
@@ -59,7 +59,7 @@ class Utilisation:
     """The replicas that keep the utilisation at `target`, like Kubernetes' horizontal autoscaler.
 
     The utilisation is the rate of the last minute over the capacity of the replicas (`each`). Within 10 % of the target
-    nothing changes; a replica is released if it was not wanted for five minutes (both its defaults).
+    nothing changes; a replica is released if it was not wanted for five minutes (both as Kubernetes does by default).
     """
 
     each: float

@@ -22,7 +22,7 @@ from kant.serving.summary import Objectives, Served
 
 MINUTE_S = 60.0
 BLOCK = 1024
-"""Requests that are drawn together."""
+"""The number of requests that are drawn together from one random stream."""
 
 IN_TIME = 99
 """The percentage of a minute's requests that must be in time: the objectives are P99."""
@@ -65,7 +65,7 @@ class Mix:
 def mix_named(name: str, burstiness: float = 1.0, seed: int = 0) -> Mix:
     """Return the mix of a kind of `kant serve generate`, or of the lengths in a file, drawn with replacement.
 
-    Raises InputError if it is neither.
+    Raises InputError if `name` is neither.
     """
     arrivals(np.random.Generator(np.random.PCG64(0)), 1, 1.0, burstiness)  # refuses a burstiness out of range
     if name in KINDS:
@@ -117,8 +117,8 @@ def late(served: Served, objectives: Objectives) -> tuple[np.ndarray, np.ndarray
 
 
 def kept_minutes(arrival: Times, late_first: np.ndarray, late_each: np.ndarray, minutes: range) -> np.ndarray:
-    """Return in which minutes the objectives are met: at most one in a hundred of the requests arriving in it misses
-    either. A minute without requests meets them."""
+    """Return in which minutes the objectives are met: at most one in a hundred requests of the minute misses each. A
+    minute without requests meets them."""
     minute = (arrival // MINUTE_S).astype(np.int64)
     inside = (minute >= minutes.start) & (minute < minutes.stop)
     where = minute[inside] - minutes.start

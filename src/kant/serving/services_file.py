@@ -57,8 +57,7 @@ class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 class OnKubernetes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The object whose replicas Kant scales on Kubernetes: it has a `scale` subresource, and provides the bursts.
-
-    It is PLURAL/NAME of the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
+    `bursts` is PLURAL/NAME of the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
     """
 
     bursts: str
@@ -115,7 +114,7 @@ class Declared:
     """A service of a simulated cluster: its table, settings and capacity, and the requests of each minute.
 
     `gpus` is the GPUs of a replica. `counts` are the arriving requests; a scaler sees those before the present. `price`
-    is the cost of stopping a replica, if it differs from its lost work.
+    is the cost of stopping a replica; None: its lost work.
     """
 
     table: ServiceTable
@@ -151,8 +150,8 @@ class Declared:
 def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
     """Read the services of a file; raises InputError naming the file and the field of an error.
 
-    Paths in it are relative to its folder. Requests of each minute are drawn with the seed. Capacities that the file
-    does not give are measured on the simulated engine, and cached.
+    Paths in the file are relative to the file's folder. Requests of each minute are drawn with the seed. Capacities
+    that the file does not give are measured on the simulated engine, and cached.
     """
     tables = read_tables(path)
     for table in tables:

@@ -3,16 +3,16 @@
 In short: a step computes either prompts or one token of each running request, and prompts go first. Waiting requests
 are taken in order of arrival (`fcfs`), by the longest possible output (`lof`), by the longest cached prefix (`lpm`; of
 several with the same uncached beginning, only one), or prefix by prefix, those with most requests first (`dfs-weight`).
-A request is admitted if its prompt fits together with everything that it and all running ones may still output. A share
-of these outputs counts: the new-token ratio, which falls at each step of decoding. Prompts are cut at the chunk. If KV
-runs out, the requests with the shortest outputs are retracted: they lose their KV, and go to the end of the queue.
+A request is admitted if its prompt fits together with everything that it and all running ones may still output. Only a
+share of these outputs counts: the new-token ratio, which falls at each step of decoding. Prompts are cut at the chunk.
+If KV runs out, the requests with the shortest outputs are retracted: they lose their KV and queue again at the end.
 
-Its overlap of scheduling and computing, the default, is the setting `async_scheduling`: a step is planned while the one
-before it is computed. A request at its limit of tokens is left out. A request that ends at a stop token is computed for
-one more step, whose token is discarded, and a retracted request loses the token of the current step.
+SGLang's overlap of scheduling and computing, the default, is the setting `async_scheduling`: a step is planned while
+the one before it is computed. A request at its limit of tokens is left out. A request that ends at a stop token is
+computed for one more step, whose token is discarded, and a retracted request loses the token of the current step.
 
-It has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks it
-against recorded runs.
+The class has the tables of `Engine`, as far as others read them, and runs as plain Python. `kant serve verify` checks
+it against recorded runs.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class SGLang(Engine):
         self.tree, self.free = Radix(), settings.num_blocks - 1
         self.texts: list[list[int]] = []
         self.prefix: list[int] = []  # tokens of each request that have KV before the step
-        self.end: list[int] = []  # and after it
-        self.ours: list[int] = []  # how many tokens of its KV belong to the tree
-        self.node: list[Node] = []  # the node that it has locked
+        self.end: list[int] = []  # tokens of each request that have KV after the step
+        self.ours: list[int] = []  # tokens of each request whose KV belongs to the tree
+        self.node: list[Node] = []  # the node of the tree that each request has locked
         self.line: list[int] = []
         self.runs: list[int] = []
         self.step: ForwardBatch | None = None  # under way
@@ -112,11 +112,11 @@ class SGLang(Engine):
                 raise StateError("requests wait for an engine that runs nothing")
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
-        """Raise an error: a router that runs a copy of an engine ahead does not support this kind."""
+        """Raise InputError: routers that run a copy of an engine ahead do not support SGLang."""
         raise InputError("--router", "one that runs no copy of an engine ahead, with SGLang", "one that does")
 
     def withdraw(self, r: int) -> bool:
-        """Raise an error: clients of this engine wait for their answers."""
+        """Raise StateError: clients of this engine always wait for their answers."""
         raise StateError("requests of an engine of SGLang are not withdrawn")
 
     def _known(self, r: int) -> int:
@@ -200,7 +200,7 @@ class SGLang(Engine):
         return self.free + self.tree.evictable - self.total
 
     def _budget(self) -> str:
-        """Return why no more requests can be admitted; empty if one can."""
+        """Return why no more requests can be admitted; empty if more can be."""
         if self._left() <= 0 or self.free + self.tree.evictable - self.current <= 0:
             return "no token"
         return "other" if self.input <= 0 or self.chunk <= 0 else ""
@@ -236,7 +236,7 @@ class SGLang(Engine):
         return self._budget()
 
     def _sort(self) -> None:
-        """Sort the waiting requests by the policy, and look up their prefixes, which are then evicted later."""
+        """Sort the waiting requests by the policy, and look up their prefixes, so that these are evicted later."""
         policy = self.settings.policy
         if policy == "lof":
             self.line.sort(key=lambda r: -int(self.requests[r, c.MOST]))
@@ -267,7 +267,7 @@ class SGLang(Engine):
     def _decode(self) -> list[int]:
         """Return the requests of which the step computes a token, after others have lost their KV if it runs out.
 
-        Requests whose last token by their limit is under way are left out, and no request loses KV if theirs suffices.
+        Requests whose last token is under way are left out; if there are any and KV runs out, the result is empty.
         """
         had, flying = len(self.runs), self.last.who if self.last and self.settings.async_scheduling else []
         ending = {r for r in flying if self.requests[r, c.DONE] + 1 >= self.requests[r, c.MOST]}
@@ -332,7 +332,7 @@ class SGLang(Engine):
         return ForwardBatch(who, [self.end[r] for r in who], prompts, self.chunked if prompts else -1, ms)
 
     def _follow(self, step: ForwardBatch | None) -> None:
-        """Compute a step from now on."""
+        """Begin to compute a step now (None: no step)."""
         self.step, self.next, self.state[c.LOOKED] = step, None, 0
         if step:
             self.clock[c.END] = self.clock[c.CLOCK] + step.ms / 1e3
@@ -346,7 +346,7 @@ class SGLang(Engine):
         self.state[c.STEPS] += 1
         for r, end in zip(step.who, step.ends, strict=True):
             row, times = self.requests[r], self.times[r]
-            if r == step.middle or row[c.STATE] != c.RUNNING:  # that has ended or been retracted since
+            if r == step.middle or row[c.STATE] != c.RUNNING:  # a request that has ended or been retracted since
                 continue
             row[c.DONE] += 1
             if row[c.DONE] == 1:
@@ -380,5 +380,5 @@ class SGLang(Engine):
 
 
 def new_engine(settings: EngineSettings, expected: int = 64) -> Engine:
-    """Return an idle engine of this kind."""
+    """Return an idle engine with these settings."""
     return (SGLang if settings.engine == "sglang" else Engine)(settings, expected)

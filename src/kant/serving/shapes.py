@@ -73,7 +73,7 @@ SHAPES = {
     "mixtral-8x7b": Shape(4096, 32, 32, 8, 14336, 32000, 8, 2),
     "qwen3-30b-a3b": Shape(2048, 48, 32, 4, 768, 151936, 128, 8),
 }
-"""From the published `config.json` of each model."""
+"""The shapes of models by name, from the published `config.json` of each."""
 
 FP8 = "-fp8"
 """The suffix of models whose linear layers are in FP8."""

@@ -47,7 +47,7 @@ class Sent:
     done: int = 0
     cached: int = 0
     place: int = -1
-    """Its row in `LoadTable.asked`."""
+    """The row of the request in `LoadTable.asked`."""
 
     @property
     def tokens(self) -> int:
@@ -73,7 +73,7 @@ class Site(Protocol):
         ...
 
     def tokens(self) -> int:
-        """Return the tokens of its requests, prompts and outputs so far."""
+        """Return the tokens of the engine's requests, prompts and outputs so far."""
         ...
 
     def pending_prefill(self) -> int:
@@ -81,7 +81,7 @@ class Site(Protocol):
         ...
 
     def under_way_ms(self, now: float) -> float:
-        """Return the milliseconds until the current step ends, 0 if not known; its tokens are not pending."""
+        """Return the milliseconds until the current step ends, 0 if not known; that step's tokens are not pending."""
         ...
 
     def freeness(self) -> float:
@@ -89,11 +89,11 @@ class Site(Protocol):
         ...
 
     def loads(self) -> tuple[Table, Table, Times]:
-        """Return for each of its requests: prompt tokens, output tokens so far, and predicted output."""
+        """Return for each request of the engine: prompt tokens, output tokens so far, and predicted output."""
         ...
 
     def twin(self, now: float) -> tuple[Engine, float]:
-        """Return a copy of the engine in which every request ends as predicted, and the present on its clock."""
+        """Return a copy of the engine in which every request ends as predicted, and the present on the copy's clock."""
         ...
 
 
@@ -159,19 +159,19 @@ class EngineSite:
 class LoadTable:
     """The loads of observed engines and of their requests, so that a router compares all of them in one operation.
 
-    `array` has a row for each engine. `asked` has one for each request, the first ones without a gap, in no order.
+    `array` has a row for each engine. `asked` has a row for each request: the first rows are in use, in no order.
     """
 
     def __init__(self, most: int) -> None:
         self.array: Table = np.zeros((most, LOADS_WIDTH), dtype=np.int64)
         self.cells: tuple[memoryview[int], ...] = tuple(map(memoryview, self.array.T))
-        """Its columns; setting one number is several times faster here than in NumPy."""
+        """The columns of `array`; setting one number is several times faster here than in NumPy."""
         self.free = list(range(most))[::-1]
         self.sums: Times = np.zeros((most, SUMS_WIDTH))
         self.sent: list[Sent] = []
         """The request of each row of `asked`."""
         self.count = 0
-        """How many requests there have been."""
+        """The number of requests added so far."""
         self._grow(np.zeros((0, ASKED_WIDTH)))
 
     def _grow(self, before: Times) -> None:
@@ -180,7 +180,7 @@ class LoadTable:
         self._cells = cast("memoryview[float]", self.asked.data)
 
     def add(self, row: int, sent: Sent) -> None:
-        """Add a request of the engine in a row."""
+        """Add a request of the engine whose row of `array` is `row`."""
         place = sent.place = len(self.sent)
         if place == len(self.asked):
             self._grow(self.asked)
@@ -207,7 +207,7 @@ class LoadTable:
 class Sites(Sequence[Site]):
     """Engines to choose from, and their loads as arrays.
 
-    Observed engines have them in rows of a `LoadTable`; others are asked, once for each array.
+    The loads of observed engines are rows of a `LoadTable`; other engines are asked once for each array.
     """
 
     def __init__(self, sites: Sequence[Site], loads: LoadTable | None = None, rows: Table | None = None) -> None:
@@ -281,13 +281,13 @@ class ObservedSite:
     """An engine seen from outside: the requests sent there, by keys of the caller, and the tokens received.
 
     Requests with a token are assumed to run, in the order in which they were sent; those without are assumed to wait.
-    `other_requests` and `other_tokens` are the load of others there, and `other_pending` their tokens still to prefill.
+    `other_requests` and `other_tokens` are the load of other senders, and `other_pending` its tokens to prefill.
     """
 
     settings: EngineSettings
     number: int = 0
     table: LoadTable = field(default_factory=lambda: LoadTable(1))
-    """It has a row for this engine, until `leave` is called."""
+    """The table that has a row for this engine until `leave` is called."""
     live: dict[int, Sent] = field(default_factory=dict)
     other_requests: int = 0
     other_tokens: int = 0
@@ -302,21 +302,21 @@ class ObservedSite:
         self.resize(self.settings)
 
     def leave(self) -> None:
-        """Free its row."""
+        """Free the engine's row of the table."""
         self.table.free.append(self.row)
 
     def resize(self, settings: EngineSettings) -> None:
-        """Use other settings, such as the KV that the engine reports."""
+        """Use other settings, such as the size of the KV that the engine reports."""
         self.settings = settings
         self.table.cells[ROOM][self.row] = settings.tokens
 
     def beside(self, requests: int, tokens: int, pending: int = 0) -> None:
-        """Set the load of others there: requests, their tokens, and their tokens still to prefill, if known."""
+        """Set the load of other senders: requests, their tokens, and their tokens still to prefill, if known."""
         self._add(0, requests - self.other_requests, tokens - self.other_tokens, pending - self.other_pending)
         self.other_requests, self.other_tokens, self.other_pending = requests, tokens, pending
 
     def _add(self, own: int, requests: int, tokens: int, pending: int) -> None:
-        """Change the numbers of its row by these amounts."""
+        """Change the numbers in the engine's row by these amounts."""
         cells, k = self.table.cells, self.row
         cells[SENT][k] += own
         cells[REQUESTS][k] += requests
@@ -337,7 +337,7 @@ class ObservedSite:
         return 0.0  # a request counts as pending here until its first token is seen
 
     def freeness(self) -> float:
-        pending = self.pending_prefill() - self.other_pending  # their pending tokens are among their tokens
+        pending = self.pending_prefill() - self.other_pending  # other_pending is part of other_tokens
         free = self.settings.tokens - self._blocks * self.settings.block_size - pending - self.other_tokens
         return free / max(1, self._begun + self.other_requests)
 

@@ -25,8 +25,8 @@ from kant.serving.summary import Served
 class PrefillAndDecode:
     """The engines for prompts, the engines that decode, and the KV that these have not fetched yet.
 
-    `unfetched` has, for each decode engine, by its number of the request, the engine for its prompt and its number
-    there.
+    `unfetched` has a table for each decode engine: from its number of a request to the prompt engine and the request's
+    number there.
     """
 
     prefill: Fleet
@@ -44,7 +44,7 @@ class PrefillAndDecode:
         return ()
 
     def follow(self, until: float) -> bool:
-        """Run the decode engines until a time; return True earlier if an engine for prompts may then plan before it."""
+        """Run the decode engines until a time; stop early and return True once an engine for prompts can plan."""
         while True:
             waits = any(e.state[c.WAITS] and not (e.state[c.PLANNED] or e.may_plan) for e in self.prefill.engines)
             event = min(engine.next_event for engine in self.decode.engines)
@@ -75,7 +75,7 @@ def simulate_apart(
     requests: Requests, settings: EngineSettings, engines: tuple[int, int], policy: str, router: str, kv_gb_s: float,
     seed: int,
 ) -> Served:  # fmt: skip
-    """Run all requests to their end on (engines for prompts, engines that decode) of these numbers.
+    """Run all requests to their end. `engines` has the numbers of engines for prompts and of engines that decode.
 
     The router chooses the former; the latter is the one with the fewest tokens, since decoding is short of KV. As with
     vLLM's connectors, the token of the engine for prompts is dropped: the decode engine computes the last token of the

@@ -1,4 +1,4 @@
-"""Measures engine steps as real kernels: the layers of a model of a given shape on this machine's GPU, by PyTorch.
+"""Measures engine steps as real GPU kernels: the layers of a model of a given shape on this machine's GPU, by PyTorch.
 
 Weights, tokens and the choice of experts are random. Each step is captured as a CUDA graph and replayed, as engines do;
 the CPU overhead of a real engine is not included. Small operations between the matrix products are fused by
@@ -20,7 +20,7 @@ from kant.model.errors import InputError
 from kant.serving.shapes import HALF, Shape
 
 POOL = 1 << 32
-"""Numbers in the KV pool from which attention reads."""
+"""The number of values in the KV pool from which attention reads."""
 
 SPLIT = 256
 """The least keys that a GPU block reads when a long context is divided among blocks."""
@@ -46,7 +46,7 @@ class StepToMeasure:
 
 
 def grid(most_tokens: int, kv_tokens: int) -> list[StepToMeasure]:
-    """Return steps of prefill only, of decode only and of both, within these tokens a step and this KV."""
+    """Return steps of prefill only, of decode only and of both, up to `most_tokens` a step and `kv_tokens` of KV."""
     chunks = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
     found = [StepToMeasure(chunk) for chunk in chunks]
     found += [StepToMeasure(chunk, before) for chunk in (512, 2048) for before in (2048, 8192, 24576)]
@@ -98,7 +98,7 @@ def load() -> Any:
 
 
 def about(torch: Any) -> tuple[dict[str, str], float]:
-    """Return the measurement conditions in the words of a `Check`, and GB of the GPU's memory."""
+    """Return the measurement conditions as fields of a `Check`, and the GB of the GPU's memory."""
     gpu, software = torch.cuda.get_device_properties(0), f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}"
     with suppress(OSError):
         software += f", driver {Path('/sys/module/nvidia/version').read_text(encoding='ascii').strip()}"
@@ -106,7 +106,7 @@ def about(torch: Any) -> tuple[dict[str, str], float]:
 
 
 class Layers:
-    """The layers with random weights on a device, and a KV pool of this size."""
+    """The layers with random weights on a device, and a KV pool of `pool` values."""
 
     def __init__(self, torch: Any, shape: Shape, device: str, pool: int = POOL) -> None:
         self.torch, self.shape, self.device, self.half = torch, shape, device, torch.bfloat16
@@ -142,7 +142,7 @@ class Layers:
     # --- between the matrix products -------------------------------------------------------------------------------
 
     def add_norm(self, x: Any, residual: Any) -> tuple[Any, Any]:
-        """Return the sum of both, with and without normalisation."""
+        """Return the sum of both, normalised and as it is."""
         total = x + residual
         scale = self.torch.rsqrt(total.float().pow(2).mean(dim=-1, keepdim=True) + 1e-6)
         return self.narrow((total * scale).to(self.half) * self.norm), total
@@ -153,12 +153,12 @@ class Layers:
         return self.torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
     def gated(self, x: Any) -> Any:
-        """Compute the middle of a gated feed-forward layer."""
+        """Return silu(gate) * up of a gated feed-forward layer."""
         gate, up = x.chunk(2, dim=-1)
         return self.narrow(self.torch.nn.functional.silu(gate) * up)
 
     def combine(self, parts: Any, logs: Any) -> Any:
-        """Combine the attention to the parts of a context, with the logarithms of their sums."""
+        """Combine the attention to the parts of a context, weighted by their log-sum-exp `logs`."""
         weights = self.torch.softmax(logs, dim=1).unsqueeze(-1)
         return (parts * weights).sum(dim=1).to(self.half)
 
@@ -207,8 +207,8 @@ class Layers:
     # --- attention ---------------------------------------------------------------------------------------------
 
     def attend(self, q: Any, k: Any, v: Any, causal: bool = False) -> tuple[Any, Any]:
-        """Attention of [batch, head, token, number], with the logarithms of its sums. Causal: the queries are the last
-        tokens, and see those before. GPU kernels support fewer heads of keys than of queries."""
+        """Return attention [batch, head, token, value] and its log-sum-exp. Causal: the queries are the last tokens,
+        and see none after them. GPU kernels allow fewer key than query heads."""
         torch = self.torch
         if self.device == "cuda":
             return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]  # type: ignore[no-any-return]
@@ -236,7 +236,7 @@ class Layers:
         return out.reshape(requests, s.width)
 
     def prefill(self, layer: int, step: StepToMeasure, q: Any, k: Any, v: Any) -> Any:
-        """Causal attention of a chunk to itself and to what is before it."""
+        """Causal attention of a chunk to itself and to the tokens before it."""
         if step.before:
             k, v = (self.cached(2 * layer + which, 1, step.before + step.chunk) for which in range(2))
         out, _ = self.attend(q, k, v, causal=True)

@@ -8,7 +8,7 @@ from kant.model.fabric import Bandwidth, Contention, Fabric, Latency, Link
 
 
 class LevelWire(Struct, frozen=True, forbid_unknown_fields=True):
-    """One level; omitted fields have the values of the default fabric."""
+    """One level of the fabric; omitted fields have the values of the default fabric."""
 
     bandwidth_gb_s: Bandwidth | None = None
     latency_us: Latency | None = None
@@ -16,7 +16,7 @@ class LevelWire(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wires(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole table."""
+    """The whole `[fabric]` table."""
 
     node: LevelWire = LevelWire()
     hbd: LevelWire = LevelWire()

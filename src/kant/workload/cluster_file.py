@@ -29,7 +29,7 @@ NO_WIRES = Wires()
 def read_cluster(spec: str) -> ClusterSpec:
     """The cluster that `spec` names: `NxG` (N nodes of G GPUs) or the path of a cluster file.
 
-    Raises InputError, and nothing else, when it cannot be used.
+    Raises InputError, and no other error, if `spec` cannot be used.
     """
     shape = _SHORTHAND.fullmatch(spec.strip())
     if shape is not None:
@@ -64,7 +64,7 @@ def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
 
 
 def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]], wires: Wires = NO_WIRES) -> ClusterSpec:
-    """The spec, once node names are valid and unique, and the cluster is neither empty nor too large."""
+    """Build the spec. Raises InputError for invalid or repeated node names, and for an empty or too large cluster."""
     seen: set[str] = set()
     kept: list[Node] = []
     for line, node in nodes:

@@ -17,7 +17,7 @@ GPUS = 8
 
 
 def nodes_of(rows: Iterable[tuple[str, dict[str, str]]]) -> Iterator[tuple[str, Node]]:
-    """The hosts in file order, each with its line. Leaves are PSW/ASW: ASW numbers repeat from PSW to PSW."""
+    """The hosts in file order, each with its line. Leaves are named PSW/ASW, as ASW numbers repeat."""
     above: dict[str, str] = {}
     for line, row in rows:
         superspine, spine, access = row["DSW"], row["PSW"], row["ASW"]

@@ -180,7 +180,7 @@ class _Pattern:
 
 
 def _cpu(place: str, cores: float | None) -> int:
-    """Thousandths of a core."""
+    """The thousandths of a core that `cores` are; FOREVER if it is None."""
     if cores is None:
         return FOREVER
     milli = Fraction(str(cores)) * 1000 if abs(cores) < FOREVER else Fraction(-1)
@@ -190,7 +190,7 @@ def _cpu(place: str, cores: float | None) -> int:
 
 
 def _memory(place: str, amount: int | str | None) -> int:
-    """MiB."""
+    """The MiB that `amount` is; FOREVER if it is None."""
     if amount is None:
         return FOREVER
     mib = mebibytes_of(amount) if isinstance(amount, str) else amount

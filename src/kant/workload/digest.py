@@ -12,7 +12,7 @@ from kant.workload.workload import COLUMNS, Workload
 def workload_digest(workload: Workload) -> str:
     """32 hexadecimal digits over everything that a run sees of the jobs: identifiers, columns, and the names of codes.
 
-    The name of the workload, its notes and its clock before time zero do not count.
+    The name, the notes and the `origin` of the workload do not count.
     """
     seen = hashlib.blake2b(digest_size=16)
 

@@ -39,7 +39,7 @@ FIELDS = (
 
 
 class NodeHealth(NamedTuple):
-    """The state of a node from `time` on: its status, its missing devices (bits), and when a drain ends (-1: open).
+    """The state of a node from `time` on: its status, its missing devices (bits), and a drain's end (-1: none).
 
     A RETIRED node is absent.
     """
@@ -52,7 +52,7 @@ class NodeHealth(NamedTuple):
 
 
 def read_faults(path: Path, cluster: ClusterSpec) -> tuple[NodeHealth, ...]:
-    """Read the rows, in order of time. Raises InputError for the first invalid one."""
+    """Read the rows, in order of time. Raises InputError for the first invalid row."""
     table = read_table(path, FIELDS, strict=True)
     index = {node.name: i for i, node in enumerate(cluster.nodes)}
     texts = {name: table.texts.get(name, [""] * table.rows) for name in ("node", "state", "gpus")}

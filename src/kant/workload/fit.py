@@ -19,16 +19,16 @@ FEWEST = 20
 """The minimum number of jobs for a fit."""
 MOST_SHAPES, MOST_USERS, MOST_LIMITS, LONGEST_SESSION = 200, 5000, 20, 1000
 WITHIN = 60 * SECOND
-"""Equal jobs that one user submits within this time are one submission, such as that of a script."""
+"""Equal jobs of one user, each at most WITHIN microseconds after the previous one, are one submission."""
 DATED = 10**9 * SECOND
-"""A clock beyond this (the year 2001) counts from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
+"""Times above this (the year 2001) count from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
 
 
 def fit(workload: Workload) -> FittedWorkload:
-    """Fit the generator of `workload`, without names. Raises InputError for too few jobs or no span of time.
+    """Fit the generator of `workload`, without names. Raises InputError for fewer than 20 jobs or less than an hour.
 
-    Jobs of one user and one shape that follow each other within a minute are one submission. The rhythm of the day
-    needs two days of data, that of the week two weeks; with less data it is uniform.
+    Jobs of one user and one shape that follow each other within a minute are one submission. Rates by hour of day need
+    two days of data, rates by weekday two weeks; with less data they are uniform.
     """
     n = len(workload)
     span = int(workload.submit[-1] - workload.submit[0]) if n else 0
@@ -155,7 +155,7 @@ def _relative(counts: Ints, seen: Ints) -> Floats:
 
 
 def _bursts(starts: Ints, hours: Floats, weekdays: Floats) -> tuple[float, float, float]:
-    """Deviation and hourly correlation of the slow noise, and the shape of the gaps, by their moments.
+    """The standard deviation and the hourly correlation of the slow noise, and the Gamma shape of gaps, from moments.
 
     The variance of hourly counts with expectation e is e, plus e^2 (exp(noise^2) - 1) from the noise.
     """

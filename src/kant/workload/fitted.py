@@ -62,7 +62,7 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """The whole generator. `queues[u]` is the queue of user u; both are only numbers.
 
     `sessions[i]` is the weight of submissions of i + 1 jobs, `inner` the seconds between the jobs of one submission, at
-    QUANTILES. The other fields are those of `generate.row.Row`.
+    QUANTILES. The other fields are those of `generate.row.ClusterStatistics`.
     """
 
     format: str
@@ -81,7 +81,7 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     @property
     def arrivals(self) -> ClusterStatistics:
-        """The arrivals, for the generator's own functions."""
+        """The parameters of the arrivals, as the functions of `generate/arrivals.py` take them."""
         return ClusterStatistics(
             name="fitted", source="a fit", gpus=0, per_hour=self.per_hour, sizes=(), durations=(),
             hours=tuple(self.hours), weekdays=tuple(self.weekdays), noise=self.noise, memory=self.memory, gap=self.gap,
@@ -90,10 +90,10 @@ class FittedWorkload(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 def draw(fit: FittedWorkload, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
-    """Draw a workload from `fit`, the same for the same seed: of `days` (None: as many as the trace had).
+    """Draw a workload of `days` days (None: as many as the trace had) from `fit`; the same for the same seed.
 
     It has `jobs` jobs; None: as many as arrive in these days at the rate of the trace. Time zero is a Monday at 00:00.
-    Raises InputError for values that make no workload.
+    Raises InputError for values out of range.
     """
     days = fit.days if days is None else days
     if not 1 / 24 <= days <= 3660:
@@ -177,7 +177,7 @@ def write_fit(fit: FittedWorkload, path: Path) -> None:
 
 
 def read_fit(path: Path) -> FittedWorkload:
-    """Read the fit in a file. Raises InputError for an invalid one."""
+    """Read the fit in a file. Raises InputError for an invalid file."""
     with open_bytes(path) as stream:
         content = stream.read()
     try:

@@ -132,7 +132,7 @@ GROUP = "kant.readers"
 
 
 def format_named(name: str) -> Format:
-    """The format called `name`. Raises InputError listing those that exist, or for an unusable one of a package."""
+    """The format called `name`. Raises InputError if there is none, or if a package's format is unusable."""
     if name in _offers():
         return _loaded(name)
     if name not in FORMATS:
@@ -155,7 +155,7 @@ def _package(point: EntryPoint) -> str:
 
 @cache
 def _loaded(name: str) -> Format:
-    """The format of another package. Raises InputError if several offer it, or it is not a `Format` of that name."""
+    """The format of another package. Raises InputError if several packages offer it, or if it is no such `Format`."""
     points = _offers()[name]
     packages = [_package(point) for point in points]
     if len(points) > 1 or name in FORMATS:

@@ -65,7 +65,7 @@ def parse(path: Path) -> Trace:
 
     Its run time is the total time that it was scheduled, without the time between evictions; a task still running at
     the end of the slice counts with its run time so far. A machine of size 1 is assumed to have 100 cores and 1 TiB.
-    Raises InputError naming the line and the field if the file is no such table.
+    Raises InputError naming the line and the field if the file is not such a table.
     """
     tasks: dict[tuple[int, int], _Task] = {}
     last = 0

@@ -86,7 +86,7 @@ def _numbers(path: Path, field: Field, column: pl.Series) -> Ints:
 
 
 def _value(field: Field, cell: int | float | Decimal | str | None) -> int:
-    """The integer of one cell; a float counts as the shortest decimal that reads as it."""
+    """The integer of one cell; a float counts as the shortest decimal that parses to it."""
     if cell is None:
         return parse_number(field, "")
     return parse_number(field, str(cell))

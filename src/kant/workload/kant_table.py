@@ -91,7 +91,7 @@ def parse(path: Path) -> Trace:
 
 
 def trace_of(path: Path, table: Table) -> dict[str, object]:
-    """The fields of the trace that has these columns; `path` is for error messages. Raises InputError."""
+    """The arguments of `Trace` for a table with these columns; `path` is for error messages. Raises InputError."""
     numbers, n = table.numbers, table.rows
     ids = table.texts.get("id")
     if ids is None:

@@ -36,7 +36,7 @@ GROUPS = (
 """Labels and annotations that name the group of a pod; the first one present counts."""
 
 APART = {"DaemonSet", "Node"}
-"""Owners whose pods do not wait in a queue."""
+"""Kinds of owners whose pods do not wait in a queue."""
 TOGETHER = 60 * SECOND
 
 _SCALE = {
@@ -183,7 +183,7 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
             lines.append(line)
             first = len(lines) == 1 and line.startswith("{")
             if not line.startswith("}") and not (first and line.rstrip().endswith("}")):
-                continue  # if an object has several lines, only its last one begins so
+                continue  # if an object has several lines, only its last line begins with a brace that closes it
             try:
                 found = json.loads("".join(lines))
             except (ValueError, RecursionError) as error:

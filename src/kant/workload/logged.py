@@ -13,7 +13,7 @@ from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
 CORE = 1000
-"""Thousandths of a core."""
+"""One core, in thousandths of a core."""
 
 
 def logged_jobs(

@@ -29,7 +29,7 @@ FIELDS = (
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The rows of the file. Raises InputError for the first invalid one."""
+    """The rows of the file. Raises InputError for the first invalid row."""
     table = read_table(path, FIELDS, strict=True)
     if not table.rows:
         raise InputError(str(path), "at least one row")

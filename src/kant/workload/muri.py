@@ -45,8 +45,8 @@ OTHER_OVERHEAD_S = 10
 def parse(path: Path) -> Trace:
     """All traces of the file, each a slice with its own clock. Priority and `duration` are not used.
 
-    The run time is iterations x iteration_time, exact. Raises InputError when the file is no such table, when
-    an identifier occurs twice in a trace, or when a run time is out of range.
+    The run time is exactly iterations x iteration_time. Raises InputError when the file is no such table, when an
+    identifier occurs twice in a trace, or when a run time is out of range.
     """
     table = read_table(path, FIELDS)
     trace, names = coded(table.texts["trace"])

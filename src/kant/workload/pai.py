@@ -49,7 +49,7 @@ _JOB_FIELDS = (
 
 
 def looks_so(row: str) -> bool:
-    """Whether a line without column names can be one of the task table."""
+    """Whether a line without column names can be a row of the task table."""
     cells = row.split(",")
     return len(cells) == len(TASK_HEADER) and cells[3] in STATES
 
@@ -59,7 +59,7 @@ def parse(path: Path) -> Trace:
 
     The user and the time of submission come from `pai_job_table.csv` in the same folder; without that file a task
     counts as submitted when it was launched. An instance of 50 % of a GPU asks for 500 thousandths, one of 150 % for
-    750 of two. Raises InputError when a file is no such table.
+    750 thousandths of each of two GPUs. Raises InputError when a file is no such table.
     """
     table = read_table(path, FIELDS, header=_header(path, TASK_HEADER))
     numbers, names = table.numbers, table.texts["job_name"]

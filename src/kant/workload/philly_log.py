@@ -49,8 +49,8 @@ def parse(path: Path) -> Trace:
     """The jobs with GPUs that ran; queue and slice are the virtual cluster.
 
     A job's run time is the sum of its attempts with known start and end; its GPUs are those of the last attempt. Which
-    servers held it was the scheduler's choice, so only the total of GPUs is kept. Raises InputError when the file is no
-    such list.
+    servers the job got was the scheduler's choice, so only the total of GPUs is kept. Raises InputError when the file
+    is no such list.
     """
     with open_bytes(path) as stream:
         content = stream.read()

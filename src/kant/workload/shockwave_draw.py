@@ -38,9 +38,9 @@ EPOCH_S: dict[tuple[str, int], dict[int, float]] = {
 
 SIZES, SIZE_SHARES = (1, 2, 4), (0.767, 0.167, 0.066)
 SHORTEST_S, STEP_S, STEPS = 720.0, 174.5, 100
-"""Run times lie on a grid of 100 from 12 minutes to 5 hours."""
+"""Run times lie on a grid of 100 values from 12 minutes to 5 hours."""
 LOG_MEAN, LOG_DEVIATION = 8.05, 0.74
-"""Mean and deviation of the logarithm of their seconds, as in the trace for 32 GPUs."""
+"""Mean and standard deviation of the logarithm of run times in seconds, as in the trace for 32 GPUs."""
 TOO_SHORT_S = 1000.0
 """Shorter jobs keep their batch size under Accordion."""
 SMALL_PART = 0.3

@@ -26,7 +26,7 @@ COMMAND = (
     "sacct -a -X -P -S 2026-10-01 -E now --units=M "
     "-o JobID,User,Account,Partition,Submit,Eligible,Start,Elapsed,Timelimit,State,NNodes,AllocTRES,JobName"
 )
-"""A command that prints a trace with all the columns that can be read here."""
+"""A command that prints a trace with all the columns that `read_sacct` uses."""
 
 QUEUES = ("Account", "Partition", "QOS")
 NEEDED = ("JobID", "Submit", "Elapsed", "State", "AllocTRES")

@@ -56,7 +56,7 @@ _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class SwfLog:
-    """A log as written: the headers in file order, and any of the 18 columns as floats by name.
+    """A log as written: the headers in file order, and the columns that were read, as floats by name.
 
     Times are seconds and memory KB, as in the file; whole numbers are exact (all are below 2^53).
     """
@@ -66,7 +66,7 @@ class SwfLog:
 
 
 def read_log(path: Path, names: tuple[str, ...] = NAMES) -> SwfLog:
-    """The columns `names` of the log at `path`. Raises InputError naming the line and field that is wrong."""
+    """The columns `names` of the log at `path`. Raises InputError naming the first invalid line and field."""
     at = [NAMES.index(name) for name in names]
     header: list[tuple[str, str]] = []
     parts: dict[str, list[Floats]] = {name: [] for name in names}
@@ -167,8 +167,8 @@ _USED = (
 def parse(path: Path) -> Trace:
     """All jobs of the log; a job of p processors is a gang of p one-GPU pods without placement constraints.
 
-    Processors are those allocated, or requested if that is unknown. Requested memory is ignored, because a cluster of N
-    nodes by G slots does not limit it. Jobs without a submission, a run time or a processor are dropped, as are the
+    Processors are those allocated, or requested if that is unknown. Requested memory is ignored, because a cluster
+    given as `NxG` has no limit of memory. Jobs without a submission, a run time or a processor are dropped, as are the
     parts (status 2-4) of a job that has a line of its own; `notes` says how many. Raises InputError when the file is no
     such log.
     """
@@ -185,7 +185,7 @@ def parse(path: Path) -> Trace:
         notes.append(f"{dropped} jobs dropped: no submission, run time or processor count")
     if parts := int(np.count_nonzero(part)):
         notes.append(f"{parts} lines dropped: parts of jobs that have a line of their own")
-    kept = {name: columns.pop(name)[keep] for name in list(columns)}  # no column exists twice: logs are large
+    kept = {name: columns.pop(name)[keep] for name in list(columns)}  # no column is in memory twice: logs are large
     n = len(kept["job"])
     limit = _microseconds(kept.pop("requested_time"))
     queue, queues = _numbered(kept.pop("queue"), "default")
@@ -241,9 +241,9 @@ def _numbered(column: Floats, unknown: str) -> tuple[NDArray[np.int32], tuple[st
 
 
 def _ids(numbers: Ints) -> list[str]:
-    """Job numbers as texts. Repeated numbers (of parts without a line of their own) get a suffix."""
+    """Job numbers as texts. Repeated numbers, of jobs of which only the parts have lines, get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
-        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # otherwise their integers lie among the texts
+        parts = np.split(numbers, range(_IDS, len(numbers), _IDS))  # in parts, so that texts lie close in memory
         return [str(number) for part in parts for number in part.tolist()]
     seen: dict[int, int] = {}
     ids = []

@@ -196,7 +196,7 @@ def _batches(path: Path, reader: Iterator[list[str]], width: int) -> Iterator[tu
 
 
 class _Memo(dict[str, int]):
-    """Parsed cells by their text: most columns of a trace hold few distinct ones."""
+    """Parsed cells by their text: most columns of a trace hold few distinct texts."""
 
     def __init__(self, parse: Callable[[str], int]) -> None:
         self.parse = parse

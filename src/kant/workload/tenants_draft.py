@@ -35,7 +35,7 @@ def proportional(workload: Workload, gpus: int) -> QueueConfig:
 
 
 def apportioned(weights: list[float], total: int) -> list[int]:
-    """Whole numbers in proportion to `weights` that sum to `total`: Hamilton's largest remainder, after one each."""
+    """Whole numbers in proportion to `weights` that sum to `total`: one each if possible, then by largest remainder."""
     count, whole = len(weights), sum(weights)
     first = 1 if total >= count else 0
     rest = total - first * count

@@ -205,7 +205,7 @@ def parse_amount(where: str, resource: Resource, text: str) -> int:
 
 
 def _thousandths(where: str, expected: str, value: int | float | str) -> int:
-    """Thousandths of the unit of `value`. Raises InputError unless it is a whole number of them below 2^53."""
+    """Thousandths of the unit of `value`. Raises InputError unless they are a whole number below 2^53."""
     milli = Fraction(-1)
     if not isinstance(value, str) and abs(value) < MAX_AMOUNT:  # infinity and NaN compare false
         milli = Fraction(str(value)) * 1000

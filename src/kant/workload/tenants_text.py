@@ -11,7 +11,7 @@ from kant.model.tenant import Queue, QueueConfig, Quota
 
 
 def text_of(queue_config: QueueConfig) -> str:
-    """The file of these queues and prices; `tenants_file` reads it back to the same."""
+    """The file of these queues and prices; `tenants_file` reads the same queues and prices from it."""
     lines = [line for queue in queue_config.queues for line in (*_queue(queue), "")]
     if queue_config.prices:
         lines += ["[prices]", *(f"{_said(model)} = {_amount(price)}" for model, price in queue_config.prices), ""]

@@ -30,7 +30,7 @@ _LARGEST = 10_000_000
 
 
 def read_training(path: Path) -> Training:
-    """The training that a TOML file describes. Raises InputError that names the field, and nothing else."""
+    """The training that a TOML file describes. Raises no error but InputError, which names the field."""
     from kant.files import open_text  # most trainings are words, not files
 
     with open_text(path) as stream:
@@ -39,7 +39,7 @@ def read_training(path: Path) -> Training:
 
 
 def parse_training(where: str, words: str) -> Training | None:
-    """The training that the words of a cell describe; None for none. Raises InputError."""
+    """The training that the words of a cell describe; None for an empty cell. Raises InputError."""
     if not words.strip():
         return None
     values: dict[str, object] = {}
@@ -54,7 +54,7 @@ def parse_training(where: str, words: str) -> Training | None:
 
 
 def training_text(training: Training | None) -> str:
-    """The words of a cell that describe it; empty for none."""
+    """The words of a cell that describe a training; empty for None."""
     if training is None:
         return ""
     return " ".join(f"{name}={value}" for name, value in msgspec.structs.asdict(training).items())

@@ -1,4 +1,4 @@
-"""A Workload: the jobs that will arrive, in columns, with the truth that only a simulator knows."""
+"""A Workload: the jobs that will arrive, in columns, with run times that only a simulator knows."""
 
 from __future__ import annotations
 

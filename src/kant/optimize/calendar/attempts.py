@@ -20,7 +20,7 @@ from kant.optimize.calendar.sections import Numbers, Sections, sections_of
 
 @compiled_at_once
 def first_fit(s: Sections, order: Numbers, offsets: Numbers) -> int:
-    """Fill `offsets`, the pinned bookings first and then in `order`; returns the number of GPUs that the plan needs.
+    """Place pinned bookings first, the others in `order`, each as low as it fits; returns the GPUs that the plan needs.
 
     Collisions between pinned bookings are not detected.
     """
@@ -55,13 +55,13 @@ def rank_of(order: Numbers) -> Numbers:
 
 
 SLICE = 20_000
-"""Nodes of a first attempt. Attempts differ in the order of alternatives and the choice of sections, and grow."""
+"""The limit of each attempt of the first tour, in search nodes. Every later tour has a limit higher by SLICE."""
 TOUR = 9
-"""The number of attempts that tries every combination of order and rule once."""
+"""The number of attempts in a tour, which tries every combination of order and rule once."""
 DISTURBANCE = 0.3
-"""Standard deviation of the logarithm of the factor by which sizes are disturbed."""
+"""The standard deviation of the logarithm of the random factors on booking sizes after the first tour."""
 FAILURES = 1 << 18
-"""Slots in the memory of failures: 4 MiB."""
+"""The number of slots of the table of failed states, which takes 4 MiB."""
 STEPS = 250_000_000
 """Elementary steps of a deterministic second, which is about one core-second."""
 
@@ -92,12 +92,12 @@ class Attempts:
     _ways: dict[int, Iterator[tuple[int, Numbers, int]]] = field(default_factory=dict)
 
     def fit(self, capacity: int, budget: SearchBudget, most: int = 1 << 62) -> tuple[int, Numbers]:
-        """Return FOUND with the offsets of a plan, NONE, or OPEN if the budget or `most` of its nodes are spent.
+        """Return FOUND with the offsets of a plan, NONE (no plan), or OPEN once `most` nodes or the budget are spent.
 
-        An attempt also has a cost to start, so it is charged at least one node for each booking.
+        The start of an attempt takes time too, so each attempt is charged at least one node per booking.
         """
         if capacity not in self._ways:
-            self._failed.clear()  # one memory at a time
+            self._failed.clear()  # failures are kept for one capacity at a time
             self._ways[capacity] = self._all_ways()
         if capacity not in self._failed:
             self._failed[capacity] = np.zeros((FAILURES, 2), np.int64)
@@ -128,7 +128,7 @@ class Attempts:
         return max(int(limit * STEPS / steps), 1)
 
     def first_fits(self) -> list[tuple[int, Numbers]]:
-        """The GPUs that first fit needs in each of the orders, with its plan."""
+        """For each of the orders, the number of GPUs that first fit needs and the offsets of its plan."""
         plans = []
         for size in self.sizes:
             offsets = np.zeros(len(self.sections.gpus), np.int64)

@@ -17,8 +17,8 @@ Kind = Literal["running", "reserved", "booked", "maintenance"]
 class HeldGpus(NamedTuple):
     """GPUs of a job, or of a node out of service, from `start` until before `end` (microseconds; FOREVER: no end).
 
-    `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. A job runs
-    `inside` the reservation of this name, or it `yields` when a reservation begins. The kind `reserved` is the
+    `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. `inside` names
+    a job's reservation. A job that `yields` is preempted when a reservation begins. The kind `reserved` is the
     reservation of a waiting job, `booked` a reservation made by a user.
     """
 
@@ -33,7 +33,7 @@ class HeldGpus(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it holds."""
+        """The number of GPUs that the booking holds."""
         return sum(mask.bit_count() for _, mask in self.held)
 
 
@@ -111,7 +111,7 @@ def out_of_service(state: ClusterState, now: int) -> Iterator[HeldGpus]:
 
 
 def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
-    """Each pair that holds the same GPUs at some time, on the first such node, in order of time."""
+    """The pairs of bookings that hold the same GPUs at one time, each with the first node where they do, by time."""
     on: dict[int, list[tuple[int, int]]] = {}
     for number, booking in enumerate(bookings):
         for node, mask in booking.held:
@@ -129,7 +129,7 @@ def collisions(bookings: Sequence[HeldGpus]) -> list[Collision]:
 
 
 def _bears(one: HeldGpus, two: HeldGpus) -> bool:
-    """Whether the two may hold the same GPUs: one is inside the other, or yields to it."""
+    """Whether two bookings may share GPUs: a job with a reservation that it uses or yields to, or soft maintenance."""
     kinds = {one.kind, two.kind}
     if kinds == {"running", "booked"}:
         job, booking = (one, two) if one.kind == "running" else (two, one)

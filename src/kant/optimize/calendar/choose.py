@@ -2,9 +2,9 @@
 the way.
 
 A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one node size. A reservation that
-fits beside all bookings goes to the line where it leaves the fewest free GPUs, at its lowest place, without moves. If
-it fits nowhere, the calendar of each line is solved, and reservations on it that have not begun may move along it; the
-line with the fewest moves wins. Running jobs, nodes out of service and reservations of other lines are fixed offsets.
+fits beside all bookings goes to the line where it leaves the fewest free GPUs, at the lowest position, without moves.
+If it fits nowhere, the calendar of each line is solved, and its reservations that have not begun may move; the line
+with the fewest moves wins. Running jobs, nodes out of service and reservations of other lines are fixed offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.optimize.calendar.solve import solve
 LIMIT = 0.3
 """The limit of the search on one line, in deterministic seconds."""
 MOST_LINES = 32
-"""The number of lines on which other reservations may move, the emptiest first."""
+"""The maximum number of lines that are searched for a plan with moves of other reservations, the emptiest first."""
 CLUSTER = "cluster"
 
 Held = Mapping[int, int]
@@ -34,8 +34,8 @@ Held = Mapping[int, int]
 class PlaceRequest:
     """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
-    With "" they are in one node if one is large enough, otherwise anywhere on a line of the cluster. `model` "": of any
-    one model. `whole`: the reservation gets all GPUs of its nodes, and so possibly more than `gpus`.
+    If `within` is "", they are in one node if one is large enough, else anywhere on a line of the cluster. `model` ""
+    means any one model. `whole`: the reservation gets all GPUs of its nodes, and so possibly more than `gpus`.
     """
 
     name: str
@@ -63,8 +63,8 @@ class PlaceChoice:
     """The place of a reservation, or the bookings in the way.
 
     `held`: its GPUs; empty if there is no place. `moved` has the new places of other reservations. `collide` names
-    bookings of one line that do not all fit together with it, and `minimal` says that leaving out any one of them would
-    be enough. `later` is the first later start at which it fits without moves; -1 for none.
+    bookings of one line that do not all fit beside the reservation; `minimal` says that leaving out any one of them
+    would be enough. `later` is the first later start at which it fits without moves; -1 for none.
     """
 
     held: Held
@@ -93,7 +93,7 @@ class GpuLine:
         return -(-request.gpus // self.width) * self.width if request.whole else request.gpus
 
     def held(self, first: int, gpus: int) -> Held:
-        """The `gpus` GPUs from the place `first` of the line on."""
+        """`gpus` GPUs of the line from its position `first` on, as bits by node index."""
         found: dict[int, int] = {}
         for place in range(first, first + gpus):
             node = self.nodes[place // self.width]
@@ -101,7 +101,7 @@ class GpuLine:
         return found
 
     def places(self, held: Held) -> Iterator[int]:
-        """The places on the line of the GPUs in `held`, in order."""
+        """The positions on the line of the GPUs in `held`, in order."""
         for at, node in enumerate(self.nodes):
             bits = held.get(node, 0)
             yield from (at * self.width + device for device in range(self.width) if bits >> device & 1)
@@ -117,7 +117,7 @@ def choose(spec: ClusterSpec, request: PlaceRequest, taken: Sequence[Taken], now
 
 
 def lines_of(spec: ClusterSpec, request: PlaceRequest) -> list[GpuLine]:
-    """The lines that are long enough for it, in the order of the cluster. Raises InputError if there is none."""
+    """The lines that are long enough for the request, in cluster order. Raises InputError if there is none."""
     level = level_of(spec, request)
     if request.within not in ("", CLUSTER, *LEVELS):
         raise InputError("within", f"one of {', '.join((*LEVELS, CLUSTER))}", request.within)
@@ -146,7 +146,7 @@ def lines_of(spec: ClusterSpec, request: PlaceRequest) -> list[GpuLine]:
 
 
 def level_of(spec: ClusterSpec, request: PlaceRequest) -> str:
-    """The level of the line. A reservation that fits into a node gets a node, which is in one domain of every level."""
+    """The level of the lines: "node" if one node has enough GPUs, since a node is in one domain of every level."""
     widest = max((node.gpus for node in spec.nodes if not node.mig and request.model in ("", node.model)), default=0)
     if request.gpus <= widest or request.within == "node":
         return "node"
@@ -192,7 +192,7 @@ def _beside(lines: Sequence[GpuLine], request: PlaceRequest, taken: Iterable[Tak
 
 
 def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int | None:
-    """The lowest place, a multiple of `step`, from which `gpus` GPUs are free."""
+    """The lowest position, a multiple of `step`, from which `gpus` GPUs are free."""
     first = 0
     while first + gpus <= line.gpus:
         hit = next((place for place in range(first + gpus - 1, first - 1, -1) if place in blocked), None)
@@ -203,12 +203,12 @@ def _first_free(line: GpuLine, blocked: set[int], gpus: int, step: int) -> int |
 
 
 def alignment(line: GpuLine, request: PlaceRequest) -> int:
-    """The alignment of a reservation: the width of a node if it has more GPUs than a node, else 1."""
+    """The alignment of a reservation: a node's GPUs if the reservation takes whole nodes or several, else 1."""
     return line.width if request.whole or request.gpus > line.width else 1
 
 
 def _later(lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Taken]) -> int:
-    """The first later start at which it fits without moves; -1 for none."""
+    """The first later start at which the request fits without moves; -1 for none."""
     length = request.end - request.start
     for start in sorted({each.end for each in taken if request.start < each.end < FOREVER}):
         if _beside(lines, replace(request, start=start, end=start + length), taken) is not None:
@@ -222,7 +222,7 @@ def _later(lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Take
 def _moving(
     spec: ClusterSpec, lines: Sequence[GpuLine], request: PlaceRequest, taken: Sequence[Taken], now: int
 ) -> PlaceChoice:
-    """The line with the fewest moves; otherwise the collisions on the line that has the fewest."""
+    """The place with the fewest moves of others, or the bookings in the way on the line with the fewest of them."""
     best: PlaceChoice | None = None
     worst: PlaceChoice | None = None
     later = _later(lines, request, taken)
@@ -259,7 +259,7 @@ def _calendar(
 ) -> tuple[list[LineBooking], list[str], list[int]]:
     """The calendar of a line: its bookings, the owner of each, and its present place (-1: the new reservation).
 
-    `free` has the lines of each reservation that may move.
+    `free` lists, for each reservation that may move, the lines on which it may be.
     """
     rows = [LineBooking(request.name, request.start, request.end, line.size(request), alignment(line, request))]
     who, offsets = [request.name], [-1]
@@ -289,7 +289,7 @@ def _calendar(
 
 
 def _uncovered(spans: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the parts of [start, end) that no span in `spans` covers, and add them to it."""
+    """Return the parts of [start, end) that no span in `spans` covers, and add these parts to `spans`."""
     left = [(start, end)]
     for low, high in spans:
         left = [(a, b) for x, y in left for a, b in ((x, min(y, low)), (max(x, high), y)) if a < b]

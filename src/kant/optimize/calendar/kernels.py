@@ -5,12 +5,12 @@ the pinned bookings allow. Such plans are built from below. A booking is *open* 
 bound of its offset. The lowest `low` in a section is its floor. A choice is made in one section: either one of its
 bookings begins at the floor, or none of them does. So the alternatives are these bookings, one by one, and finally that
 all of them are lifted above the floor. Only sections are chosen in which no booking at the floor has another one below
-it that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked from there; a
-stack that exceeds the capacity fails. (On one machine with release dates this order gives the least makespan, so no
-plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of twins the first
-is placed first. - A failed part is remembered by its open bookings and the `low` of each, across restarts, too. - Parts
-of the calendar that no longer share an open booking are searched separately: a failure in one goes back to the last
-choice that concerned it.
+it that overlaps it in time. - Bound: in every section the open bookings, in order of `low`, are stacked, each at its
+`low` or above; a stack that exceeds the capacity fails. (On one machine with release dates this order gives the least
+makespan, so no plan is lost.) - Dominance: a lifted booking needs another below it, since it could fall otherwise; of
+equal bookings (twins) the first is placed first. - A failed part is remembered by its open bookings and the `low` of
+each, across restarts, too. - Parts of the calendar that no longer share an open booking are searched separately: a
+failure in one goes back to the last choice that concerned it.
 
 Sources: M. D. Moffitt, MiniMalloc, ASPLOS 2023 (canonical solutions, sections, dominance); the choice of a section, the
 stacked bound and the memory of failures are ours. Pinned bookings, alignment and gaps are part of the search.
@@ -25,7 +25,7 @@ from kant.optimize.calendar.sections import Numbers, Sections
 from kant.placement.fits import mixed
 
 FOUND, OPEN, NONE = 1, 0, -1
-"""A plan is in `offsets`; the limit was reached; there is no plan."""
+"""The results of a search, in this order: a plan is in `offsets`; the limit was reached; there is no plan."""
 
 NEVER = 1 << 60
 
@@ -116,7 +116,7 @@ def choose_section(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, is_open: Numbers, begin: int, end: int,
     capacity: int, floor: Numbers, height: Numbers, undercut: Numbers, comers: Numbers, rule: int,
 ) -> int:  # fmt: skip
-    """The section of the next choice: one without an undercut booking at its floor. The lowest is always one."""
+    """The section of the next choice: no booking at its floor is undercut. The lowest section always qualifies."""
     for k in range(begin, end):
         comers[k] = 0
     for x in range(count):
@@ -146,7 +146,7 @@ def choose_section(
 
 @inlined
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
-    """Fill in how low each booking of section k can be if none begins at its floor; False if that is infeasible.
+    """Fill `lifted`: the least offsets in section k if no booking begins at its floor; False if that is infeasible.
 
     A booking that is lifted from the floor must rest on another booking: one outside the section that reaches above the
     floor, or one of the section. Also, another booking must overlap its old place; otherwise it could fall back.
@@ -290,7 +290,7 @@ def search(
     low, rest = np.zeros(n, np.int64), np.zeros(n, np.int64)
     lifted, undercut = np.zeros(n, np.int64), np.zeros(n, np.int64)
     floor, height, comers = np.zeros(width, np.int64), np.zeros(width, np.int64), np.zeros(width, np.int64)
-    crossing = np.zeros(width + 1, np.int64)  # open bookings that cover a section and the one before it
+    crossing = np.zeros(width + 1, np.int64)  # by section: the open bookings that cover it and the section before it
     in_order, listed = np.arange(n), np.zeros(n, np.int64)
     frames = np.zeros((16 * n + 4096, FRAME_WIDTH), np.int64)
     choices = np.zeros(16 * n + 65536, np.int64)

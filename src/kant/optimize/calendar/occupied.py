@@ -11,10 +11,10 @@ from kant.optimize.calendar.choose import Taken
 
 
 def occupied(state: ClusterState, now: int, preempts: bool) -> list[Taken]:
-    """Running jobs up to their limits, and nodes and GPUs that are out of service.
+    """The GPUs of running jobs until their time limits, and nodes and GPUs that are out of service.
 
-    Jobs in reservations are left out, because the reservations count. If the profile `preempts`, preemptible jobs are
-    left out, too.
+    Jobs in reservations are left out, because the caller adds the reservations themselves. If the profile `preempts`,
+    preemptible jobs are left out, too.
     """
     found = []
     for row, pieces in state.running.items():

@@ -14,7 +14,7 @@ Numbers = NDArray[np.int64]
 
 
 class Sections(NamedTuple):
-    """The input of the kernels: bookings are rows, in the given order.
+    """The input of the compiled search: bookings are rows, in the given order.
 
     A *section* is the time between two successive begins or ends of bookings. A section whose bookings all occur
     together in a neighbouring one adds no constraint and is left out.
@@ -28,7 +28,7 @@ class Sections(NamedTuple):
     covers: NDArray[np.bool_]  # [booking, section]; a booking with gaps need not cover all sections from first to last
     meets_from: Numbers  # the bookings that overlap booking i in time are meets[meets_from[i]:meets_from[i + 1]]
     meets: Numbers
-    pins_from: Numbers  # likewise the pinned ones among them, by offset
+    pins_from: Numbers  # likewise only the pinned bookings that overlap booking i, by offset
     pins: Numbers
     twin: Numbers  # the previous booking that is equal except for its id, -1 for none
 
@@ -37,7 +37,7 @@ def sections_of(bookings: Sequence[LineBooking]) -> Sections:
     """The arrays of these bookings."""
     count = len(bookings)
     covers = _covers(bookings)
-    numbers = covers.astype(np.float32)  # whose product is fast, and exact below 2^24
+    numbers = covers.astype(np.float32)  # the product of float matrices is fast, and exact below 2^24
     meeting = (numbers @ numbers.T) > 0
     np.fill_diagonal(meeting, False)
     pinned = np.array([-1 if b.offset is None else b.offset for b in bookings], np.int64)

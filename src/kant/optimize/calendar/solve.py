@@ -1,4 +1,4 @@
-"""Whether a calendar fits, with a plan; or which bookings collide; or the best plan found within the limit."""
+"""Solve a calendar: the answer is a plan, or the bookings that collide, or the best plan found within the limit."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ TRIAL = 2 * TOUR * SLICE
 def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudget) -> tuple[tuple[int, ...], bool]:
     """The rows of bookings that do not fit together, and whether this set is known to be minimal.
 
-    Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
-    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the search cannot decide; when
-    the budget is spent, the set stays as it is.
+    Groups of bookings are left out while the others still collide, large groups first: the deletion filter of J. W.
+    Chinneck and E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the search cannot
+    decide; when the budget is spent, the set stays as it is.
     """
     pinned = pinned_collision(bookings, capacity)
     if pinned:
@@ -52,7 +52,7 @@ def collision(bookings: Sequence[LineBooking], capacity: int, budget: SearchBudg
 
 
 def _overload(bookings: Sequence[LineBooking], capacity: int) -> list[int] | None:
-    """The largest bookings at one time that exceed the capacity together; the smallest such set."""
+    """The fewest bookings of one time that exceed the capacity together; None if no such bookings exist."""
     sections = sections_of(bookings)
     best: list[int] | None = None
     for k in range(sections.covers.shape[1]):
@@ -94,14 +94,14 @@ class Answer:
 
     `fits`: `offsets` is a plan, from any of the searches. `infeasible`: there is none, and `collide` has bookings
     (rows) that do not fit together; `minimal` says that they fit once any one of them is left out. `unknown`: no plan
-    was found within the limit, and it is not proven that there is none: `lower_bound` <= `capacity` < `needed`. If
-    there is no plan, `offsets` is one for the shortest line that was found.
+    was found within the limit, and it is not proven that there is none: `lower_bound` <= `capacity` < `needed`. Unless
+    the calendar fits, `offsets` is a plan for the shortest longer line that was found.
     """
 
     status: Status
     capacity: int
     needed: int
-    """The GPUs that `offsets` needs."""
+    """The GPUs that a line needs for the plan `offsets`."""
     offsets: tuple[int, ...]
     """The first GPU of each booking; empty if bookings with a given offset collide."""
     lower_bound: int
@@ -177,7 +177,7 @@ def _begin(bookings: Sequence[LineBooking]) -> tuple[Attempts, int, list[tuple[i
 def _shorten(
     attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: SearchBudget, trial: int
 ) -> tuple[tuple[int, Numbers], int]:
-    """Look for a plan on a shorter line, by bisection, and for a better lower bound. A trial searches `trial` nodes."""
+    """Look for a plan on a shorter line, by bisection, and a better lower bound. Each step searches `trial` nodes."""
     low, middle = bound, bound
     while low < best[0] and not budget.spent:
         found, offsets = attempts.fit(middle, budget, trial)

@@ -15,7 +15,7 @@ from kant.optimize.calendar.choose import Held, PlaceRequest, Taken, choose
 
 
 def book(bookings: Iterable[LineBooking], spec: ClusterSpec, where: str) -> list[GpusBooked]:
-    """An event at time zero for each booking, without collisions. Raises InputError for a booking without a place."""
+    """An event at time zero for each booking, without collisions. Raises InputError for a booking that does not fit."""
     taken: dict[str, Taken] = {}
     for one in bookings:
         place = f"{where}, booking {one.id}"

@@ -13,7 +13,7 @@ Numbers = NDArray[np.int64]
 
 
 class TaskArrays(NamedTuple):
-    """The input of the kernels. Times count from the first release."""
+    """The input of the compiled functions. Times are ticks since the first release."""
 
     duration: Numbers
     demand: Numbers  # [task, resource]
@@ -22,7 +22,7 @@ class TaskArrays(NamedTuple):
     latest: Numbers
     before_from: Numbers  # the predecessors of task i are before[before_from[i]:before_from[i + 1]]
     before: Numbers
-    after_from: Numbers  # likewise its successors
+    after_from: Numbers  # likewise the successors of task i
     after: Numbers
     tasks_from: Numbers  # the tasks of process p are tasks_from[p] to tasks_from[p + 1]
     cost: Numbers  # by resource

@@ -21,7 +21,7 @@ EFFORT = 2.0
 
 
 def is_there() -> bool:
-    """Whether the solver is installed."""
+    """Whether CP-SAT is installed."""
     try:
         cp_sat()
     except InputError:
@@ -37,7 +37,7 @@ def is_small(planning: Planning) -> bool:
 def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int = 0) -> None:
     """Solve a small instance whole, or free the tasks around a peak `windows` times. May raise the proven bound.
 
-    It ends after `limit` deterministic seconds of the solver.
+    The solver stops after `limit` deterministic seconds.
     """
     count = len(planning.starts)
     movable = planning.movable[planning.tasks.process] > 0
@@ -63,7 +63,7 @@ def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int 
 def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed: int = 0) -> float:
     """Solve for the starts of the free tasks with all others fixed; update the plan if the result is cheaper.
 
-    It ends after `effort` deterministic seconds. Returns how many were spent.
+    The solver stops after `effort` deterministic seconds. Returns the deterministic seconds spent.
     """
     cp_model = cp_sat()
     tasks, model = planning.tasks, cp_model.CpModel()
@@ -82,7 +82,7 @@ def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed:
         spans[i] = model.new_fixed_size_interval_var(starts[i], duration, "")
         model.add_hint(starts[i], at)
         for j in before:
-            if free[j]:  # rows are ordered, so its variable exists
+            if free[j]:  # tasks are in topological order, so the variable of j exists
                 model.add(starts[i] >= starts[j] + int(tasks.duration[j]))
         background[:, at : at + duration] -= tasks.demand[i][:, None]
     caps = []

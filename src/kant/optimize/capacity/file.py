@@ -31,14 +31,14 @@ MOST_TASKS = 200_000
 
 
 class ResourceRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of `resources`."""
+    """An entry of `resources`."""
 
     name: str
     cost: int = 1
 
 
 class TaskRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of `tasks`."""
+    """An entry of `tasks` of a process."""
 
     id: str
     duration: Time
@@ -47,7 +47,7 @@ class TaskRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProcessRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of `processes`."""
+    """An entry of `processes`."""
 
     id: str
     deadline: Time
@@ -66,7 +66,7 @@ class InstanceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StartRow(msgspec.Struct):
-    """A row of `tasks` in a plan."""
+    """An entry of `tasks` in a plan."""
 
     process: str
     task: str
@@ -74,7 +74,7 @@ class StartRow(msgspec.Struct):
 
 
 class PlanFile(msgspec.Struct):
-    """The part of a plan printed by `kant plan capacity --json` that is read."""
+    """The fields that are read from a plan printed by `kant plan capacity --json`."""
 
     tasks: list[StartRow]
 
@@ -159,7 +159,7 @@ def _from_json(text: str) -> Instance:
 
 
 def _ticks(time: Time, tick: int, where: str, up: bool = False) -> int:
-    """A time in whole ticks: rounded up, or down, so that a plan in ticks holds in time."""
+    """A time in whole ticks, rounded up or down. Callers choose the direction in which a plan in ticks stays valid."""
     if isinstance(time, int) and (time == 0 or not tick):
         return time
     if isinstance(time, int) or not tick:

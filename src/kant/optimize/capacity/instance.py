@@ -13,7 +13,7 @@ MOST = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource of which an amount is reserved for all time. `cost` weighs one unit of its peak."""
+    """A resource of which a fixed amount, its peak use, is reserved. `cost` is the cost of one unit of that amount."""
 
     name: str
     cost: int = 1
@@ -145,7 +145,7 @@ def peaks(instance: Instance, starts: Starts, begin: int = 0, end: int | None = 
 
 
 def cost_of(instance: Instance, peak: Mapping[str, int]) -> int:
-    """The cost of these peaks."""
+    """The sum of peak x cost over the resources."""
     return sum(resource.cost * peak[resource.name] for resource in instance.resources)
 
 

@@ -1,4 +1,4 @@
-"""The starts of tasks: insertion that takes peaks into account, and repair around them.
+"""The compiled search for starts of tasks: insertion where peaks grow least, and repair of ticks above a target.
 
 Both work towards *targets*: one peak for each resource. Use above a target is overload; a plan without overload costs
 at most as much as the targets. A good start adds little squared overload (squared to spread it out); ties go to the
@@ -24,7 +24,7 @@ Profile = NDArray[np.float64]
 
 @inlined
 def put(s: TaskArrays, i: int, start: int, sign: int, usage: Numbers) -> None:
-    """Add task i to the use of resources, or remove it."""
+    """Add task i to `usage` (`sign` 1), or remove it (-1)."""
     for r in range(usage.shape[0]):
         amount = sign * s.demand[i, r]
         if amount:
@@ -54,7 +54,7 @@ def price(s: TaskArrays, i: int, low: int, high: int, usage: Numbers, target: Nu
 def cheapest(
     s: TaskArrays, i: int, low: int, high: int, tabu: int, usage: Numbers, target: Numbers, prices: Profile, draw: int
 ) -> int:
-    """The cheapest start from `low` to `high`, except `tabu`; ties go to the first after a random one."""
+    """The cheapest start from `low` to `high`, except `tabu`; ties go to the first from a random one on."""
     duration = s.duration[i]
     price(s, i, low, high + duration, usage, target, prices)
     total = 0.0
@@ -90,7 +90,7 @@ def overload_of(s: TaskArrays, i: int, start: int, usage: Numbers, target: Numbe
 def insert(
     s: TaskArrays, p: int, starts: Numbers, usage: Numbers, target: Numbers, prices: Profile, grow: bool, draw: int
 ) -> int:
-    """Insert the tasks of process p, one by one; with `grow` targets follow peaks. Returns the overload added."""
+    """Insert the tasks of process p, one by one; `grow` raises targets to the new peaks. Returns the overload added."""
     total = 0
     for i in range(s.tasks_from[p], s.tasks_from[p + 1]):
         low = s.earliest[i]
@@ -164,7 +164,7 @@ def insert_chosen(
 
 @inlined
 def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
-    """A flat index into `usage` at which a target is exceeded, the first after a random one; -1 if there is none."""
+    """A flat index into `usage` at which a target is exceeded, the first from a random one on; -1 if there is none."""
     width = usage.shape[1]
     size = usage.shape[0] * width
     at = draw % size
@@ -177,7 +177,7 @@ def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
 
 @inlined
 def active(s: TaskArrays, r: int, t: int, starts: Numbers, open_from: Numbers, opened: Numbers, draw: int) -> int:
-    """A listed task that uses resource r at tick t, the first after a random one; -1 if there is none."""
+    """A task in `opened` that uses resource r at tick t, the first from a random one on; -1 if there is none."""
     count = open_from[t + 1] - open_from[t]
     for x in range(count):
         i = opened[open_from[t] + (draw + x) % count]
@@ -233,10 +233,10 @@ def repair(
 
     A step moves a task that is active at such a tick to the cheapest start that its neighbours allow, or to the
     cheapest start of all, pushing the neighbours; or it reinserts the whole process. A change that adds overload is
-    undone, less often if it adds little or the search is hot: `heat` falls to zero with the steps.
-    `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1] grows by the
-    number of entries of `usage` that are read: a measure of cost that does not depend on the load of the machine.
-    Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
+    kept with a probability that falls with the overload, and with `heat`, which cools to zero over the steps (simulated
+    annealing). `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1]
+    grows by the number of entries of `usage` that are read: a measure of cost that does not depend on the load of the
+    machine. Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     kept = np.zeros(starts.shape[0], np.int64)

@@ -22,26 +22,26 @@ class LearnedInsertion:
     """
 
     crowd: float = 0.3398
-    """The present use of its resources in its window, as a share of the targets."""
+    """How much of the targets inserted tasks already use, for the process's resources and in its window."""
     pressure: float = 1.0882
-    """`crowd` multiplied by the work."""
+    """The feature `crowd` multiplied by the feature `work`."""
     work: float = 0.5732
-    """The resource use of its tasks over time, at the costs of the resources."""
+    """The sum of duration x demand x resource cost over the process's tasks."""
     slack: float = -0.1009
-    """The total slack of its tasks."""
+    """The sum of latest start minus earliest start over the process's tasks."""
     length: float = -0.2284
-    """The time from its release to its deadline."""
+    """The time from the process's release to its deadline."""
     release: float = 0.9155
-    """Its release, as a share of the horizon."""
+    """The process's release, as a share of the horizon."""
     rivals: float = 0.6978
-    """The mean work of all processes in its window, relative to their mean over the horizon."""
+    """The work per tick of all processes in this process's window, relative to that over the whole horizon."""
     tallest: float = -0.1223
-    """The largest use of one of its tasks at one time, relative to the largest of all."""
+    """The largest demand x resource cost of a task of the process, relative to the largest of all tasks."""
     allowance: float = -0.1264
-    """How far above the bounds the targets begin, as a share of the bounds: use below the targets costs no overload."""
+    """How far above the lower bounds the targets begin, as a share of the bounds. Use below a target costs nothing."""
 
     def insert(self, planning: Planning) -> None:
-        """Insert the movable processes around those already there."""
+        """Insert the movable processes around the tasks that are already planned."""
         movable = np.flatnonzero(planning.movable).astype(np.int64)
         windows, known, shares = features(planning.tasks, planning.horizon)
         weights = np.array(astuple(self)[:-1], np.float64)

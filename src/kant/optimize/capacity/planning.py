@@ -14,7 +14,7 @@ from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, pea
 
 @compiled_at_once
 def energy_bounds(s: TaskArrays, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
-    """Fill `bounds` by resource: the maximum over all spans of the work that must be done inside, over their length.
+    """Fill `bounds` by resource: the maximum, over spans of time, of the work due in the span divided by its length.
 
     A task that may start from `earliest` to `latest` spends at least max(0, min(m, b - max(a, latest))) ticks in the
     span [a, b), where m is the rest of the task after a if it starts as early as possible (energetic reasoning: P.
@@ -97,7 +97,7 @@ class Planning:
         self.starts[i] = start
 
     def plan(self) -> CapacityPlan:
-        """The plan by names of processes and tasks."""
+        """The finished plan, with starts by the names of processes and tasks."""
         rows = flat(self.instance)
         starts = {
             (process.id, task.id): int(at) + self.zero for (process, task), at in zip(rows, self.starts, strict=True)
@@ -109,7 +109,7 @@ class Planning:
 
 
 def planning_of(instance: Instance) -> Planning:
-    """An empty plan with its bounds. Raises InputError if the windows span too many ticks."""
+    """An empty plan with lower bounds of the peaks. Raises InputError if the windows span too many ticks."""
     tasks, zero, horizon = tasks_of(instance)
     if horizon > LONGEST:
         raise InputError("processes", f"at most {LONGEST:,} ticks from first release to last deadline", horizon)

@@ -16,19 +16,19 @@ from kant.optimize.capacity.learned import LearnedInsertion
 from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 
 STEPS, STEPS_A_TASK = 40_000, 100
-"""Steps of one repair: the first number, but at most the second for each task that may move."""
+"""Steps of one repair: STEPS times the share of tasks that may move, but at most STEPS_A_TASK for each of them."""
 ROUNDS = 400
 """The number of targets to try."""
 HEAT = 50.0
-"""The overload that a step of repair may add at first, with some probability."""
+"""The initial temperature of a repair: the added squared overload that is accepted with probability 1/e."""
 WINDOWS = 10
-"""The number of windows around a peak for the solver."""
+"""The number of windows around peaks that CP-SAT solves."""
 WORK = 300_000_000
-"""Work of repair in a deterministic second, about one core-second."""
+"""The `work` of `repair` that counts as a deterministic second, which is about one core-second."""
 SHARE = 0.8
-"""The share of the limit for repair."""
+"""The share of the time limit that repair may use."""
 SHARE_SMALL = 0.3
-"""This share if the solver can handle the whole instance."""
+"""The share that repair may use if CP-SAT solves the whole instance."""
 
 
 def plan(
@@ -66,7 +66,7 @@ def replan(
 
 
 def keep(planning: Planning, same: Set[str], starts: Starts) -> None:
-    """Set the starts of these processes, and fix them."""
+    """Set the starts of the processes in `same`, and fix them."""
     for i, (process, task) in enumerate(flat(planning.instance)):
         if process.id not in same:
             continue
@@ -114,9 +114,9 @@ def insert_best(planning: Planning) -> None:
 
 
 def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -> float:
-    """Repair towards lower targets: first for all resources at once, then for one, in steps that shrink after failures.
+    """Repair towards lower targets, in turn of each resource alone and of all at once. Steps shrink after failures.
 
-    No round begins after `limit` deterministic seconds. Returns the seconds spent.
+    No round begins after `limit` deterministic seconds. Returns the deterministic seconds spent.
     """
     tasks, count = planning.tasks, len(planning.bounds)
     movable = planning.movable[tasks.process]
@@ -153,7 +153,7 @@ def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -
 
 
 def open_by_tick(planning: Planning) -> tuple[Numbers, Numbers]:
-    """For each tick the movable tasks that may be active there."""
+    """For each tick, the movable tasks that may be active at it, as `repair` takes them."""
     tasks = planning.tasks
     ends = tasks.latest + tasks.duration
     spans = np.where((tasks.duration > 0) & (planning.movable[tasks.process] > 0), ends - tasks.earliest, 0)

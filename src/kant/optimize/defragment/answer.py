@@ -74,11 +74,11 @@ def assign(cluster: VmCluster, layout: VmLayout, plan: FlowPlan, limit: float) -
 
 
 TRIED = 24
-"""The best source slots and target slots that are tried for each size, since the first ones may not be allowed."""
+"""For each VM size, this many source and target slots are tried, since the best ones may not be allowed."""
 
 
 def best_move(layout: VmLayout) -> Move | None:
-    """The migration of a VM on one slot that lowers the fragments most; None if none does."""
+    """The migration of a VM on one slot that lowers the fragments most; None if no migration does."""
     cluster = layout.cluster
     block = cluster.instance.block
     rest = layout.cores % block
@@ -140,7 +140,7 @@ def ordered(layout: VmLayout, moves: list[Move], most: int) -> list[Move]:
 
 
 def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
-    """Return a move of a waiting VM to a slot that no VM waits for, so that another waiting VM has room; None for none.
+    """Return a move of a waiting VM to a slot that no VM waits for, so that another has room; None if there is none.
 
     Smaller VMs are tried first.
     """
@@ -163,13 +163,13 @@ def _detour(layout: VmLayout, waiting: list[Move]) -> Move | None:
 
 
 ROUNDS = 4
-"""How often a new plan is made from the end of the last one, if concrete VMs cannot carry that out in full."""
+"""The maximum number of plans. Another plan follows if the VMs cannot carry out the previous plan in full."""
 MOST_MOVES = 100_000
 LONGEST = 3600.0
 
 
 class Migration(Struct, frozen=True):
-    """The migration of one VM from a NUMA node of a host to another (None: spread over all of them)."""
+    """The migration of one VM from a NUMA node of a host to another (None: spread over all NUMA nodes)."""
 
     vm: str
     source: str
@@ -189,20 +189,20 @@ class DefragAnswer(Struct, frozen=True):
     fragments_before: int
     fragments_after: int
     fragments_bound: int
-    """No plan with this many moves leaves fewer."""
+    """No plan of `moves_allowed` moves leaves fewer fragments."""
     rate_before: float
     rate_after: float
     rate_bound: float
     proven: bool
-    """No plan with this many moves is better."""
+    """No plan of `moves_allowed` moves is better."""
     moves: tuple[Migration, ...]
 
 
 def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> DefragAnswer:
     """At most `moves` migrations after which the fewest free cores are fragments, within `limit` deterministic seconds.
 
-    The load of the machine does not matter. Raises InputError if a number is out of range, or if OR-Tools is not
-    installed.
+    The answer does not depend on the load of the machine. Raises InputError if a number is out of range, or if OR-Tools
+    is not installed.
     """
     if not 0 <= moves <= MOST_MOVES:
         raise InputError("--moves", f"a whole number from 0 to {MOST_MOVES:,}", moves)
@@ -236,7 +236,7 @@ def plan(cluster: VmCluster, moves: int, limit: float) -> tuple[list[Move], int,
     """Migrations in a feasible order, a lower bound of the fragments, and the solver's deterministic seconds.
 
     The flow is planned, assigned to VMs and ordered. If part of it was impossible, the remaining moves are planned from
-    there, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
+    the layout reached, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
     """
     layout = VmLayout(cluster)
     made: list[Move] = []

@@ -13,7 +13,7 @@ from kant.optimize.defragment.instance import DefragInstance
 Ints = npt.NDArray[np.int64]
 
 SPREAD = -1
-"""Instead of a NUMA node: evenly over all nodes of its host."""
+"""The slot of a VM that is spread evenly over all NUMA nodes of its host."""
 
 
 class Move(Struct, frozen=True):
@@ -41,13 +41,13 @@ class VmCluster:
     host: Ints
     """The present host of each VM."""
     slot: Ints
-    """Its present NUMA node, or SPREAD."""
+    """The present NUMA node of each VM, or SPREAD."""
     service: Ints
-    """A number for each service; -1: none."""
+    """The service of each VM, as a number; -1: none."""
 
     @classmethod
     def of(cls, instance: DefragInstance) -> VmCluster:
-        """The numbers of a checked instance."""
+        """Build the arrays of a checked instance."""
         index = {host.name: h for h, host in enumerate(instance.hosts)}
         numa = np.array([len(host.numa) for host in instance.hosts], dtype=np.int64)
         cores = np.zeros((len(instance.hosts), int(numa.max(initial=1))), dtype=np.int64)
@@ -97,7 +97,7 @@ class VmLayout:
         return slice(0, int(self.cluster.numa[host])) if slot == SPREAD else slice(slot, slot + 1)
 
     def _take(self, vm: int, sign: int) -> None:
-        """Add a VM at its place (1), or remove it (-1)."""
+        """Add a VM to its present slots (`sign` 1), or remove it from them (-1)."""
         host, slot = int(self.host[vm]), int(self.slot[vm])
         self.cores[host, self._slots(host, slot)] -= sign * self.cluster.vm_cores[vm]
         self.memory[host, self._slots(host, slot)] -= sign * self.cluster.vm_memory[vm]
@@ -106,7 +106,7 @@ class VmLayout:
             (self.services.add if sign > 0 else self.services.discard)((service, host))
 
     def may(self, move: Move) -> bool:
-        """Whether there is room for a migration now, before the VM leaves, and no other VM of its service is there."""
+        """Whether there is room for a migration now, before the VM leaves, and no other VM of its service there."""
         cluster, vm = self.cluster, move.vm
         here = int(self.host[vm])
         if (move.host, move.numa) == (here, int(self.slot[vm])) or (move.numa == SPREAD) != cluster.spread[vm]:

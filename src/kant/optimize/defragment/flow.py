@@ -29,7 +29,7 @@ STALL, SHRINK = 8, 0.6
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Multipliers: the value of one VM of a size where it enters, and the cost of a migration, in fragment cores."""
+    """Multipliers, in fragment cores: the price of a VM that enters a slot, by size, and the price of a migration."""
 
     size: Floats
     move: float
@@ -37,9 +37,8 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The change on one slot: VMs that enter (positive) or leave (negative), by size; and the fragments after it.
-
-    `excess` is its cost above that of the slot's cheapest pattern.
+    """The change on one slot: VMs that enter (positive) or leave (negative), by size; and the fragments after the
+    change. `excess` is the cost above that of the slot's cheapest pattern.
     """
 
     net: tuple[int, ...]
@@ -79,8 +78,7 @@ class Flow:
         return self.fragments - self.block * int((self.fragments - bound + EPSILON) // self.block)
 
     def entering(self, prices: Prices) -> list[Floats]:
-        """The least cost of a slot by its free cores, after VMs entered: one table for VMs of no size, one for the
-        first size, one for the first two, …"""
+        """Tables of the least cost of a slot by its free cores; in table k, VMs of the first k sizes may enter."""
         layers = [(np.arange(self.top + 1) % self.block).astype(np.float64)]
         for size, price in zip(self.sizes, prices.size, strict=True):
             cost = layers[-1].copy()
@@ -90,8 +88,8 @@ class Flow:
         return layers
 
     def leaving(self, prices: Prices, entering: Floats) -> list[Floats]:
-        """The least cost by slot and its free cores, after VMs left and entered: one table for VMs of no size, one for
-        the first size, …
+        """Tables of the least cost by kind of slot and free cores. In table k, VMs of the first k sizes may leave
+        before others enter.
 
         `entering` may begin with negative free cores, at infinite cost: then at least that many cores must leave.
         """
@@ -157,7 +155,9 @@ class Flow:
         return best, at
 
     def patterns(self, prices: Prices, excess: float) -> list[list[Pattern]]:
-        """For each kind of slot, all patterns that cost at most `excess` more than its cheapest, including that one."""
+        """For each kind of slot, all patterns that cost at most `excess` more than the kind's cheapest pattern,
+        including the cheapest.
+        """
         entering = self.entering(prices)
         leaving = self.leaving(prices, entering[-1])
         found = []
@@ -173,7 +173,7 @@ class Flow:
         self, row: int, free: int, k: int, cost: float, limit: float, out: tuple[int, ...],
         prices: Prices, own: list[Floats], entering: list[Floats],
     ) -> Iterator[tuple[tuple[int, ...], int, float]]:  # fmt: skip
-        """Enumerate leaving VMs, largest size first; then entering ones. The layers bound the remaining cost."""
+        """Enumerate leaving VMs, largest size first; then entering ones. The tables bound the remaining cost."""
         if k == 0:
             yield from self._enter(free, len(self.sizes), cost, limit, out[::-1], (), prices, entering)
             return

@@ -10,14 +10,14 @@ from kant.model.errors import InputError
 from kant.optimize.defragment.instance import DefragInstance, NumaNode, Vm, VmHost
 
 CORES, MEMORY, BLOCK = 44, 368_776, 16
-"""The size of a NUMA node; free cores modulo BLOCK are fragments."""
+"""The cores and MiB of a NUMA node, and the block size in cores; free cores modulo BLOCK are fragments."""
 TYPES = ((2, 1), (4, 1), (8, 1), (16, 1), (32, 2), (64, 2), (88, 2))
-"""The cores of a VM, and the number of its NUMA nodes: large to 22xlarge."""
+"""The VM types from large to 22xlarge: the cores of a VM, and the number of NUMA nodes that it uses."""
 SHARES = (0.22, 0.24, 0.22, 0.20, 0.09, 0.025, 0.005)
 PER_CORE = (2048, 4096, 8192)
-"""Memory per core (ours: the published types do not give it)."""
+"""MiB of memory per core; our choice, since the published types do not state it."""
 IN_SERVICE = 0.3
-"""The share of the VMs that belong to a service of a few VMs (ours)."""
+"""The share of the VMs that belong to a service of a few VMs; our choice."""
 GIVE_UP = 40
 """Consecutive draws without a host after which the cluster counts as full."""
 
@@ -25,8 +25,8 @@ GIVE_UP = 40
 def generate(hosts: int, vms: int, seed: int) -> DefragInstance:
     """Fill hosts of two NUMA nodes with VMs, then remove a third of them and fill up again, three times.
 
-    Each VM goes to a random host, with a preference for the fuller ones. If no more fit, there are fewer than `vms`.
-    Raises InputError if a number is out of range.
+    Each VM goes to a random host, with a preference for the fuller ones. If the hosts are full, there are fewer VMs
+    than `vms`. Raises InputError if a number is out of range.
     """
     for name, value in (("--hosts", hosts), ("--vms", vms)):
         if not 1 <= value <= 100_000:

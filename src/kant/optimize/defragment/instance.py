@@ -28,9 +28,9 @@ class VmHost(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Vm(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One virtual machine, on NUMA node `numa` of `host`, or (None) spread evenly over all of its nodes.
+    """One virtual machine, on NUMA node `numa` of `host`, or spread evenly over all NUMA nodes of the host (None).
 
-    On a host with one NUMA node, None means that one. A host has at most one VM of each `service` (empty: no such
+    On a host with one NUMA node, None means that node. A host has at most one VM of each `service` (empty: no such
     constraint).
     """
 
@@ -58,7 +58,7 @@ def read_instance(path: Path) -> DefragInstance:
 
 
 def check_instance(instance: DefragInstance, where: str) -> None:
-    """Raise InputError at the first field that contradicts another."""
+    """Raise InputError for the first field that is out of range or contradicts another."""
     hosts = {host.name: host for host in instance.hosts}
     if not 1 <= instance.block <= MOST_CORES:
         raise InputError(f"{where}: block", f"a whole number of cores from 1 to {MOST_CORES}", instance.block)

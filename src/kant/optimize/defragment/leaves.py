@@ -1,7 +1,7 @@
 """Partly used leaves, and the nodes whose jobs would have to move so that some of these leaves become idle.
 
-A gang that requires one leaf has no place while the idle nodes are spread over many. It is the same problem as in
-`leftovers` one level up, and `empty_nodes` solves it too: leaves replace nodes, nodes replace GPUs, and all jobs of a
+A gang that requires one leaf cannot start while the idle nodes are spread over many leaves. This is the problem of
+`leftovers` one level up, and `empty_nodes` solves both: leaves replace nodes, nodes replace GPUs, and all jobs of a
 node, which move together to an idle node of another leaf, replace a job.
 """
 
@@ -22,9 +22,9 @@ from kant.optimize.packing.snapshot import asks_for_whole_gpus
 class LeftoverLeaves:
     """The partly used leaves of one pool.
 
-    `leaves` describes leaves and their nodes in the way in which Leftovers describes nodes and their GPUs; the row of a
-    lodger is that of the job on its node that started first. `idle` has the idle nodes of each leaf, and `rows` the
-    jobs of a node.
+    `leaves` describes leaves and their nodes in the way in which Leftovers describes nodes and their GPUs; each lodger
+    stands for one node, by the row of the node's job that started first. `idle` has the idle nodes of each leaf, and
+    `rows` the jobs of a node.
     """
 
     leaves: Leftovers
@@ -72,7 +72,7 @@ def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[t
     sources = {who.row: int(state.running[who.row][0, NODE]) for who, _ in found.moves}
     free = {leaf: list(nodes) for leaf, nodes in own.idle.items()}
     for who, _ in found.moves:
-        free[who.node].append(sources[who.row])  # the last leaf to be filled: it must be left first
+        free[who.node].append(sources[who.row])  # used last: the jobs of this node must leave first
     moves = list[tuple[int, int]]()
     for who, leaf in found.moves:
         rows = own.rows[sources[who.row]]

@@ -1,6 +1,6 @@
 """Leftover GPUs: partly used nodes, and the jobs that would have to move so that some of these nodes become idle.
 
-A node with some of its GPUs free has no place for a pod that needs all of them. Emptying it moves its jobs into gaps of
+A node with some of its GPUs free cannot take a pod that needs all of them. Emptying it moves its jobs into gaps of
 other such nodes. The best gap is one that they fill completely, since then one move ends the fragmentation of two
 nodes. Only jobs on one node move. Gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory,
 stay.
@@ -25,7 +25,7 @@ TOGETHER = 4
 """The maximum number of nodes whose jobs are redistributed together."""
 
 LOOKED_AT = 10
-"""The number of nodes of a pool, those that are cheapest to empty, of which all groups of up to TOGETHER are tried."""
+"""The number of nodes of a pool among which all groups of up to TOGETHER nodes are tried."""
 
 STEPS = 600
 """The maximum number of steps for the redistribution of one group of nodes."""
@@ -35,7 +35,7 @@ STEPS = 600
 class Lodger:
     """A running job on one partly used node. `price` is the cost of a move in milli-GPU-seconds.
 
-    It may represent several `jobs` that move together.
+    A lodger may represent several `jobs` that move together.
     """
 
     row: int
@@ -47,7 +47,7 @@ class Lodger:
 
 @dataclass(slots=True)
 class Leftovers:
-    """The partly used nodes of one pool, their free resources and movable jobs; `fixed`: nodes where a job stays."""
+    """The partly used nodes of a pool, with free resources and movable jobs; `fixed`: nodes with immovable jobs."""
 
     pool: int
     gpus: dict[int, int] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Leftovers:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Jobs that move, each with its new node, so that the nodes `emptied` are idle. `price` is that of all moves."""
+    """Jobs that move, each with its new node, so that the nodes `emptied` are idle. `price` is the sum of the moves."""
 
     moves: tuple[tuple[Lodger, int], ...]
     emptied: tuple[int, ...]
@@ -68,7 +68,7 @@ class Emptied:
 def leftovers(
     state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool]
 ) -> list[Leftovers]:  # fmt: skip
-    """The leftovers of each pool. `price` is the price of a job's move, by row; `may_move` says which jobs may move."""
+    """The leftovers of each pool. `price` is the price of moving a job, by row; `may_move` says which jobs may move."""
     found: dict[int, Leftovers] = {}
     table = state.table
     partial = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.FREE] > 0)
@@ -117,7 +117,7 @@ class _Search:
         self.emptied: list[int] = []
 
     def step(self, worth: Callable[[int, Sequence[Lodger]], int]) -> bool:
-        """Empty one more node, if the gain exceeds the cost; returns whether it did."""
+        """Empty one more node, if the gain exceeds the cost; returns whether a node was emptied."""
         gone = [node for node in self.here if node not in self.own.fixed and self.here[node]]
         gone.sort(key=lambda node: (sum(who.price for who in self.here[node]), len(self.here[node]), node))
         gone = gone[:LOOKED_AT]
@@ -155,7 +155,7 @@ class _Search:
         return None if best is None else best[1:]
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
-        """How many jobs move, and at what price, if the jobs in `other` (by row) are on those nodes."""
+        """The number and the total price of the jobs that move, if `other` gives some jobs (by row) other nodes."""
         moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 

@@ -1,4 +1,4 @@
-"""The best flow and its bound: climb, enumerate the patterns that can still matter, and choose among them by CP-SAT."""
+"""The best flow and its bound: improve the bound, enumerate useful patterns, and choose among them by CP-SAT."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
     """The bound for plans that migrate any VMs, and the least excess cost of a plan that migrates spread VMs.
 
-    A spread VM that leaves frees its part on every slot of its host, and uses it on every slot of another. The price of
-    a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves, so
-    that at these prices most hosts do neither. A plan that migrates a spread VM has at least two hosts that do.
+    A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. The price
+    of a size lies between the most that a host saves when such a VM enters and the least that it costs when one leaves,
+    so that at these prices most hosts do neither. A plan that migrates a spread VM changes at least two hosts.
     """
     top = flow.top
     entering = np.concatenate([np.full(top, np.inf), flow.entering(prices)[-1]])  # from -top free cores on
@@ -27,7 +27,7 @@ def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Price
     for row, slots in enumerate(flow.slots):
         kind[slots] = row
     hosts, nodes = layout.cores.shape
-    value = np.full((hosts, 2 * top + 1), 0.0)  # of a host, by the cores that spread VMs free on each of its slots
+    value = np.full((hosts, 2 * top + 1), 0.0)  # cost of a host, by the cores that spread VMs free on each slot
     for j in range(nodes):
         real = cluster.numa > j
         cost = by_kind[kind.reshape(hosts, nodes)[:, j]]
@@ -64,9 +64,9 @@ def spread_bound(cluster: VmCluster, layout: VmLayout, flow: Flow, prices: Price
 
 STEPS = 200
 MOST_PATTERNS = 10_000
-"""The maximum number of patterns for the solver; with more, nothing is proven."""
+"""The maximum number of patterns for the solver; with more, the search ends without a proof."""
 FEW = 8
-"""At first, patterns cost at most a block divided by this more than the cheapest; then twice as much, and so on."""
+"""At first, patterns may cost block / FEW more than the cheapest one; each later round doubles this allowance."""
 SHARE = 0.2
 """The share of the limit for one run of the solver."""
 Choice = list[Counter[tuple[int, ...]]]
@@ -77,7 +77,7 @@ Nets = list[tuple[int, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
-    """The changes of slots, the resulting fragments, and a lower bound for all plans with this many moves."""
+    """The changes of slots, the resulting fragments, and a lower bound for all plans within the same limit of moves."""
 
     nets: Nets
     sizes: list[int]
@@ -190,5 +190,5 @@ def _by_slot(flow: Flow, best: Choice, memory: Ints) -> Nets:
 
 
 def _entering(flow: Flow, net: tuple[int, ...]) -> int:
-    """The cores that enter."""
+    """The cores of the VMs that enter."""
     return sum(size * n for size, n in zip(flow.sizes, net, strict=True) if n > 0)

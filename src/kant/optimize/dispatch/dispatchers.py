@@ -1,4 +1,4 @@
-"""The schedulers of short tasks that are compared, by name, and the results of tasks under each."""
+"""The compared schedulers of short tasks, by name, and the results of a run under one of them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 class TaskDispatcher:
     """One way in which many schedulers place tasks.
 
-    `choices` machines are drawn for each task, by their cores if `weighted`. With a cache, a scheduler reports its
-    decisions in groups of `flush`; the store updates all schedulers after `batch` decisions, or (0) only the scheduler
-    that has just reported. A machine reports its load at each end of a task or, with `report`, after that many ends.
-    `own`: a scheduler adds its own decisions to its cache.
+    `choices` machines are drawn for each task, in proportion to their cores if `weighted`. With a cache, a scheduler
+    reports its decisions to a store in groups of `flush`; the store updates all schedulers after `batch` decisions, or
+    (0) only the scheduler that has just reported. A machine reports its load at each end of a task or, with `report`,
+    after that many ends. `own`: a scheduler adds its own decisions to its cache.
     """
 
     about: str
@@ -102,7 +102,7 @@ class Dispatched:
     """The results of a run: microseconds from arrival to end, the machine of each task, and messages per task.
 
     `sent` counts the messages of schedulers without answers, as in the paper; `reports` the messages of machines to the
-    store; `one_way` all of these and the answers.
+    store; `one_way` counts all messages, answers included.
     """
 
     latencies: NDArray[np.int64]
@@ -123,7 +123,7 @@ class Dispatched:
 
 
 def picks_of(count: int, by: TaskDispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The machines that are drawn for each of `count` tasks: one more than the choices, and at least eight."""
+    """The machines that are drawn for each of `count` tasks: `choices` + 1 machines, but at least eight."""
     weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
     draws = np.random.default_rng((seed, 3)).random((count, max(8, by.choices + 1)))
     return np.searchsorted(weights / weights[-1], draws, side="right").astype(np.int64)

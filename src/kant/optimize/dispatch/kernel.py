@@ -40,7 +40,7 @@ BLIND, PROBE, CACHE, LATE, POOL = range(5)
 FEWER, SCORE, END = range(3)
 # Messages: those that a scheduler sends or receives, except answers; reports of machines; all, one way.
 SENT, REPORTS, ONE_WAY = range(3)
-# Columns of a pool, its size, and Prequal's constants: uses of a probe, its maximum age, the quantile that is hot.
+# Columns of a pool, its size, and Prequal's constants: uses of a probe, its maximum age, the quantile of hot machines.
 AT, RIF, LATENCY, STAMP, USED = range(5)
 POOL_SIZE, USES, AGE_US, HOT = 16, 2, 1_000_000, 0.84
 # Events.
@@ -75,7 +75,7 @@ def first_is_kept(view: Ints, a: int, b: int, i: int, rule: int, alpha: float, t
 @inlined
 def end_at(view: Ints, q: int, i: int, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints) -> float:
     """An estimate of when task i ends on machine q, in microseconds: it runs at once if its requests are free,
-    otherwise after the present tasks; a busier machine is a little later."""
+    otherwise after the present tasks; cores in use add up to 5%."""
     need = tasks[i, kinds[q]]
     held = view[q]
     own = float(times[i, kinds[q]])
@@ -99,7 +99,7 @@ def choose(view: Ints, i: int, picks: Ints, settings: Ints, alpha: float, tasks:
 
 @inlined
 def count_in(of: Ints, i: int, q: int, sign: int, tasks: Ints, times: Ints, kinds: Ints) -> None:
-    """Add task i to the load of machine q, or remove it."""
+    """Add task i to the load of machine q (`sign` 1), or remove it (-1)."""
     cores, duration = tasks[i, kinds[q]], times[i, kinds[q]]
     of[CORES] += sign * cores
     of[MEMORY] += sign * tasks[i, -1]

@@ -1,9 +1,9 @@
 """Short tasks and the machines that run them: drawn from published statistics, or read from a file of rows.
 
-The machines are the 100 of Dodoor's evaluation (arXiv 2510.12889): four types of CloudLab, with the slots of its
-template. The two mixes of tasks are redrawn from its description. Virtual machines: the shapes of a public cloud,
-several identical ones at once, none longer than a cap. Functions: eight of FunctionBench in three sizes, whose cores
-and durations depend on the type of machine.
+The machines are the 100 of Dodoor's evaluation (arXiv 2510.12889): four types of CloudLab, with the slots of the
+paper's template. The two mixes of tasks are redrawn from the paper's description. Virtual machines: the shapes of a
+public cloud, several identical ones at once, none longer than a cap. Functions: eight of FunctionBench in three sizes,
+whose cores and durations depend on the type of machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CORES = sum(each.count * each.cores for each in MACHINES)
 class TaskStream:
     """Tasks in the order of their arrival, in microseconds.
 
-    `needs` has a row for each: thousandths of cores on each type of machine, then MiB. `times` has its durations there.
+    `needs` has a row for each: thousandths of cores on each type of machine, then MiB; `times`: its duration on each.
     """
 
     arrivals: Ints
@@ -55,8 +55,8 @@ class TaskStream:
     times: Ints
 
     def at_load(self, load: float) -> TaskStream:
-        """The same tasks, with arrivals scaled so that they request this share of all cores while they arrive. A task
-        counts with its mean use over the cores of the cluster."""
+        """The same tasks, with arrivals scaled so that they request this share of all cores while they arrive. A task's
+        use is its mean over the machine types, weighted by their cores."""
         if not 0 < load <= 10:
             raise InputError("the load", "a share of all cores above 0, at most 10", load)
         weights = np.array([each.count * each.cores for each in MACHINES]) / CORES
@@ -76,7 +76,7 @@ def machines() -> tuple[Ints, Ints]:
 
 SHAPES = ((420, 1400), (840, 2800), (1000, 520), (1000, 2450), (1000, 5600), (2000, 2800), (2000, 4900),
           (2000, 11200), (4000, 5600), (4000, 9800), (4000, 19600), (8000, 19600))  # fmt: skip
-"""Thousandths of cores and MiB of a small machine's virtual machines."""
+"""The shapes of virtual machines, all of which fit on the smallest machine: thousandths of cores, and MiB."""
 SHAPE_WEIGHTS = (2, 2, 8, 24, 12, 4, 18, 12, 3, 9, 4, 2)
 
 FUNCTIONS = (

@@ -35,7 +35,7 @@ class PackingAnswer(Struct, frozen=True):
 
     `proven`: no plan places more pods, by priority (for the model `paper`: no plan is better in its order, in which few
     moves of a priority come before pods of lower priorities). `disturbed` pods move or are evicted; `disturbed_bound`
-    is a lower bound for plans that place this many pods.
+    is a lower bound for plans that place as many pods.
     """
 
     model: str
@@ -56,8 +56,8 @@ class PackingAnswer(Struct, frozen=True):
 def pack(instance: PackingInstance, model: str = "portfolio", limit: float = 1.0) -> PackingAnswer:
     """Place as many pods as possible by priority, then disturb as few as possible.
 
-    The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. The load of the machine does not
-    matter. Raises InputError for another model, a limit out of range, or if OR-Tools is not installed.
+    The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. The answer does not depend on the
+    load of the machine. Raises InputError for another model, a limit out of range, or if OR-Tools is not installed.
     """
     if model not in MODELS:
         raise InputError("--model", " or ".join(MODELS), model)

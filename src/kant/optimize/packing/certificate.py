@@ -12,7 +12,7 @@ class Packing:
     """An assignment with its certificate.
 
     `proven`: no assignment is better in the order of the model. `bounds` has, for each tier, the maximum number of pods
-    that can be placed while every higher tier keeps as many as here. `least` is a lower bound of the pods that any
+    that can be placed while higher tiers keep as many as in `assignment`. `least` is a lower bound of the pods that any
     assignment moves or evicts if it places as many in each tier. `spent` is the solver's deterministic seconds.
     """
 

@@ -80,7 +80,7 @@ class CountModel:
             self.whole[u] = on = model.new_bool_var("")
             if any(node != WAITS for node in outside):
                 model.add(on == 1)
-            elif outside:  # some of its waiting pods were left out
+            elif outside:  # some waiting pods of the gang were left out
                 model.add(on == 0)
             for k in classes:
                 model.add(self.placed(k) == len(self.classes[k]) * on)
@@ -139,7 +139,7 @@ class CountModel:
         return solver, solver.status_name(solver.solve(self.model))
 
     def decode(self, solver: Any) -> Assignment:
-        """Assign pods to the counts: a pod stays if its node keeps some of its class; then running pods move."""
+        """Assign pods to the counts: pods stay where possible; then running pods come before waiting ones."""
         problem = self.problem
         found = list(self.assignment)
         for k, pods in enumerate(self.classes):
@@ -161,7 +161,7 @@ class CountModel:
 
 
 def lexicographic(model: CountModel, tiers: Sequence[int]) -> Any:
-    """The objective, to be maximised: pods placed by tier, the highest first, then few that move or are evicted."""
+    """The objective, to be maximised: pods placed by tier, the highest first, then the fewest moves and evictions."""
     weight = 1 + sum(1 for i in model.pods if model.problem.current[i] != WAITS)
     goal = -model.disturbed()
     for t in reversed(tiers):

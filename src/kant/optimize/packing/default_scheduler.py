@@ -66,7 +66,7 @@ class _Run:
         return least + int(100 * (1 - spread))
 
     def take(self, pod: int, node: int, sign: int) -> None:
-        """Bind (1) a pod, or evict it (-1)."""
+        """Bind a pod to a node (`sign` 1), or evict it (-1)."""
         for r, amount in enumerate(self.problem.request[pod]):
             self.free[node][r] -= sign * amount
         self.node[pod] = node if sign > 0 else WAITS
@@ -89,7 +89,7 @@ class _Run:
         return int(node)
 
     def victims(self, pod: int, node: int) -> list[int]:
-        """Pods of lower priority that must leave, after reprieving those that can stay, the highest first."""
+        """The pods of lower priority that must leave; higher ones are spared first. Empty if all are too few."""
         lower = sorted((i for i in self.on[node] if self.problem.tier[i] > self.problem.tier[pod]), key=self.urgency)
         free = list(self.free[node])
         for i in lower:

@@ -54,7 +54,7 @@ def read_instance(path: Path) -> PackingInstance:
 
 
 def check_instance(instance: PackingInstance, where: str) -> None:
-    """Raise InputError at the first field that contradicts another: names, amounts, gangs, and running pods."""
+    """Raise InputError for the first invalid or contradictory field: names, amounts, gangs, and running pods."""
     nodes = {node.name: node for node in instance.nodes}
     check_names((node.name for node in instance.nodes), f"{where}: nodes")
     check_names((pod.name for pod in instance.pods), f"{where}: pods")

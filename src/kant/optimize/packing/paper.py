@@ -1,7 +1,7 @@
 """The model of "Priority Matters" (arXiv 2511.08373), the reference: one Boolean for each pod and node.
 
-For each priority from the highest down: PLACE as many pods of it and above as possible, then DISRUPT as little as
-possible, each within a share of the time (the published stage budget). Gangs, GPU models and topology domains are ours.
+For each priority from the highest down: PLACE the most pods of this priority and above, then DISRUPT as little as
+possible, each within a share of the time (as published). Gangs, GPU models and topology domains are our additions.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 1. Counting bounds (`relaxation`) show which tiers are already as full as any assignment can make them. If all of them
    are, nothing moves, and there is no search. 2. Repair frees a few nodes for a waiting pod and solves only for these;
    the neighbourhood grows until it suffices. 3. The aggregated model of the whole cluster (`counts`), started from the
-   best assignment, fills open tiers or proves them full. 4. Two such steps, with the placed pods fixed, reduce the
-   number of pods that move or are evicted, and prove the minimum.
+   best assignment, fills open tiers or proves them full. 4. Searches like 2 and 3, which keep the placed pods,
+   then reduce the number of pods that move or are evicted, and prove the minimum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.optimize.packing.relaxation import Relaxation
 SIZES = (2, 3, 4, 6, 8)
 """The numbers of nodes that a repair frees, in this order."""
 SMALL = 8
-"""The largest cluster that is tried whole before repairs: its model is then as fast as they are."""
+"""The largest cluster, in nodes, that is solved as a whole before repairs; its model is then as fast as a repair."""
 MOST_OTHERS = 8
 """Number of other waiting pods that a repair considers."""
 SMALLEST = 0.01

@@ -69,7 +69,7 @@ class Problem:
 
     @cached_property
     def eligible(self) -> tuple[tuple[int, ...], ...]:
-        """The nodes that each pod alone may use: large enough, of its model, and with a domain of its level."""
+        """The nodes that each pod alone may use: large enough, of an accepted GPU model, in a domain of its level."""
         known: dict[tuple[object, ...], tuple[int, ...]] = {}
         found = []
         for pod, request in zip(self.instance.pods, self.request, strict=True):

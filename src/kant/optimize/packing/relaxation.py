@@ -62,7 +62,7 @@ class Relaxation:
                     self.model.add(sum(large) <= part * len(nodes))
 
     def bound(self, tier: int, above: tuple[int, ...], limit: float) -> tuple[int, float]:
-        """Return the most pods of `tier` while each higher tier keeps at least `above`; and the solver's seconds."""
+        """Return the most pods of `tier` while each higher tier keeps at least `above`; and the seconds used."""
         model = self.model.clone()
         goals = {
             t: sum(self._placed(k) for k, pods in enumerate(self.classes) if self.problem.tier[pods[0]] == t)

@@ -10,7 +10,7 @@ from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Prog
 from kant.optimize.solvers import cp_sat, deterministic
 
 MOST = 2_000_000
-"""The maximum size of a model: the squared number of possible copy steps of each use, summed."""
+"""The maximum size of a model: the sum over all uses of the squared number of steps at which a copy can begin."""
 
 
 class Best(NamedTuple):

@@ -1,4 +1,4 @@
-"""The game: try an action at a use, and play to the end by a rule."""
+"""The compiled game: try an action at a use of a buffer, and decide all later uses by a rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_room(free: Numbers, first: int, last: int, size: int) -> bool:
 
 @inlined
 def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers, take: bool) -> int:
-    """Return the step from which a use can be copied, or -1; with `take`, its room and queue time are reserved."""
+    """Return the step from which a use can be copied, or -1; `take` reserves memory and time in the copy queue."""
     step, size, need = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]
     low = uses[uses[u, BEFORE], STEP] + 1 if uses[u, BEFORE] >= 0 else 0
     if free[step] < size:
@@ -123,7 +123,7 @@ def play(
                 begin = copy_start(uses, u, True, free, supply, False)
                 if begin >= 0 and saved >= least * size * (step - begin + 1):
                     chosen = move(uses, u, LATE, done, starts, free, supply, reads)
-        elif uses[u, MADE]:  # it is not known yet whether its next use needs it in fast memory
+        elif uses[u, MADE]:  # whether the next use needs the buffer in fast memory is not known yet
             chosen = least == 0.0 and move(uses, u, KEEP, done, starts, free, supply, reads)
         if not chosen:
             move(uses, u, DROP, done, starts, free, supply, reads)

@@ -108,7 +108,7 @@ def uses_of(program: Program) -> list[BufferUse]:
 
 
 class BufferAction(NamedTuple):
-    """The action at a use; for a copy also the step at which its room is taken."""
+    """The action at a use (DROP, KEEP or COPY), and the step from which a copy takes memory; -1: no copy."""
 
     action: int
     start: int = -1

@@ -10,14 +10,14 @@ from kant.optimize.residency import kernels as k
 from kant.optimize.residency.program import COPY, DROP, KEEP, BufferAction, Program, duration, uses_of
 
 LEAST = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""The thresholds of the rules for a buffer that takes room: ticks saved for each unit of size and step."""
+"""The thresholds of the greedy rule: the ticks that a buffer must save for each unit of size and step."""
 WIDTH = 24
 """The number of states that the beam keeps."""
 
 
 @dataclass(slots=True)
 class Game:
-    """A program while it is played. Free room, time of the copy queue, and reads are by step."""
+    """A program while its actions are chosen. `free` memory, `supply` of copy time, and `reads` are by step."""
 
     uses: k.Numbers
     compute: k.Numbers
@@ -62,7 +62,7 @@ def begin(program: Program) -> Game:
 
 
 def greedy(program: Program) -> tuple[BufferAction, ...]:
-    """The best plan of the rule with any of its thresholds."""
+    """The best of the plans of the greedy rule with each of its thresholds."""
     best: tuple[int, tuple[BufferAction, ...]] | None = None
     for least in LEAST:
         game = begin(program)
@@ -74,9 +74,8 @@ def greedy(program: Program) -> tuple[BufferAction, ...]:
 
 
 def beam(program: Program, width: int = WIDTH) -> tuple[BufferAction, ...]:
-    """The best plan met on the way: all moves at each use, keeping the states whose continuations are best.
-
-    It is never worse than `greedy`, from whose plan it starts.
+    """The best plan of a beam search, which tries all moves at each use and keeps the states with the best
+    continuations. The plan is never worse than that of `greedy`.
     """
     states = [begin(program)]
     best = greedy(program)

@@ -19,9 +19,9 @@ from kant.optimize.share.training import TrainingProgress
 RESET = 1000.0
 """The minimum number of seconds between two computations of shares."""
 DIGITS = 9
-"""The number of digits of a share: beyond it, libraries of linear algebra differ from machine to machine."""
+"""The number of digits of a share: beyond them, results of linear algebra differ from machine to machine."""
 SURELY = 1e9
-"""The factor from share to priority of a job for which no time has been counted yet."""
+"""The factor from share to priority for a job that has not received time yet."""
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ def best_shares(
 ) -> list[float]:
     """Shares x from 0 to 1 with gpus_each·x <= gpus, at least `floors`, and maximum value·x, inside the optimal set.
 
-    `speeds` are the units of the rows of floors; they change which inner point is found (published programs count steps
-    per second). If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
+    `speeds` scale the constraints on floors (published programs count steps per second); they only change which optimal
+    point is found. If the solver fails, the shares are the floors, and the rest goes to the most valuable jobs first.
     """
     n = len(value)
     one = np.eye(n)

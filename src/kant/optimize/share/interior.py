@@ -23,9 +23,9 @@ REGULAR = 7e-8
 
 
 def inside(cost: ArrayLike, rows: ArrayLike, limits: ArrayLike) -> Floats:
-    """A point x inside the set of minimizers of cost·x under rows·x <= limits, which is not empty.
+    """A minimizer x of cost·x under rows·x <= limits, from inside the set of all minimizers.
 
-    `rows` has shape (m, n). Raises ArithmeticError if there is no such point, or none is found in 100 steps.
+    `rows` has shape (m, n). Raises ArithmeticError if there is no minimizer, or none is found in 100 steps.
     """
     c, a, b = (np.array(given, dtype=np.float64) for given in (cost, rows, limits))
     by_column, by_row = np.ones(a.shape[1]), np.ones(a.shape[0])

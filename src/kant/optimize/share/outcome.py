@@ -13,10 +13,10 @@ UNFAIR = 1.05
 
 
 class Fairness(Struct, frozen=True):
-    """Finish-time fairness (Themis, NSDI 2020): how many times longer a job took than with an equal share of its own.
+    """Finish-time fairness (Themis, NSDI 2020): a job's time divided by its time with an equal share of the cluster.
 
-    The equal share is the cluster divided by the number of jobs in the trace, at most one GPU for each that a job
-    requests. `unfair_share` is the share of jobs above 1.05.
+    The equal share is the cluster divided by the number of jobs in the trace, but no more GPUs than the job requests.
+    `unfair_share` is the share of jobs above 1.05.
     """
 
     worst: float

@@ -29,7 +29,7 @@ class Chooser(Protocol):
     note: str
 
     def choose(self, jobs: Sequence[TrainingProgress], now: float, changed: bool) -> list[TrainingProgress]:
-        """The jobs of the next round, which fit together; `changed`: some arrived or ended since the last one."""
+        """The jobs of the next round, which fit together; `changed`: jobs arrived or ended since the last round."""
         ...
 
     def ran(self, job: TrainingProgress, seconds: float) -> None:

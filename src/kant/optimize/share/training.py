@@ -1,7 +1,7 @@
 """A job in training: its steps, and how its batch size changes between rounds.
 
-The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), reimplemented even where they are odd: its results
-can be compared only with results under the same rules. Times are float seconds, as there.
+The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), reimplemented even where they are odd, as its
+published results can be compared only under the same rules. Times are float seconds, as in the simulator.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class TrainingProgress:
         return ended
 
     def _rescale(self) -> None:
-        """Change the batch size. The trained and the total epochs keep their numbers."""
+        """Change the batch size. The numbers of trained and of total epochs stay the same."""
         larger, self.larger = self.larger, None
         first = self.job.epochs[0].batch
         largest = LARGEST_BATCH.get(self.job.model)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 
 Key = tuple[int, int]
-"""A stage: the number of its graph, and its index in it."""
+"""A stage: the number of its graph, and its index in the graph."""
 
 
 class Board:
@@ -26,7 +26,7 @@ class Board:
         self._starts: list[list[int]] = [[] for _ in self.processors]
 
     def data_there(self, key: Key, processor: int) -> int:
-        """When all input data of a stage is on a processor; at least `now`. Its predecessors must be placed."""
+        """The time when a stage's input data is on a processor; at least `now`. Its predecessors must be placed."""
         graph, stage = key
         at = self.now
         for j, ticks in self.graphs[graph].stages[stage].before:
@@ -47,7 +47,7 @@ class Board:
         return ready
 
     def finish(self, key: Key, processor: int, transfers: bool = True) -> int:
-        """When a stage would end on a processor that can run it; without `transfers` as if its data were there."""
+        """When a stage would end on a processor that can run it; `transfers=False` ignores data transfers."""
         duration = self.graphs[key[0]].stages[key[1]].durations[processor]
         ready = self.data_there(key, processor) if transfers else self.now
         return self.start(processor, ready, duration) + duration

@@ -10,7 +10,7 @@ from kant.optimize.workflow.graph import NEVER, Graph, StageRun
 def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
     """For each stage of a plan, how much later it could end without a later end of the plan.
 
-    Stages keep their processors and their order on each; stages without duration have no place in the order. `runs` are
+    Stages keep their processors and their order on each; stages without duration are not in this order. `runs` are
     those of one graph.
     """
     of = {run.stage: run for run in runs}
@@ -34,7 +34,7 @@ def slack(graph: Graph, runs: Sequence[StageRun]) -> list[int]:
 
 
 def lower_bound(graph: Graph) -> int:
-    """A lower bound of all plans: the longest path without transfers, or the least work that processors have to share.
+    """A lower bound of all plans: the longest path without transfers, or the least total work / number of processors.
 
     A transfer to another processor only makes a path longer, so transfers are left out.
     """

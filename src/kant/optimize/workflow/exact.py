@@ -66,7 +66,7 @@ def shortest(graph: Graph, runs: Sequence[StageRun], limit: float = 10.0) -> Sho
             for p, chosen in here.items():
                 if p not in on[j]:
                     model.add(start >= ends[j] + ticks).only_enforce_if(chosen)
-                else:  # if one of the two stages is elsewhere
+                else:  # only if the earlier stage runs on another processor
                     model.add(start >= ends[j] + ticks).only_enforce_if([chosen, ~on[j][p]])
         starts.append(start)
         ends.append(stop)

@@ -15,7 +15,7 @@ after = {prepare = "200GiB"}
 [[processor]]
 model = "H100"
 
-A duration is one for every GPU model, divided by the model's `speed`, or one for each model that can run the stage.
+A duration is one time, divided by each GPU model's `speed`, or a table of times by the models that can run the stage.
 `after` is a list of stages, or a table with the amount of data from each. Times are durations and sizes have units
 everywhere in a file, or both are whole numbers everywhere.
 """
@@ -64,12 +64,12 @@ class StageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def ahead(self) -> list[str]:
-        """The stages that it depends on, each once."""
+        """The stages that this stage depends on, each once."""
         return list(dict.fromkeys([*self.after, *self.after_any]))
 
 
 class ProcessorTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One `[[processor]]`: `count` equal ones. A processor runs one stage at a time, if that requests no more GPUs."""
+    """One `[[processor]]`: `count` equal processors, each for one stage at a time with at most `gpus` GPUs."""
 
     name: str = ""
     model: str = ""
@@ -325,7 +325,7 @@ def _within(ticks: int, where: str) -> int:
 
 
 def _volume(volume: Time, timed: bool, where: str, per: str = "") -> Fraction:
-    """MiB, or a plain number; with `per` a rate."""
+    """An amount of data in MiB, or a plain number; `per` is the suffix of a rate, such as "/s"."""
     if isinstance(volume, int):
         if volume and timed:
             raise InputError(where, f"a size such as 10GiB{per}", volume)

@@ -1,4 +1,4 @@
-"""Random graphs from a seed, as drawn by H. Topcuoglu, S. Hariri, M.-Y. Wu (IEEE TPDS 13(3), 2002) draw them."""
+"""Random graphs from a seed, drawn as in H. Topcuoglu, S. Hariri, M.-Y. Wu (IEEE TPDS 13(3), 2002)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def generate(
 ) -> Graph:
     """A graph with one first stage and one last, and about sqrt(stages) / shape levels between.
 
-    Each other stage has up to `degree` successors in later levels. `ccr` is the mean transfer over the mean duration,
-    `beta` how much processors differ: a duration is drawn from 1 - beta / 2 to 1 + beta / 2 times the stage's mean.
+    Each other stage has up to `degree` successors in later levels. `ccr` is mean transfer / mean duration, `beta` how
+    much processors differ: a duration is drawn from 1 - beta / 2 to 1 + beta / 2 times the stage's mean.
     """
     if not 1 <= stages <= 10_000 or not 1 <= processors <= 1_000:
         raise InputError("generate", "from 1 to 10,000 stages and from 1 to 1,000 processors", (stages, processors))

@@ -29,13 +29,13 @@ class Stage:
 
     @property
     def mean(self) -> float:
-        """The mean duration over the processors that can run it."""
+        """The mean duration over the processors that can run the stage."""
         able = [duration for duration in self.durations if duration != NEVER]
         return sum(able) / len(able)
 
     @property
     def least(self) -> int:
-        """The duration on the processor on which it is fastest."""
+        """The duration on the fastest processor for this stage."""
         return min(duration for duration in self.durations if duration != NEVER)
 
 
@@ -73,7 +73,7 @@ class Graph:
 
     @cached_property
     def mean(self) -> float:
-        """The mean duration of its stages, or 1 if that is 0: the unit for times of this graph."""
+        """The mean duration of the graph's stages, or 1 if that is 0: the unit for times of this graph."""
         return sum(stage.mean for stage in self.stages) / len(self.stages) or 1.0
 
     @cached_property
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
-        """The stages of a longest path through the graph; of equals the first."""
+        """The stages of a longest path through the graph; of equally long paths the first."""
         ways = [i for i, stage in enumerate(self.stages) if not stage.before]
         path = []
         while ways:

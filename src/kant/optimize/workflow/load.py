@@ -17,8 +17,8 @@ MOST_GRAPHS = 100_000
 class WorkflowStream:
     """Graphs from `pool`, with equal probability, at exponential intervals of `every` ticks on average.
 
-    They arrive before `until`, and `start` of them at time zero. While `most` are in progress, arrivals are lost (0: no
-    limit). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
+    `start` graphs arrive at time zero, the others before `until`. While `most` are in progress, arrivals are lost (0:
+    no limit). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
     """
 
     pool: tuple[Graph, ...]

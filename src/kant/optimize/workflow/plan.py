@@ -16,7 +16,7 @@ STAGE_ENDS, GRAPH_COMES = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The result of a stream. `arrivals` has the accepted graphs, `lost` counts the others."""
+    """The result of a stream. `arrivals` and `ends` are times of accepted graphs; `lost` counts the others."""
 
     runs: tuple[StageRun, ...]
     arrivals: dict[int, int]

@@ -25,7 +25,7 @@ STAGES: Tags = {
 class WorkflowRule(Protocol):
     """A frozen class; `whole` says when it is called.
 
-    With `whole` it places all stages of a graph when the graph arrives, each after its predecessors are placed.
+    If `whole` is true, it places all stages of a graph when the graph arrives, each after its predecessors are placed.
     Otherwise a stage is placed when it is ready: all its predecessors have ended. Only a policy without `whole` works
     if durations are not known in advance.
     """
@@ -37,5 +37,5 @@ class WorkflowRule(Protocol):
     def whole(self) -> bool: ...
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
-        """Choose a stage that may be placed now, and its processor. `open` has them in the order of readiness."""
+        """Choose a stage and its processor. `open` lists the stages that may be placed, in the order of readiness."""
         ...

@@ -1,4 +1,4 @@
-"""Train the learned order on streams. The initial weights are those of ETF, so that rule need not be found again."""
+"""Train the learned order on streams. Training starts from the weights with which the order is that of ETF."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kant.optimize.workflow.policies.learned import LearnedRule
 Weights = NDArray[np.float64]
 
 DRAWN, KEPT = 32, 8
-"""The number of weights drawn in a generation, and how many of them determine the next."""
+"""The number of weight vectors drawn in a generation, and how many of the best determine the next generation."""
 WIDTH, WIDENED, PACE = 0.5, 0.02, 0.7
-"""The first standard deviation, the amount added to it, and the step size of a generation."""
+"""The initial standard deviation, the amount added to it in each generation, and the step size."""
 
 
 def search_weights(
     first: Weights, judge: Callable[[int], Callable[[Weights], float]], seed: int, generations: int
 ) -> Iterator[tuple[int, Weights, float]]:
-    """Yield the number, the mean weights and their cost, by generation, starting from `first`.
+    """Yield the number of each generation, its mean weights and their cost. The search starts from the weights `first`.
 
     The cross-entropy method: draw weights, keep the best, draw around them (R. Y. Rubinstein, Methodology and Computing
     in Applied Probability 1, 1999). `judge` returns the cost function of a generation: lower is better. The outcome
@@ -46,14 +46,14 @@ def search_weights(
 WEIGHTS = tuple(field.name for field in fields(LearnedRule))
 
 STREAMS = 4
-"""Streams of each load that judge a generation: the same ones for all its weights, new ones for the next generation."""
+"""The number of streams of each load on which a generation is judged. Each generation gets new streams."""
 BASE = 1 << 32
 """The first seed of training streams; lower seeds are for tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One step of the training. `ratio` is the mean latency of `policy` over ETF's on this generation's streams."""
+    """One step of the training. `ratio` is the mean, over streams, of the latency of `policy` divided by ETF's."""
 
     number: int
     policy: LearnedRule

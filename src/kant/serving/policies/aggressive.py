@@ -15,7 +15,7 @@ from kant.serving.policy import Policy
 
 @dataclass
 class Aggressive(Limited):
-    """Admits while the prompts fit into the free KV, except for `reserve` of it."""
+    """Admits requests while their prompts fit into the free KV and the share `reserve` of all KV stays free."""
 
     source: ClassVar[str] = "the rival of Past-Future, ASPLOS 2025, arXiv 2507.10150"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="utilisation")

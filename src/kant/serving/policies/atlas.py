@@ -10,7 +10,7 @@ from kant.serving.policies.plas import Plas
 
 @dataclass
 class Atlas(Plas):
-    """PLAS for programs that call in parallel: a program counts with its longest chain of calls seen so far."""
+    """PLAS for programs that call in parallel: a program's service is that of its longest chain of calls so far."""
 
     def account(self, call: Call, tokens: int) -> None:
         self.service[call.program] = max(self.service[call.program], call.inherited + tokens)

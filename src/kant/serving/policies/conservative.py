@@ -1,4 +1,4 @@
-"""Limits admissions by the worst case: the rival of Past-Future."""
+"""Limits admissions by the worst case, as a baseline for Past-Future."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kant.serving.policy import Policy
 
 @dataclass
 class Conservative(Limited):
-    """Admits while all requests would fit even if each had an output of `longest` tokens, so no request is ever
+    """Admits requests while all would fit even if each had an output of `longest` tokens, so no request is ever
     preempted.
     """
 

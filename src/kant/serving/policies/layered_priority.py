@@ -1,4 +1,4 @@
-"""By the request's own priority, between two layers of a step (QLLM, arXiv 2503.09304)."""
+"""Preemption by the request's own priority, between two layers of a step (QLLM, arXiv 2503.09304)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ EDGES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 @dataclass
 class Call:
-    """A call: its program, its queue, the rest of its quantum, and its waiting and service time since it was raised."""
+    """A call: program, queue, remaining quantum, and the seconds waited and served since it entered queue 0."""
 
     program: int
     queue: int

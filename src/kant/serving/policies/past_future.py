@@ -1,8 +1,8 @@
 """Limits admissions by the past (Past-Future, arXiv 2507.10150).
 
 A new request is admitted while the KV can hold the peak of the running requests. The peak of requests with a_i tokens
-now and b_i to come is max_i (a_1 + … + a_i + i b_i), sorted by b descending: when the i-th from the end finishes, the i
-longest are left, each with b_i more tokens.
+now and b_i to come is max_i (a_1 + … + a_i + i b_i), sorted by b descending: when the i-th finishes, requests 1 to i
+are left, each with b_i more tokens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kant.serving.policy import ENDED, Policy
 
 
 def peaks(now: Table, to_come: Table) -> Table:
-    """Return the most tokens that requests hold at once if each ends after its tokens to come; one peak for each
-    row.
+    """Return the most tokens that requests hold at once if each ends after its tokens to come: a number for each row of
+    `to_come`.
     """
     order = np.argsort(-to_come, axis=1, kind="stable")
     held = np.cumsum(np.broadcast_to(now, to_come.shape)[np.arange(len(to_come))[:, None], order], axis=1)
@@ -34,7 +34,7 @@ def peaks(now: Table, to_come: Table) -> Table:
 class Past:
     """The outputs of the latest finished requests, and draws from them.
 
-    Initially it is half filled with outputs of `initial` tokens, as in the artifact.
+    Initially the history is half filled with outputs of `initial` tokens, as in the artifact.
     """
 
     def __init__(self, window: int, initial: int, longest: int, draw: np.random.Generator) -> None:
@@ -86,7 +86,7 @@ def lists_for(running: int, most: int) -> int:
 
 @dataclass
 class PastFuture(Limited):
-    """Admits while the peak fits, with outputs drawn from those of the latest finished requests.
+    """Admits requests while the peak fits in the KV, with outputs drawn from those of the latest finished requests.
 
     The history of `window` outputs begins half filled with `initial`. For a request with l output tokens, outputs
     longer than l are drawn; the worst of up to `lists` draws counts. `reserve` of the KV is kept free.

@@ -1,4 +1,4 @@
-"""By the request's own priority, before every step."""
+"""Preemption by the request's own priority, before every step."""
 
 from __future__ import annotations
 

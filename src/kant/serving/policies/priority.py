@@ -1,4 +1,4 @@
-"""By the request's own priority at admission, as in vLLM."""
+"""Admission by the request's own priority, as in vLLM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.serving.policy import Job, Policy
 
 
 class Priority(Policy):
-    """vLLM's priority scheduling: it orders waiting requests, and selects those that lose blocks if none is free."""
+    """vLLM's priority scheduling: priorities order waiting requests, and select those that lose blocks if needed."""
 
     source: ClassVar[str] = "priority scheduling of vLLM V1"
     tags: ClassVar[Tags] = tagged(Policy.tags, objective="priority")

@@ -1,4 +1,4 @@
-"""The shortest predicted output first, but nobody is overtaken by requests that arrived much later."""
+"""The shortest predicted output first, but no request is overtaken by one that arrived much later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.serving.policy import Job
 
 @dataclass(frozen=True)
 class RankedBounded(Ranked):
-    """The shortest predicted output first, but no request before one that arrived at least `bound_s` seconds earlier.
+    """The shortest predicted output first, but a request that arrived `bound_s` seconds earlier always goes first.
 
     A second of waiting is worth `longest / bound_s` tokens, and predictions beyond `longest` tokens count as `longest`.
     The priority is fixed when a request comes, so a stock vLLM keeps the bound too. The bound is ours: the paper raises

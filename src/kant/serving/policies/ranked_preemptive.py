@@ -14,7 +14,7 @@ from kant.serving.policies.ranked import Ranked
 
 @dataclass
 class RankedPreemptive(Ranked):
-    """The paper's scheduler: the shortest predicted outputs run, before every step.
+    """The paper's scheduler: before every step, the requests with the shortest predicted outputs are chosen.
 
     A request that has not run for `starved` steps goes before all others for `period` steps; 0: never.
     """
@@ -22,7 +22,7 @@ class RankedPreemptive(Ranked):
     starved: int = 0
     period: int = 10
     marks: dict[int, Times] = field(default_factory=dict, init=False)
-    """For each engine, a row per request: steps without a run, raised steps left, and its own priority."""
+    """For each engine, a row per request: steps without a run, steps that it stays raised, and original priority."""
 
     preemptive = True
 

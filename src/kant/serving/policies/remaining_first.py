@@ -10,7 +10,7 @@ from kant.serving.policies.ranked import Ranked
 
 
 class RemainingFirst(Ranked):
-    """The shortest predicted remaining output runs, before every step: SRPT on predictions."""
+    """Before every step, the requests with the shortest predicted remaining outputs are chosen: SRPT on predictions."""
 
     source: ClassVar[str] = "L. Schrage, Operations Research 16, 1968, on predictions"
 

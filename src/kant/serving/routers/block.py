@@ -1,4 +1,4 @@
-"""Simulate each engine ahead."""
+"""Chooses by simulating each engine ahead."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kant.serving.site import Site, Sites
 class Block(Router):
     """Block (arXiv 2508.03611): simulate each candidate ahead from its state, and take the earliest predicted token.
 
-    `candidates` engines are drawn at random, or all of them if it is 0. The prediction assumes that every request
-    generates its predicted output. It stops at the first token of this request (`metric` ttft) or at its end (e2e).
+    `candidates` engines are drawn at random, or all of them if it is 0. Every request is assumed to generate its
+    predicted output. The simulation stops at the first token of this request (`metric` ttft) or at its end (e2e).
     """
 
     source: ClassVar[str] = "Block, arXiv 2508.03611"

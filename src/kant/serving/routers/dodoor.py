@@ -1,4 +1,4 @@
-"""The lower of two load scores."""
+"""Chooses the lower of two load scores."""
 
 from __future__ import annotations
 

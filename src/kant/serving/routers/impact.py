@@ -1,8 +1,8 @@
 """Workload impact: the mutual effect of a request and an engine's requests (Intelligent Router, 2408.13510).
 
 The paper's two gradients are seconds of a step for each prompt token (`slope` of the latency) and for each token in
-decode (`kv`). Its equations 1 and 2 are images; the prose gives only the proportionalities, and the scales here are
-ours: twice the KV, and `MANY` requests.
+decode (`kv`). The paper's equations 1 and 2 are images; the prose gives only the proportionalities, and the scales here
+are ours: twice the KV, and `MANY` requests.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
 
     All engines have the latency model of the first.
 
-    `alpha` weights the request's own delay against the harm to others. The delay is a step with its prompt over all
-    tokens that the engine's requests will have. The harm is that each other request waits for its prompt once and for
-    its tokens in every step.
+    `alpha` weights the request's own delay against the harm to others. The delay is the time of a step with the prompt
+    and all tokens that the engine's requests will have. The harm grows with the number of the engine's requests, all of
+    which the new request delays.
     """
     latency = sites[0].settings.latency
     slope, kv = latency.slope, max(latency.kv, 1e-9)
@@ -43,7 +43,7 @@ def impacts(request: Incoming, sites: Sites, alpha: float = 0.5) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Impact(Router):
-    """The engine on which a request delays others least and is delayed least (Intelligent Router, without learning)."""
+    """The engine with the highest score of `impacts` for a request (Intelligent Router, without learning)."""
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned")

@@ -1,7 +1,7 @@
 """A router trained on the simulated engines (Intelligent Router, arXiv 2408.13510).
 
 The policy scores each engine by a few features of its requests and of the new one, with the same weights for all
-engines, so their number does not matter; it holds a request if holding scores higher than every engine.
+engines, so the number of engines does not matter. It holds a request if holding scores higher than every engine.
 `benchmarks.studies.router_training` trains it.
 """
 
@@ -33,7 +33,7 @@ second set of weights applies to heavy new requests."""
 
 SCORES = 2 * len(FEATURES)
 WEIGHTS = SCORES + 2
-"""Plus, for holding a heavy request: a constant, and the least peak of all engines. Other requests are never held."""
+"""The number of weights. The last two are for holding heavy requests (others are not held): a constant, least peak."""
 
 
 def features(request: Incoming, sites: Sites) -> Times:
@@ -59,7 +59,7 @@ def shipped() -> tuple[float, ...]:
 
 @dataclass(slots=True)
 class Intelligent(Router):
-    """Learned on the simulator with the workload impact as a guide (Intelligent Router); it may hold."""
+    """Learned on the simulator with the workload impact as a guide (Intelligent Router); it may hold requests."""
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned", method="learned")
@@ -70,7 +70,7 @@ class Intelligent(Router):
     weights: tuple[float, ...] = field(default_factory=shipped)
     watch: bool = False
     regrets: list[float] = field(default_factory=list)
-    """With `watch`: for each choice, the best impact less the chosen one. Holding has an impact of 0."""
+    """With `watch`: for each choice, the best score of `impacts` minus that of the choice. Holding scores 0."""
 
     def __post_init__(self) -> None:
         if len(self.weights) != WEIGHTS or not all(map(math.isfinite, self.weights)):

@@ -1,4 +1,4 @@
-"""The fewest tokens."""
+"""Chooses the engine with the fewest tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The most free KV for each running request."""
+"""Chooses the engine with the most free KV for each running request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens to prefill times requests."""
+"""Chooses by the product of tokens to prefill and requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.serving.site import Sites
 
 @dataclass(frozen=True, slots=True)
 class Lmetric(Router):
-    """The least product of tokens to prefill, this prompt included, and requests (LMetric, arXiv 2603.15202)."""
+    """The engine with the least (tokens to prefill, with this prompt) x (requests): LMetric, arXiv 2603.15202."""
 
     source: ClassVar[str] = "LMetric, arXiv 2603.15202"
     tags: ClassVar[Tags] = ROUTES

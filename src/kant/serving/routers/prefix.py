@@ -35,14 +35,14 @@ def first_token_ms(sites: Sites, now: float, prompt: int, new: float) -> Times:
 
 @dataclass(slots=True)
 class PrefixAware(Router):
-    """The least estimate of the time to the first token, given the cached part of the prompt, times the number of
-    requests there.
+    """The least estimate of the time to the first token, given the cached part of the prompt, times the engine's number
+    of requests.
 
     The estimate counts the tokens that this prompt adds twice: once for this request and once for those after it. So a
-    prefix is computed again on another engine only if that avoids a longer wait. It is multiplied by the number of
-    requests, as in LMetric (arXiv 2603.15202), which represents the seats and the KV of decoding requests; a difference
-    of `few` requests is ignored. Without shared prefixes it depends on load alone. A LoRA adapter counts as the first
-    block of its prompts.
+    prefix is computed again on another engine only if that avoids a longer wait. The estimate is multiplied by the
+    number of requests, as in LMetric (arXiv 2603.15202), which represents the seats and the KV of decoding requests; a
+    difference of `few` requests is ignored. Without shared prefixes the choice depends on load alone. A LoRA adapter
+    counts as the first block of its prompts.
     """
 
     source: ClassVar[str] = "this project; the product is LMetric's, arXiv 2603.15202"
@@ -53,7 +53,7 @@ class PrefixAware(Router):
     few: int = 24
     index: PrefixIndex = field(default_factory=PrefixIndex, init=False)
     homes: OrderedDict[int, int] = field(default_factory=OrderedDict, init=False)
-    """The last engine of each program."""
+    """The engine of the last request of each program."""
 
     def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         had = self.index.match(request.blocks)

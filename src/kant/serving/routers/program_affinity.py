@@ -1,4 +1,4 @@
-"""Long prompts stay where their program began."""
+"""Long prompts go to the engine on which their program began."""
 
 from __future__ import annotations
 

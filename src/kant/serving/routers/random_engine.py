@@ -1,4 +1,4 @@
-"""Any engine."""
+"""Chooses an engine at random."""
 
 from __future__ import annotations
 

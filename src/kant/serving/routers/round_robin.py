@@ -1,4 +1,4 @@
-"""Each engine in turn."""
+"""Chooses the engines in turn."""
 
 from __future__ import annotations
 

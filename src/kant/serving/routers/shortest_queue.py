@@ -1,4 +1,4 @@
-"""Join the shortest queue."""
+"""Chooses the engine with the shortest queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shorter of two queues."""
+"""Chooses the shorter of two queues."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Couples run time to size, so that the durations of all jobs keep their law and the sizes their GPU-time.
+"""Couples run time to size: all durations keep their distribution, and each size keeps its GPU-time.
 
 Published traces give the distribution of durations over all jobs and the GPU-time of each size, not their joint
-distribution. The simplest joint law that has both is proportional odds (McCullagh, "Regression Models for Ordinal
-Data", 1980): a job of size g has the score b_g + logistic noise, and its duration is the quantile of the score's rank.
-The law of durations is then exact for any shifts b; they are chosen so that each size has its mean.
+distribution. The simplest joint distribution with both is proportional odds (McCullagh, "Regression Models for Ordinal
+Data", 1980): a job of size g has the score b_g + logistic noise, and its duration is the quantile of all durations at
+the score's rank. All durations are then right for any shifts b, which are chosen to give each size its mean.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Coupling:
 def couple(law: Mixture, jobs: Floats, gpu_time: Floats, gpus: Floats) -> Coupling:
     """The coupling in which size i, with the share `jobs[i]` of all jobs, uses GPU-time in proportion to `gpu_time[i]`.
 
-    `gpus` are the GPUs of each size. If the law is too short for the GPU-time of a size, its shift stops at a bound and
-    the size gets less.
+    `gpus` are the GPUs of each size. If durations are too short for the GPU-time of a size, its shift stops at a bound
+    and the size uses less.
     """
     jobs = jobs / jobs.sum()
     relative = gpu_time / (jobs * gpus)

@@ -1,4 +1,4 @@
-"""Draws a workload that follows a Row: sizes and run times, then arrivals, then submitters."""
+"""Draws a workload by the statistics of a cluster: sizes and run times, then arrivals, then submitters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def generate(
     average (their GPU-time is within one job of that); or as many as the row's cluster saw. With `gpus`, larger jobs
     are left out of the mix. `services` is the part of that load that inference services request instead
     (`generate/services.py`). `tenants` is the number of queues, if not the row's own. Raises InputError for values that
-    make no workload.
+    are out of range or contradict each other.
     """
     chosen = row_named(row)
     _check(jobs, days, gpus, load, seed)
@@ -173,7 +173,7 @@ def _bodies_for(row: ClusterStatistics, bits: object, gpu_seconds: float) -> _Bo
 
 @lru_cache(maxsize=64)
 def couplings(row: ClusterStatistics) -> tuple[tuple[range, Coupling], ...]:
-    """For each class of sizes with a law of its own: its indices into `row.sizes`, and their coupling."""
+    """For each class of sizes with one distribution of durations: its indices into `row.sizes`, and its coupling."""
     share = sum(milli * weight for milli, weight in row.shares) / sum(w for _, w in row.shares) / GPU
     made, start = [], 0
     for largest, law in row.durations:

@@ -1,4 +1,4 @@
-"""Laws of durations: mixtures of log-normals, truncated at the longest run that a cluster allows."""
+"""Distributions of durations: mixtures of log-normals, truncated at the longest run that a cluster allows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _GRID = 4096
 
 @dataclass(frozen=True)
 class Mixture:
-    """Log-normals of seconds: parts (weight, mu, sigma) of log-seconds, the weights summing to one.
+    """A mixture of log-normals of seconds: parts (weight, mu, sigma) of log-seconds, with weights that sum to one.
 
-    The law is truncated at `longest` seconds (so no jobs pile up there); durations below one second become one second.
+    Durations beyond `longest` seconds are left out, not cut to `longest`. Durations below one second become one second.
     """
 
     parts: tuple[tuple[float, float, float], ...]
@@ -26,7 +26,7 @@ class Mixture:
 
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
-        """Log-seconds on a grid, and the cumulative law there."""
+        """A grid of log-seconds, and the cumulative distribution at its points."""
         grid = np.linspace(0.0, math.log(self.longest), _GRID)
         law = np.zeros(_GRID)
         for weight, mu, sigma in self.parts:

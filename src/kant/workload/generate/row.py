@@ -1,4 +1,4 @@
-"""A Row: all the statistics of one cluster that a generator follows, as data with its source."""
+"""The statistics of one cluster that a generator follows, as data with its source."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Size:
 class ClusterStatistics:
     """One cluster of `gpus` GPUs that saw `per_hour` jobs an hour.
 
-    `durations` gives a law for each class of sizes by its largest member. `shares` are the thousandths of a
-    GPU that one-GPU jobs ask for, with weights. `hours` and `weekdays` (from Monday) multiply the rate, as
-    does noise exp(x) with x normal of deviation `noise` and correlation `memory` from hour to hour; gaps
+    `durations` has, for each class of sizes, its most GPUs and the distribution of its durations. `shares` are the
+    thousandths of a GPU that one-GPU jobs ask for, with weights. `hours` and `weekdays` (from Monday) multiply the
+    rate, as does noise exp(x) with x normal of deviation `noise` and correlation `memory` from hour to hour; gaps
     between sessions are Gamma of shape `gap`; `sessions[i]` is the weight of i + 1 identical jobs at once.
     """
 

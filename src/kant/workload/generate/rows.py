@@ -17,8 +17,8 @@ HELIOS = "Hu et al., Characterization and Prediction of Deep Learning Workloads 
 PHILLY = "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC'19; msr-fiddle/philly-traces"
 PAI = "Weng et al., MLaaS in the Wild, NSDI'22; figures as republished with Acme"
 
-# The longest runs in the traces, in seconds. The fits of Helios have tails that are too heavy: each cluster's law ends
-# where its mean is the published one (Helios' longest run is 4,320,009 s).
+# The longest runs in the traces, in seconds. The fits of Helios have too heavy tails: each distribution is cut
+# where its mean equals the published mean (Helios' longest run is 4,320,009 s).
 LONGEST_PHILLY = 4_240_676.0
 LONGEST_SEREN = 1_209_604.0
 LONGEST_KALOS = 625_740.0
@@ -54,7 +54,7 @@ def sizes(jobs: tuple[float, ...], gpu_time: tuple[float, ...]) -> tuple[Size, .
 
 
 def one_law(longest: float, *parts: tuple[float, float, float]) -> tuple[tuple[int, Mixture], ...]:
-    """The same law for jobs of every size."""
+    """The same distribution of durations for jobs of every size."""
     return ((LADDER[-1], mixture(longest, *parts)),)
 
 
@@ -67,7 +67,7 @@ def _helios(
     gpu_time: tuple[float, ...],
     *parts: tuple[float, float, float],
 ) -> ClusterStatistics:
-    """A Helios cluster: sizes as its figure gives them; hours, weekdays and noise of Venus for all four."""
+    """A Helios cluster: sizes as the paper's figure gives them; hours, weekdays and noise of Venus for all four."""
     return ClusterStatistics(
         name=f"helios-{cluster}",
         source=HELIOS,
@@ -94,7 +94,7 @@ _ROWS = (
         durations=(
             # 1.2 % of long jobs restore the tail (p99 135,400 s) that the fit of one GPU misses.
             (1, mixture(LONGEST_PHILLY, (0.19, 4.16, 0.18), (0.798, 7.30, 1.72), (0.012, 12.0, 1.0))),
-            # Cut where the GPU-time of two to four GPUs is the published one.
+            # Cut where the GPU-time of jobs of two to four GPUs equals the published value.
             (4, mixture(1_500_000.0, (0.49, 3.32, 0.94), (0.51, 10.21, 2.06))),
             (8, mixture(LONGEST_PHILLY, (0.69, 8.50, 2.60), (0.31, 12.25, 0.64))),
             (128, mixture(LONGEST_PHILLY, (0.50, 6.31, 2.32), (0.50, 11.62, 0.99))),
@@ -140,7 +140,7 @@ _ROWS = (
             (54.0, 11.4, 2.5, 28.8, 1.1, 0.96, 0.50, 0.24, 0.18, 0.13, 0.14),
             (1.3, 0.4, 0.6, 9.6, 1.2, 6.0, 8.5, 14.1, 14.6, 13.4, 30.3),
         ),
-        # The fit of all jobs, and 2 % of the pretraining law, which restores the tail that the fit misses.
+        # The fit of all jobs, and 2 % of the fit of pretraining jobs, which restores the tail that the former misses.
         durations=one_law(
             LONGEST_SEREN,
             (0.98 * 0.83, 4.46, 2.34), (0.98 * 0.17, 5.52, 0.56),
@@ -158,7 +158,7 @@ _ROWS = (
             (86.3, 2.1, 0, 5.6, 0.3, 0.4, 0.65, 0.4, 1.2, 2.0, 1.1),
             (0.1, 0.02, 0, 0.6, 0.05, 1.3, 1.3, 0.5, 21.1, 39.3, 35.9),
         ),
-        # The laws of its evaluation, debugging and pretraining jobs, in parts that give the law of all jobs.
+        # The fits of evaluation, debugging and pretraining jobs, weighted so that together they fit all jobs.
         durations=one_law(
             LONGEST_KALOS,
             (0.905 * 0.27, 3.46, 0.17), (0.905 * 0.73, 5.42, 1.42),

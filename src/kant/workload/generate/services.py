@@ -85,7 +85,7 @@ def _time(hours: np.ndarray) -> Ints:
 
 
 def mixed(training: Workload, serving: Workload) -> Workload:
-    """Merge both workloads, in order of submission. They have the queues and users of one row."""
+    """Merge both workloads, in order of submission. Both must have the queues and users of the same cluster."""
     columns = {
         name: np.concatenate([getattr(training, name), getattr(serving, name)])
         for name in ("submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",

@@ -16,9 +16,9 @@ from kant.optimize.share.training import TrainingProgress
 class AlloX(SharePolicy):
     """Jobs in the order of an optimal assignment to GPUs and positions; on equal GPUs the shortest go first.
 
-    A one-GPU job that has been given a GPU keeps it to its end. Only the oldest share `oldest` of the waiting jobs
-    takes part, or as many jobs as there are free GPUs. AlloX supports one GPU per job; a gang has its share divided by
-    its GPUs, as in Shockwave's simulator. Source: T. N. Le et al., EuroSys 2020.
+    A one-GPU job that has been given a GPU keeps it to its end. Of the waiting jobs only the fraction `oldest` that
+    arrived first takes part, or as many jobs as there are free GPUs. AlloX supports one GPU per job; a gang has its
+    share divided by its GPUs, as in Shockwave's simulator. Source: T. N. Le et al., EuroSys 2020.
     """
 
     oldest: float = 0.2

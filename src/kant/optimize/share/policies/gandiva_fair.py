@@ -14,7 +14,7 @@ from kant.optimize.share.training import TrainingProgress
 
 @dataclass(frozen=True, slots=True)
 class GandivaFair(SharePolicy):
-    """Every job gets one GPU's share in an equal division, in proportion to its weight, at most all of the time.
+    """A job's share of time is GPUs x its weight / all weights, at most 1, however many GPUs the job requests.
 
     Source: S. Chaudhary et al., EuroSys 2020, as in Shockwave's simulator.
     """

@@ -18,7 +18,7 @@ from kant.optimize.share.training import TrainingProgress
 
 @dataclass(frozen=True, slots=True)
 class MaxMin(SharePolicy):
-    """Shares of time that maximise the least weighted GPU-time; a gang of four has a quarter of the time of one GPU.
+    """Shares of time that maximise the least weighted GPU-time; a gang on four GPUs runs a quarter as long.
 
     Source: least attained service in Gavel, D. Narayanan et al., OSDI 2020, section 4.1.
     """

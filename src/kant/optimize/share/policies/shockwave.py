@@ -15,9 +15,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 from kant.queueing.window import Window, WindowJob, fill, late_weight, lay_out
 
 UNITS = 10**6
-"""The resolution of the objective: units in the gain from the best single round of a job."""
+"""The resolution of the objective: the number of integer units in the largest gain of a job from one round."""
 PARTS = 1000
-"""Parts of a round in which the remaining time of the longest job is counted."""
+"""The unit of the longest job's remaining time is a round divided by PARTS."""
 
 
 def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]:
@@ -34,7 +34,7 @@ def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]
         top = entry.most(window.rounds)
         counts.append(model.new_int_var(0, top, f"n{i}"))
         most.append(top)
-    # Utilities at whole rounds suffice; their steps shrink, so lines through neighbouring points lie above.
+    # Only whole rounds count. Gains shrink, so lines through neighbouring points bound the utility from above.
     steps = [
         [entry.weight * (entry.utility(n + 1) - entry.utility(n)) for n in range(top)]
         for entry, top in zip(entries, most, strict=True)
@@ -68,11 +68,11 @@ def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]
 
 
 DONE = 1.0
-"""The expected seconds of a job that has trained all its epochs."""
+"""The expected remaining seconds of a job that has trained all its epochs."""
 
 
 def expected_left(job: TrainingProgress) -> float:
-    """The seconds that a job is expected to need alone, from the epochs that it has trained at each batch size.
+    """The seconds that a job still needs if it runs all the time, by the epochs trained at each batch size so far.
 
     A Dirichlet prior gives each batch size of its profile the same share of the epochs; the observed epochs, including
     the present one, are added. The expected epochs at each size, less those trained, determine how the remaining epochs
@@ -100,7 +100,7 @@ def expected_left(job: TrainingProgress) -> float:
 
 
 MEMORY = 0.9
-"""The weight of the mean of earlier estimates of a job's fair time; the latest estimate has the rest."""
+"""The weight of the mean over time of a job's fair time; the latest estimate has the weight 1 - MEMORY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class ShockwaveRounds:
     solver: bool = True
     """Whether CP-SAT improves the plan found by marginal gains."""
     solver_jobs: int = 200
-    """With more jobs in the cluster, plans use only marginal gains, so that no plan takes long."""
+    """The most jobs for which CP-SAT is used. With more, plans use only marginal gains, so that no plan takes long."""
     limit: float = 0.03
     """The limit of CP-SAT for one plan, in deterministic seconds."""
     source: ClassVar[str] = "Shockwave, P. Zheng et al., NSDI 2023, arXiv 2210.00093"
@@ -164,7 +164,7 @@ class _Plan:
         return self.rounds.pop(0)
 
     def share(self, job: TrainingProgress, jobs: Sequence[TrainingProgress]) -> float:
-        """The share of time that a job would run with an equal share, by weight, of the cluster."""
+        """The share of time that a job would run if the GPUs were divided among all jobs by their weights."""
         return min(1.0, self.gpus * job.weight / len(jobs))
 
     def plan(self, jobs: Sequence[TrainingProgress], now: float) -> list[list[TrainingProgress]]:
@@ -187,7 +187,7 @@ class _Plan:
 
 
 class _FairTime:
-    """How long a job should take, estimated at every arrival or end: a mean over time, weighted towards the latest."""
+    """The fair time of a job in seconds: estimates at arrivals and ends, averaged over time and with the latest."""
 
     def __init__(self) -> None:
         self.area = 0.0

@@ -20,10 +20,9 @@ HALVINGS = 60
 
 @dataclass(frozen=True, slots=True)
 class Themis(SharePolicy):
-    """Shares that minimise the largest ratio of a job's expected time to its time with an equal share of its own.
-
-    The rest of the run is estimated at the present speed. So is the progress under an equal share, which is updated at
-    each computation. Source: K. Mahajan et al., NSDI 2020, as a program over shares in Gavel, OSDI 2020, section 4.2.
+    """Shares that minimise the largest ratio of a job's expected time to its time with an equal share of the cluster.
+    The remaining time, and the progress under an equal share, are estimated at the present speed. Source: K. Mahajan et
+    al., NSDI 2020, as a program over shares in Gavel, OSDI 2020, section 4.2.
     """
 
     source: ClassVar[str] = "Themis, K. Mahajan et al., NSDI 2020"

@@ -16,8 +16,8 @@ class Cpop:
     """The stage on the longest path goes first; all stages of the critical path go to one processor.
 
     This is the processor on which the path takes the least time. All other stages go where they end first, and so do
-    those of the path if no processor can run the whole path. It places a whole graph when it arrives. Source: H.
-    Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
+    those of the path if no processor can run the whole path. The rule places a whole graph when the graph arrives.
+    Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
     source: ClassVar[str] = "H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002"

@@ -12,7 +12,7 @@ from kant.optimize.workflow.policy import STAGES
 
 @dataclass(frozen=True, slots=True)
 class Eft:
-    """The stage that has been ready longest goes where it ends first."""
+    """The stage that has been ready longest goes to the processor where it ends first."""
 
     source: ClassVar[str] = "earliest finish time"
     tags: ClassVar[Tags] = STAGES

@@ -15,7 +15,7 @@ class Heft:
     """The stage with the highest upward rank goes where it ends first, possibly in a gap before stages that are already
     placed.
 
-    It places a whole graph when it arrives. Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
+    The rule places a whole graph at its arrival. Source: H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002.
     """
 
     source: ClassVar[str] = "H. Topcuoglu, S. Hariri, M.-Y. Wu, IEEE TPDS 13(3), 2002"

@@ -14,8 +14,8 @@ from kant.optimize.workflow.policy import STAGES
 class HeftRt:
     """The ready stage with the longest mean duration goes where it would end first, without transfers.
 
-    It knows no graph: it takes the upward rank of a stage to be its duration, as for one without successors, and
-    ignores its predecessors and the location of its data. DeepSoCS (arXiv 2005.07666) is compared with this rule.
+    The rule ignores the graph: it ranks a stage by its duration, like a stage without successors, and ignores the
+    stage's predecessors and the location of its data. DeepSoCS (arXiv 2005.07666) is compared with this rule.
     """
 
     source: ClassVar[str] = "the rule with which DeepSoCS is compared, arXiv 2005.07666"

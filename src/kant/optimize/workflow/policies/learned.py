@@ -15,29 +15,29 @@ class LearnedRule:
     """The ready stage with the highest score goes where it ends first.
 
     The score is the sum of these fields, each times its feature. Times are in units of the mean duration of a stage of
-    the graph, ranks and ages in units of its critical path. With `finish` = -1 and the others 0 it is ETF. The idea is
-    that of DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left out.
-    `kant plan train` finds weights; the defaults are those found by the study.
+    the graph, ranks and ages in units of its critical path. With `finish` = -1 and the others 0 the rule is ETF. The
+    idea is that of DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left
+    out. `kant plan train` finds weights; the defaults are from a study.
     """
 
     finish: float = -2.187
-    """The time from now until it would end."""
+    """The time from now until the stage would end."""
     rank: float = 0.6937
-    """Its upward rank."""
+    """The upward rank of the stage."""
     duration: float = 0.4152
-    """Its mean duration."""
+    """The mean duration of the stage over the processors that can run it."""
     spare: float = -0.9347
-    """By how much the longest path through it is shorter than the critical path."""
+    """By how much the longest path through the stage is shorter than the critical path."""
     followers: float = -0.235
-    """The number of its successors."""
+    """The number of successors of the stage."""
     regret: float = 0.6324
-    """How much later it would end on the second-best processor."""
+    """How much later the stage would end on the second-best processor."""
     stall: float = 0.0661
-    """How much of the time until its end is due to data on other processors."""
+    """How much later the stage would end because of data on other processors."""
     rivals: float = 0.7302
     """The number of other ready stages that would end first on the same processor."""
     age: float = 0.1062
-    """The time since its graph arrived."""
+    """The time since the stage's graph arrived."""
     aged_rank: float = -0.1152
     """The upward rank times the age."""
     source: ClassVar[str] = "after DeepSoCS, arXiv 2005.07666; the features are ours"

@@ -14,8 +14,8 @@ from kant.optimize.workflow.policy import STAGES
 class Met:
     """The stage that has been ready longest goes to the processor that is fastest for it, however long the wait there.
 
-    Of equally fast processors it is the one where it ends first. Source: R. F. Freund et al., "Scheduling resources in
-    multi-user, heterogeneous, computing environments with SmartNet", HCW 1998.
+    Of equally fast processors, the one where the stage ends first is chosen. Source: R. F. Freund et al., "Scheduling
+    resources in multi-user, heterogeneous, computing environments with SmartNet", HCW 1998.
     """
 
     source: ClassVar[str] = "R. F. Freund et al., SmartNet, HCW 1998"

@@ -14,8 +14,8 @@ from kant.optimize.workflow.policy import STAGES
 class Rank:
     """The ready stage with the highest upward rank in its graph goes where it ends first.
 
-    With `transfers` false, it goes where it would end first if its data were there. Compared with `heft-rt`, this shows
-    the value of the order alone.
+    With `transfers` false, it goes where it would end first if no data had to be moved. Compared with `heft-rt`, this
+    shows the value of the order alone.
     """
 
     transfers: bool = True
