@@ -1,4 +1,4 @@
-"""Files: read plain or gzip, with one sentence for each way in which one can be unreadable, and replaced as a whole."""
+"""Reads plain or gzip files, with a clear error if a file is unreadable, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
-    """As `open_bytes`, decoded as UTF-8 (a byte-order mark is skipped); other encodings are an InputError."""
+    """As `open_bytes`, decoded as UTF-8 (a byte-order mark is skipped). Raises InputError for another encoding, too."""
     with open_bytes(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         try:

@@ -38,7 +38,7 @@ WORDS: dict[Any, str] = {
 
 
 def read_toml(path: Path, kind: type[T], expected: Mapping[str, str] = NOTHING) -> T:
-    """The file at `path` as `kind`. Raises InputError as `parse_toml` does, or where the file cannot be read."""
+    """Return the file at `path` as a `kind`. Raises InputError if the file cannot be read, or as `parse_toml` does."""
     return parse_toml(str(path), read_text(path), kind, expected)
 
 

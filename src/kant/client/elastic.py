@@ -30,7 +30,7 @@ SAID_EVERY = 0.2  # seconds between two reports of tokens
 
 
 class Elastic:
-    """The elastic events of this process's run. `now` is the latest.
+    """The events that Kant sends to the elastic run of this process. `now` is the latest one.
 
     Raises InputError if Kant did not start this process with a contract.
     """
@@ -75,7 +75,7 @@ class Elastic:
         own.replace(self._report)
 
     def rate(self, tokens: float) -> float:
-        """Return the learning rate of the next step."""
+        """Return the learning rate of the next step, after `tokens` trained tokens."""
         return self.contract.learning_rate(self.now.batch, tokens, self.now.tail)
 
     def is_over(self, tokens: float) -> bool:

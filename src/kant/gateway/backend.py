@@ -1,4 +1,4 @@
-"""A real engine as the dispatcher sees it, and a request for one."""
+"""A real engine as the dispatcher sees it (`Backend`), and a request for an engine (`Placement`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ STATE = frozenset({"up", "draining", "leaving", "models"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits: `in_flight`: requests on one backend; `held`: requests waiting here; `at_once`: all requests.
+    """Limits: `in_flight`: requests on one backend; `held`: requests that wait in the router; `at_once`: all requests.
 
-    A backend whose first token is expected after `first_token_s`, or whose KV is full, gets no more.
+    A backend gets no more while its KV is full, or if a first token is expected after more than `first_token_s`.
     """
 
     in_flight: int = 1 << 20
@@ -39,7 +39,7 @@ class Backend:
     url: str
     site: ObservedSite
     changed: Callable[[], object] = bool
-    """Called after a change of which requests it may get."""
+    """Called when a field of `STATE` has changed."""
     up: bool = True
     draining: bool = False
     """Whether an operator stopped new requests to it."""
@@ -54,9 +54,9 @@ class Backend:
     """Its requests, by row."""
     excess: list[tuple[int, int]] = field(default_factory=list)
     clients: tuple[int, int] = (0, 0)
-    """The requests and tokens of clients that are no peers, as estimated from its metrics."""
+    """Estimated requests and tokens on this engine that come from no router of this group."""
     peers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """The load of each other router there: requests, tokens, and tokens still to prefill."""
+    """The load that each other router has put on this engine: requests, tokens, and tokens still to prefill."""
     health: Health = field(default_factory=Health)
     """Its health, judged by its responses."""
 
@@ -81,9 +81,9 @@ class Backend:
         return not model or self.models is None or model in self.models
 
     def _share_out(self, used: int, waiting: int) -> None:
-        """Attribute `used` tokens of its KV to its requests whose responses are not seen, except the newest ones.
+        """Estimate the progress of requests whose responses this router does not see, from `used` tokens of KV.
 
-        The engine reports `waiting` requests without KV; the others are assumed to have outputs of equal length.
+        Of these requests, the newest `waiting` ones have no KV; the others are assumed to have equally long outputs.
         """
         unseen = [placed for placed in self.rows.values() if placed.unseen]
         running = unseen[: max(0, len(unseen) - waiting)]

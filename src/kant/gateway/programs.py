@@ -10,7 +10,7 @@ from kant.serving.routing import PROGRAMS
 
 
 class ProgramNumbers:
-    """The number of each program. Beyond PROGRAMS the least recently used is forgotten: `forget` gets its number."""
+    """Numbers programs by name. Beyond PROGRAMS names the least recently used is dropped; `forget` gets its number."""
 
     def __init__(self, forget: Callable[[int], object]) -> None:
         self.forget = forget

@@ -31,7 +31,7 @@ FLUSH_S = 1.0
 """Seconds after the end of a request until its line is in the file."""
 
 KNOWN = 1 << 20
-"""The most blocks whose numbers are remembered; one that returns later counts as new."""
+"""The most blocks whose numbers are remembered; a forgotten block that returns counts as new."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Record:
         self.zero_s = time.time() if began is None else began
 
     def reopen(self) -> None:
-        """Continue in a new file of that name, because the old one has been moved."""
+        """Continue in a new file of the same name, because the old one has been moved (log rotation)."""
         self.flush()
         old = self.file
         self._open()

@@ -46,7 +46,7 @@ class Span:
         self.note("decided", of | dict(what))
 
     def note(self, name: str, what: Mapping[str, Value] | None = None) -> None:
-        """Add an event that happens now."""
+        """Add an event with the current time."""
         self.events.append((name, time.monotonic(), dict(what or {})))
 
 
@@ -58,7 +58,7 @@ class RequestSpans(Exporter):
         self.offset_s = time.time() - time.monotonic()
 
     def begin(self, traceparent: str, method: str, path: str, began: float) -> Span | None:
-        """Begin a span below its caller's; None if the caller does not sample its trace."""
+        """Begin a child of the caller's span; None if the caller does not sample its trace."""
         found = parent_of(traceparent)
         if found is None:
             return Span(f"{random.getrandbits(128) or 1:032x}", "", method, path, began)

@@ -98,7 +98,7 @@ class Tenant:
         ask.yield_to(self.priority)
 
     def spend(self, tokens: int) -> None:
-        """Charge the tokens of a request, of its prompt and its output."""
+        """Charge the tokens of a request, prompt and output together, to the budget."""
         self.budget -= tokens
 
     def give_back(self) -> None:
@@ -108,7 +108,7 @@ class Tenant:
 
 @dataclass(slots=True)
 class Tenants:
-    """All tenants: by the digest of their key, and the default without one; and the digest of the key for metrics."""
+    """Tenants by the SHA-256 of their key, the tenant of other requests (None: refused), and the metrics key's hash."""
 
     by_digest: dict[str, Tenant]
     default: Tenant | None
@@ -143,7 +143,7 @@ class Tenants:
         return self.default
 
     def named(self, name: str) -> Tenant | None:
-        """Return the tenant of that name."""
+        """Return the tenant of that name; None if there is none."""
         known = (*self.by_digest.values(), *([self.default] if self.default else []))
         return next((tenant for tenant in known if tenant.name == name), None)
 
@@ -180,7 +180,7 @@ Amount = Annotated[float, Meta(ge=1, lt=1e12)]
 
 
 class TenantTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table `[tenants.NAME]` or `[default]`. `burst` None: the requests of a second, at least one."""
+    """A table `[tenants.NAME]` or `[default]`. Without `burst` it is the requests of one second, at least one."""
 
     key_sha256: Digest | None = None
     in_flight: Amount = MOST
