@@ -64,7 +64,7 @@ def _ran(row: Row, now: int) -> int:
 
 
 def _since(row: Row) -> int:
-    """Return when a job entered its current state."""
+    """Return when a job entered its current state, in microseconds since the Unix epoch."""
     if row["phase"] in RUNS:
         return int(row["started"])
     return int(row["submitted"] if row["phase"] in WAITS else row["ended"])

@@ -136,8 +136,8 @@ def _view(questions: LeaderQuestions) -> WorldView:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded as in
-    `_page`.
+    """Return the desk for what-ifs and the desk for questions about the past; each answers one question at a time. They
+    are loaded on the first request, as in `_page`.
     """
     from kant.ops.past_question import PROCESS, PastQuestion
     from kant.service.whatif import WhatIfDesk
@@ -146,12 +146,12 @@ def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
 
 
 async def _reply(desk: int, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-    """Answer at the desk of this number (`kant.kube.serve.page.WhatIf`)."""
+    """Answer a what-if (`desk` 0) or a question about the past (1), as a `WhatIf` of `kant.kube.serve.page`."""
     return await _desks()[desk].reply(journal, now_us, asked, gone)
 
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer `kubectl kant`; loaded as in `_page`."""
+    """Answer a question of `kubectl kant`; the modules are loaded on the first request, as in `_page`."""
     from kant.cli.live import answer
 
     return await answer(driver, forecasts, question)

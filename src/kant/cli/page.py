@@ -77,7 +77,7 @@ def _own_url(home: Path, new: bool) -> str:
 
 
 def _open(home: Path, url: str) -> bool:
-    """Open the browser with a file, since all users can read the arguments of a process."""
+    """Open the browser with a private file that has the URL: all users can read the arguments of a process."""
     way = (home if os.access(home, os.W_OK) else Path(mkdtemp(prefix="kant-"))) / "page.html"
     write_private(way, f'<!doctype html><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Kant</a>\n')
     return webbrowser.open(way.as_uri())

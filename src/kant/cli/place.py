@@ -19,7 +19,7 @@ Wanted: TypeAlias = dict[str, Any]
 """The request of `kant submit`: the given fields of a `JobRequest`, in JSON form."""
 
 EXPORT = "export"
-"""A key of a request that is not a field: which variables of the current environment the job gets; "none": few."""
+"""A key of a request besides the fields: the variables of the caller's environment that a job gets; "none": few."""
 
 
 class WantedStage(NamedTuple):
@@ -64,7 +64,7 @@ class Filter(NamedTuple):
 
 
 class TrialReply(NamedTuple):
-    """The expected start of a job that is not submitted; `never`: why it can never start."""
+    """The expected start of a job that is not submitted; `never`: whether it can never start."""
 
     json: Any
     show: Callable[[], object]
@@ -92,7 +92,7 @@ class AnswerSource(Protocol):
         ...
 
     def past(self) -> Past:
-        """Return the past, at whose end simulated futures begin."""
+        """Return the recorded history of the cluster; simulated futures begin at its end."""
         ...
 
 

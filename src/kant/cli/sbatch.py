@@ -45,7 +45,7 @@ SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 10: "USR1", 12: "USR2", 15: "TERM", 18
 
 
 class SbatchOption(NamedTuple):
-    """An sbatch option: its long name, its value, and its place."""
+    """An sbatch option: its long name, its value (None: none is given), and where it was found, for messages."""
 
     name: str
     value: str | None
@@ -224,7 +224,7 @@ def _dependency(value: str, place: str) -> list[list[str]]:
 
 
 def dependencies_of(value: str, place: str) -> dict[str, object]:
-    """Return the fields of `Dependencies` for a value of `--dependency`; none for `none`. Raises InputError."""
+    """Return the fields of `Dependencies` for a value of `--dependency`; no fields for `none`. Raises InputError."""
     found: dict[str, Any] = {}
     for option, *job in _dependency(value, place) if value != "none" else ():
         field = option.removeprefix("--").replace("-", "_")

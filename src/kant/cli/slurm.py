@@ -113,7 +113,7 @@ def _translated(said: list[Any]) -> list[list[str]]:
 
 
 def sbatch(arguments: list[str]) -> int:
-    """Queue a script, or a line with --wrap, and print its number as Slurm does."""
+    """Queue a script, or a line with --wrap, and print the number of the job as Slurm does."""
     from kant.cli import verbs
     from kant.cli.quick import quick
     from kant.cli.scripts import expanded

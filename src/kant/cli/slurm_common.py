@@ -54,7 +54,7 @@ def client() -> Any:
 
 
 def job_of(name: str) -> str:
-    """Return Kant's id of a job that Slurm's variables name: the numbers of this job and its array are known."""
+    """Return Kant's id of a job: that of the current job for its SLURM_JOB_ID; of a step such as 12.0, the job's."""
     own = os.environ.get("KANT_JOB_ID")
     if own and name == os.environ.get("SLURM_JOB_ID"):
         return own

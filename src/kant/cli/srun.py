@@ -239,7 +239,7 @@ def environment(
         }  # fmt: skip
     own |= {"OMPI_COMM_WORLD_NODE_RANK": str(task.local), "PMI_RANK": str(task.rank), "PMI_SIZE": str(size)}
     own |= {"MPI_LOCALRANKID": str(task.local), "MPI_LOCALNRANKS": str(local_size)}
-    if size > 1:  # a single program with these variables would look for others
+    if size > 1:  # these variables make a program look for other ranks
         own |= {
             "RANK": str(task.rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(task.local),
             "LOCAL_WORLD_SIZE": str(local_size), "GROUP_RANK": str(task.node), "NODE_RANK": str(task.node),
@@ -314,7 +314,7 @@ def run(arguments: list[str]) -> int:
 
 
 def run_part() -> int:
-    """Start the tasks of this machine, one of several, as read from standard input; return their highest exit code."""
+    """Start this machine's tasks of a step, which standard input describes; return their highest exit code."""
     said = json.loads(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME", "KANT_CONTAINER") if name in os.environ}
     with contextlib.suppress(OSError):  # for example if the folder is not shared
@@ -326,7 +326,7 @@ def run_part() -> int:
 
 
 def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, list[dict[str, str]]]) -> int:
-    """Start tasks with these environments, here and on other machines, and wait for them."""
+    """Start tasks with these environments on this machine and on others; return their highest exit code."""
     running: list[subprocess.Popen[bytes]] = []
     there: list[subprocess.Popen[bytes]] = []
     readers: list[threading.Thread] = []

@@ -63,7 +63,7 @@ def _lines(path: Path, source: str) -> list[tuple[int, str]]:
 
 
 def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
-    """Parse the request of a line. Raises InputError that names it."""
+    """Parse the request of a line. Raises InputError that names the line."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError as error:

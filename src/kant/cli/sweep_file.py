@@ -210,7 +210,7 @@ def read_trace(
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Name the sweep's file, and the place in it, in errors about what it refers to."""
+    """Add the sweep's file and the position in it (`where`) to errors about what the file refers to."""
     try:
         yield
     except InputError as error:
