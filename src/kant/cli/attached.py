@@ -1,4 +1,4 @@
-"""Implements `kant run`, `alloc`, `attach` and `shell`, independent of option parsing. Does not load the core."""
+"""Implements `kant run`, `alloc`, `attach` and `shell` without option parsing. Does not load the scheduler core."""
 
 from __future__ import annotations
 

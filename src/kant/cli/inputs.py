@@ -95,7 +95,7 @@ Seed = Annotated[int, Parameter(help="The seed of all random choices.", converte
 
 
 def effort(limit: str) -> float:
-    """Parse `--limit` into deterministic seconds of search; raises InputError if it is not above 0."""
+    """Parse `--limit` into seconds of search, counted in solver steps; raises InputError if it is not above 0."""
     seconds = parse_duration(limit, "--limit") / SECOND
     if seconds <= 0:
         raise InputError("--limit", "a time to search, such as 10s", limit)

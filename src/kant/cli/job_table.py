@@ -38,7 +38,7 @@ def columns_of(text: str | None) -> tuple[str, ...]:
 
 
 def _where(row: Row) -> str:
-    """Return the first node of the job with its GPUs there, and the number of further nodes."""
+    """Return the first node of a running job with its GPUs, and the number of further nodes; "" for other jobs."""
     nodes: dict[str, str] = row.get("nodes") or {}
     if not nodes or row["phase"] not in RUNS:
         return ""

@@ -1,4 +1,4 @@
-"""Answers verbs from a journal, as of a given time."""
+"""Answers the questions of verbs from a journal, as of a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers verbs from Kant on a Kubernetes cluster (`--kube`)."""
+"""Lets verbs ask and command Kant on a Kubernetes cluster (`--kube`)."""
 
 from __future__ import annotations
 

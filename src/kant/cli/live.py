@@ -74,7 +74,7 @@ class LiveCluster:
         return (job,) if self.is_pending(job) else ()
 
     def is_pending(self, job: str) -> bool:
-        """Whether a job of the state waits."""
+        """Whether a job waits."""
         return self.state.rows[job] in self.state.pending
 
     def said(self, question: Question) -> bytes:

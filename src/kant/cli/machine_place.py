@@ -1,4 +1,4 @@
-"""Answers verbs from Kant on this machine, or at KANT_URL."""
+"""Lets verbs ask and command Kant on this machine, or at KANT_URL."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class MachinePlace:
 
         found: dict[str, None] = {}
         before, who = None, self.client.get("/v1/whoami")
-        own = who["user"] if who["role"] == "tenant" and not who["queues"] else ""  # a user of this machine
+        own = who["user"] if who["role"] == "tenant" and not who["queues"] else ""  # an ordinary user
         while True:
             page = self.client.get(
                 "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user or own, limit=1000, before=before

@@ -84,7 +84,7 @@ class AnswerSource(Protocol):
         ...
 
     def eta(self, job: str | None) -> Printable:
-        """Return when the waiting jobs are expected to start, or one of them."""
+        """Return when the waiting jobs, or only `job`, are expected to start."""
         ...
 
     def status(self, optimality: bool) -> Reply:
@@ -108,11 +108,11 @@ class Place(AnswerSource, Protocol):
         ...
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
-        """Queue the jobs of numbered lines, all or none; return the ids in their order."""
+        """Queue the jobs of numbered lines, all or none; return the ids in the order of the lines."""
         ...
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
-        """Queue the stages of a workflow, all or none; return the ids in their order."""
+        """Queue the stages of a workflow, all or none; return the ids in the order of the stages."""
         ...
 
     def jobs(self, chosen: Filter) -> Reply:

@@ -1,6 +1,6 @@
 """Chooses where a verb finds its jobs: this machine, Kubernetes or, for questions about the past, a journal.
 
-Verbs use each of them through the same interface, and do not know which of them answers.
+All three have the same interface, so a verb does not depend on which of them answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kant report`: the page of a journal: what ran where at any time, and all figures."""
+"""`kant report`: an HTML page of a journal: what ran where at any time, and all figures."""
 
 from __future__ import annotations
 

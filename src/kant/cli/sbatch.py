@@ -240,7 +240,7 @@ _NAMED = {"midnight": "00:00", "noon": "12:00", "elevenses": "11:00", "fika": "1
 
 
 def _begin(value: str, place: str) -> list[list[str]]:
-    """Parse now+1hour, 16:00, 4PM, noon, tomorrow, 2030-01-31T08:00, 01/31/30."""
+    """Parse a value of `--begin`: now+1hour, 16:00, 4PM, noon, tomorrow, 2030-01-31T08:00, 01/31/30."""
     low = value.lower()
     if low in ("now", "today"):
         return []
@@ -263,7 +263,7 @@ def _begin(value: str, place: str) -> list[list[str]]:
 
 
 def _signal(value: str, place: str) -> list[list[str]]:
-    """Parse [{R|B}:]SIGNAL[@SECONDS], by default 60 seconds before the limit."""
+    """Parse a value of `--signal`: [{R|B}:]SIGNAL[@SECONDS], by default 60 seconds before the limit."""
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@(\d+))?", value, re.IGNORECASE)
     name = match[1].upper() if match is not None else ""
     name = SIGNALS.get(int(name), "") if name.isdigit() else name
@@ -273,7 +273,7 @@ def _signal(value: str, place: str) -> list[list[str]]:
 
 
 def _export(value: str, place: str) -> list[list[str]]:
-    """Parse ALL, NONE or NIL, and names of variables, some with values."""
+    """Parse a value of `--export`: ALL, NONE or NIL, and names of variables, some with values."""
     words = [word for word in value.split(",") if word]
     pairs = [["--env", word] for word in words if "=" in word]
     names = [word for word in words if "=" not in word and word.upper() not in ("ALL", "NONE", "NIL")]

@@ -1,4 +1,4 @@
-"""`kant serve whatif` and `kant serve gate`: serve a day that a router recorded again, with changes."""
+"""`kant serve whatif` and `kant serve gate`: replay a day that a router recorded, with changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs several profiles in parallel, each in its own process. A run makes the same decisions as without this.
+"""Runs several profiles in parallel, each in its own process. A run makes the same decisions as it would alone.
 
 The processes are forks of this one, so they already have the workload. Each sends its progress over a pipe, and finally
 its result; a message back, or the end of the pipe, stops a run at its next instant. Only this process handles Ctrl-C.

@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
 
 
 def srun(arguments: list[str]) -> int:
-    """Inside a job, start its tasks; outside, do the same as `kant run` with that many."""
+    """Inside a job, start its tasks; outside, do what `kant run` does with the same options."""
     from kant.cli.srun import PART, parsed, run, run_part
 
     if arguments == [PART]:

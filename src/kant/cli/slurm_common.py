@@ -19,7 +19,7 @@ STATES = {
 
 
 def options(arguments: list[str], valued: dict[str, str], alone: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the options of a line by name, `valued` ones with their values, and the words. Raises UsageError."""
+    """Parse a line: return its options by name (`valued` ones take a value), and the other words. Raises UsageError."""
     found, rest, at = dict[str, str](), list[str](), 0
     while at < len(arguments):
         word = arguments[at]
@@ -54,7 +54,7 @@ def client() -> Any:
 
 
 def job_of(name: str) -> str:
-    """Return Kant's id of a job: that of the current job for its SLURM_JOB_ID; of a step such as 12.0, the job's."""
+    """Return Kant's id of a job: the current job's for its SLURM_JOB_ID; for a step such as 12.0, that of its job."""
     own = os.environ.get("KANT_JOB_ID")
     if own and name == os.environ.get("SLURM_JOB_ID"):
         return own

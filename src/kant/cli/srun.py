@@ -4,7 +4,7 @@ If a job is on one machine, however many nodes it asked for, its tasks are proce
 task determines which GPUs it sees. If a job is on several machines (docs/join.md), another `srun` on each other machine
 starts the tasks there, next to the job's process on that machine. The variables are those of srun(1)
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES) and those that launchers read instead: `RANK`
-and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed and accelerate read, too), `PMI_RANK` of
+and others of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed and accelerate read, too), `PMI_RANK` of
 MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
 It loads only the standard library, unless its tasks are in containers.
@@ -50,7 +50,7 @@ OTHERS = named(
     " --comment --network --propagate --slurmd-debug --nice -d --dependency"
     " --cpus-per-gpu -T --ntasks-per-gpu --ntasks-per-core --ntasks-per-socket"
 )
-"""Options with a value that a step here does not need, because the job already has what they request."""
+"""Options with a value that a step does not need in Kant, because the job already has what they request."""
 OPTIONAL = {"-K": "1", "--kill-on-bad-exit": "1", "--nice": ""}
 """Options whose value, if any, follows `=`."""
 ALONE = named(
@@ -257,7 +257,7 @@ def environment(
 
 
 def exported(text: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment left by `--export`: ALL, NONE, and names, some with values. Slurm's own always stay."""
+    """Return the environment left by `--export`: ALL, NONE, and names, some with values. Slurm variables stay."""
     words = [word for word in text.split(",") if word]
     if any(word.upper() == "ALL" for word in words):
         own = dict(env)
@@ -368,7 +368,7 @@ def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, li
     for reader in readers:
         reader.join()
     worst = max((code if code >= 0 else 128 - code) for code in codes)
-    for rank, code in zip(ranks, codes, strict=False):  # another srun reports its own
+    for rank, code in zip(ranks, codes, strict=False):  # the `srun` of another machine reports its own tasks
         if code and not alone:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             print(f"srun: task {rank}: {how}", file=sys.stderr)

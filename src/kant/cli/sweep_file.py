@@ -68,7 +68,7 @@ DRAWN_WITH = ("jobs", "days", "gpus", "load", "services", "tenants")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep as read from its file: the experiment, the figures to show, and the parts of the commands of runs."""
+    """A sweep as read from its file: the experiment, the figures to show, and the pieces of the command of each run."""
 
     experiment: Experiment
     metrics: tuple[str, ...]

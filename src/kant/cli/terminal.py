@@ -1,4 +1,4 @@
-"""Connects this terminal with a process elsewhere: keys are passed on unchanged, and output is shown here.
+"""Connects this terminal with a remote process: keys are passed on unchanged, and its output is shown.
 
 After Enter, `~.` detaches, `~~` sends a tilde and `~?` prints help, as in ssh.
 """
@@ -145,7 +145,7 @@ class Conversation:
     def _until_begun(self) -> bool:
         self._receive()  # data may have arrived with the response that opened the WebSocket
         while not self.begun and self.left is None and not self.line.closed:
-            self.line.flush()  # answer if asked whether we are still connected
+            self.line.flush()  # send answers to pings
             select.select([self.line], [], [])
             self._receive()
         return self.begun

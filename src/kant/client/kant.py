@@ -18,7 +18,7 @@ from kant.service.routes import Routes
 from kant.service.shown import fields_html, table_html
 from kant.service.views import JobDetail, JobOutcome, JobRow, Usage, Why
 
-AT_A_TIME = 30  # seconds for which one request waits
+AT_A_TIME = 30  # seconds for which one request waits for the end of a job
 PAGE = 1000
 
 

@@ -268,13 +268,13 @@ def count_for(path: str) -> EventCount:
 
 LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
 MOST_EVENT = 1 << 20
-"""The largest number of bytes kept of an incomplete event: the last ones."""
+"""How many bytes of an incomplete event are kept; of a longer event, only the last ones."""
 
 
 class _Usage(msgspec.Struct):
     """Token counts, in the field names of OpenAI's completions, or of its responses and Anthropic's messages.
 
-    Anthropic's `input_tokens` do not include cached ones.
+    Anthropic's `input_tokens` do not include cached tokens.
     """
 
     prompt_tokens: int = 0

@@ -237,7 +237,7 @@ class Attempt:
         try:
             await whole
         except TimedOutError:
-            if not self.count.finished:  # otherwise the client has the whole response
+            if not self.count.finished:  # of a finished stream the client has everything
                 raise
         if not (head.framed or self.count.finished):  # without framing, only [DONE] shows the end
             raise UpstreamError("its stream has no end")

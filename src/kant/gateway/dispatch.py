@@ -59,7 +59,7 @@ token counts: priorities are rounded to whole numbers.
 
 
 class Dispatcher:
-    """All requests and all backends of the router."""
+    """Assigns all requests of a router to its backends."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Dispatcher:
         self.now = self.began = 0.0
         self.output = FIRST_GUESS
         self.unseen = False
-        """Whether there were requests whose responses are not seen here."""
+        """Whether there were requests whose responses this router does not see."""
         self.bytes_per_token, self.prefixes = 4.0, router.prefixes
         self.programs = ProgramNumbers(policy.forget)
         self.addresses: frozenset[str] = frozenset(urls)
@@ -226,7 +226,7 @@ class Dispatcher:
         return backends, Sites(sites, self.loads, np.array([site.row for site in sites], dtype=np.int64))
 
     def _open(self, placed: Placement) -> tuple[list[Backend], Sites]:
-        """Return the backends that may get a request now."""
+        """Return the backends that have capacity for a request now, and their loads for the router."""
         model, limits, out = placed.ask.model, self.limits, self._out
         backends, sites = (
             self._with_loads(self.in_service(model, placed.without)) if placed.without else self.usual(model)

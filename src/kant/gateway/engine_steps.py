@@ -51,8 +51,8 @@ def loads(max_tokens: int, kv_tokens: int) -> list[Load]:
 
 
 def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
-    """Return a measured step: prompt tokens or decoding requests, context tokens, squared prompt / 2, and ms. `times`:
-    for each request, when it was sent and when each token arrived, in s. None: too few steps in which all decoded."""
+    """Return the row of a load: tokens of a step, context tokens that it decodes, prompt² / 2, and ms; None if not all
+    requests decoded at once for three steps. `times`: when each was sent and each token arrived, in seconds."""
     if load.output == 1:
         return float(load.prompt), 0.0, load.prompt**2 / 2, 1e3 * statistics.median(t[1] - t[0] for t in times)
     begin, end = max(each[1] for each in times), min(each[-1] for each in times)

@@ -30,7 +30,7 @@ RESOLVE_S = 5.0
 """Seconds between two look-ups of the peers' names: one name may have many addresses, which change."""
 
 AT_ONCE = 500
-"""The most engines in a datagram, which may have 64 KiB."""
+"""The most engines in a datagram, whose size is limited to 64 KiB."""
 
 Address = tuple[str, int]
 Load = tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""Queues of held requests of one model: tenants take turns, each by priority, then earliest deadline, then arrival."""
+"""Queues of held requests of one model: tenants take turns; a tenant's order is priority, deadline, then arrival."""
 
 from __future__ import annotations
 

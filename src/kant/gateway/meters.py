@@ -1,4 +1,4 @@
-"""The router's Prometheus metrics. Labels are backends and tenants of the file: never free text."""
+"""The router's Prometheus metrics. Labels are backends, models and the tenants of the tenants file: never free text."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class MockEngine:
         return web.Response(text="\n".join(lines) + "\n")
 
     async def clock(self, _: web.Request) -> web.Response:
-        """Return the counts of requests, tokens and live requests, the time, and the order of the latest request."""
+        """Return the counts of requests, tokens and live requests, the time, and two fields of the latest request."""
         state = self.engine.state
         said = int(self.engine.requests[: self.engine.count, c.DONE].sum())
         live = int(state[c.RUNS] + state[c.WAITS])

@@ -120,7 +120,7 @@ class _Exchange:
         self.refused = 0
         """The status with which the picker has refused the request; 0: it has not."""
         self.unseen = False
-        """Whether the response is not seen here."""
+        """Whether Envoy does not show the response to the picker."""
         self.span: Span | None = None
 
     async def take(self, request: Any) -> list[Any]:
@@ -174,7 +174,7 @@ class _Exchange:
         self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
         level = -self.picker.objectives.get(self.headers.get(OBJECTIVE, ""), 0)  # a lower level goes first
-        ask.yield_to(level if self.dispatcher.policy.by_priority else 0)  # other engines refuse a priority
+        ask.yield_to(level if self.dispatcher.policy.by_priority else 0)  # engines without priorities refuse one
         self.dispatcher.now = time.monotonic()
         predicted = predicted_tokens(self.headers.get(PREDICTED))
         self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""), level)
@@ -214,7 +214,7 @@ class _Exchange:
             raise RefusedError(429, said, "overloaded", 1) from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:
-        """Whether the gateway allows a backend; with `now`, also whether it may get requests."""
+        """Whether the gateway allows a backend; with `now`, also whether it may get new requests."""
         allowed = self.subset is None or endpoint(backend) in self.subset
         return allowed and (not now or backend.open)
 
@@ -263,7 +263,7 @@ class _Exchange:
             self.dispatcher.move(placed, other)
 
     def _came(self, body: Any) -> list[Any]:
-        """Process a piece of the response."""
+        """Process a piece of the response body."""
         if self.placed is not None and not self.placed.over:
             if self.streams:
                 before = self.count.events

@@ -44,7 +44,7 @@ class PickerMetrics:
         self.port = int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
-        """End serving."""
+        """Stop serving."""
         if self._runner is not None:
             await self._runner.cleanup()
 

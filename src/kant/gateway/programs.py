@@ -18,7 +18,7 @@ class ProgramNumbers:
         self.count = 0
 
     def number(self, name: str) -> int:
-        """Return the number of a program, NO_PROGRAM without a name."""
+        """Return the number of a program; NO_PROGRAM for an empty name."""
         if not name:
             return NO_PROGRAM
         if name in self.known:

@@ -156,7 +156,7 @@ class Proxy:
         placed: Placement | None = None
         try:
             if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for this with a long body
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for this before a long body
             ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
             tenant.rank(ask)
             self.dispatcher.now = began

@@ -39,7 +39,7 @@ class Scraped:
     blocks: int = 0
     block_size: int = 0
     generated: int = 0
-    """Output tokens, and ended requests, since the engine started."""
+    """`generated` counts output tokens, and `ended` requests that have ended, since the engine started."""
     ended: int = 0
 
     @property
@@ -51,7 +51,7 @@ def read_metrics(text: str) -> Scraped | None:
     """Parse the text of `/metrics`; several engines at one address are added up. None if no metric is from vLLM or
     SGLang.
 
-    SGLang with priorities repeats its counts for each priority, and has the total under priority "", which is read.
+    With priorities, SGLang repeats its counts for each priority; only the total, whose priority is "", is read.
     """
     series: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
     said: list[dict[str, str]] = []

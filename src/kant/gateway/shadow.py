@@ -21,7 +21,7 @@ class ShadowedDispatcher(Dispatcher):
         self.shadow = shadow
         self.prefixes |= shadow.prefixes
         self._shadow_draw = np.random.Generator(np.random.PCG64(0))
-        """Its own, so that the router's random choices are the same with and without a shadow."""
+        """The shadow's own random numbers, so that the router's choices are the same with and without a shadow."""
 
     def _send(self, placed: Placement, backend: Backend, request: Incoming) -> None:
         if placed.opinion is None:

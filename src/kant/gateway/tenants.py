@@ -35,7 +35,7 @@ MOST = 1_000_000
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant, its limits, and its usage: requests in flight, and the level of its request bucket.
+    """A tenant, its limits, and its usage: requests in flight, and the fill level of its rate-limit bucket.
 
     `priority` is the most urgent priority of its requests, lower first. `trusted`: what its clients say about outputs
     and programs is believed, since policies order by it.
@@ -92,7 +92,7 @@ class Tenant:
         return self
 
     def rank(self, ask: Ask) -> None:
-        """Limit the urgency of a request to its tenant's priority, and remove what is not trusted."""
+        """Limit a request's urgency to its tenant's priority, and remove its program if the tenant is not trusted."""
         if not self.trusted:
             ask.forget_program()
         ask.yield_to(self.priority)
@@ -115,7 +115,7 @@ class Tenants:
     metrics: str | None = None
 
     def become(self, fresh: Tenants) -> None:
-        """Apply another file. Tenants of the same name keep their usage and the rest of their budget."""
+        """Apply another file. Tenants of the same name keep their usage and their remaining budget."""
         known = {
             tenant.name: tenant for tenant in (*self.by_digest.values(), *([self.default] if self.default else []))
         }
@@ -171,7 +171,7 @@ def _unknown() -> RefusedError:
 
 
 def single_tenant() -> Tenants:
-    """Return the tenants without a file: one tenant, without limits and trusted."""
+    """Return the tenants to use without a file: one tenant, without limits and trusted."""
     return Tenants({}, Tenant("default", trusted=True))
 
 
@@ -206,7 +206,7 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file of tenants."""
 
     default: TenantTable | None = None
     tenants: dict[str, TenantTable] = {}

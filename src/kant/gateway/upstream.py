@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self.since = 0.0
         self.closed = False
         self.kept = False
-        """Whether it was used before: the backend may close it just as the next request arrives."""
+        """Whether the connection was used before: the backend may close it just as the next request arrives."""
         self.has_received = False
         """Whether a byte has arrived since the request was sent."""
         self._head: asyncio.Future[Head] | None = None
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
                 break
             if len(data) < begin + size + 2:
                 if size <= LINE:
-                    break  # it will soon be complete
+                    break  # the chunk will soon be complete
                 at, self._left = begin, size + 2
                 continue
             parts.append(data[begin : begin + size])
