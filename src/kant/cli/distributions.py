@@ -52,5 +52,5 @@ def first_page(text: str) -> str:
 
 
 def _verbs(line: str) -> set[str]:
-    """Return the verbs named in a line of the first page."""
+    """Return the verbs named in a line of `kant --help`."""
     return {word.strip(",") for word in line[2:25].split()} if line.startswith("  ") else set()

@@ -115,7 +115,7 @@ def run(
 def _page(
     system: str, scheduler_name: str, questions: LeaderQuestions, config: Config, ticket: str
 ) -> list[web.RouteDef]:
-    """Return the routes of the page. The leader loads the modules on the first request."""
+    """Return the routes of the web page. The leader loads the modules on the first request."""
     from kant.kube.serve.page import PageContent, routes
     from kant.kube.user.page_orders import PageOrders
     from kant.service.page import routes as files
@@ -158,7 +158,7 @@ async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Quest
 
 
 def _desk(system: str, config: Config) -> Desk:
-    """Return the desk that plans and applies orders for a caller of the page."""
+    """Return the desk that plans and applies orders for a caller of the web page."""
     from kant.ops.desk import Desk
     from kant.ops.kube_audit import KubeAudit
     from kant.ops.kubernetes import KubeWorld

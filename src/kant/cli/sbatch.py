@@ -1,7 +1,7 @@
 """Translates options of sbatch, srun and salloc into options of `kant submit`.
 
 Source of names, forms and defaults: sbatch(1) of Slurm 25.11 (https://slurm.schedmd.com/sbatch.html). Sizes that Slurm
-states per node, task, core or GPU are combined here: `kant submit` takes GPUs of the job, cores and memory of a node.
+states per node, task, core or GPU are combined: `kant submit` takes GPUs of the job, cores and memory of a node.
 All errors are found before the first is reported.
 """
 

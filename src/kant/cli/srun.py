@@ -76,7 +76,7 @@ class SrunRequest:
 
 
 def parsed(arguments: list[str]) -> SrunRequest:
-    """Parse the options and the command of a line. Raises UsageError."""
+    """Parse the options and the command of a line. Raises SrunUsageError."""
     step, at = SrunRequest(), 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-":
         word = arguments[at]
@@ -123,7 +123,7 @@ class StepProcess:
 
 
 def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[StepProcess]]:
-    """Return the indices of the job's nodes on which a step runs, and its tasks in blocks. Raises UsageError."""
+    """Return the indices of the job's nodes on which a step runs, and its tasks in blocks. Raises SrunUsageError."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     chosen = list(range(len(names)))
     if "nodelist" in step.said:
@@ -161,7 +161,7 @@ def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[S
 
 def gpus_of(step: SrunRequest, env: Mapping[str, str], chosen: list[int], tasks: list[StepProcess]) -> list[list[str]]:
     """Return the GPUs of each node of the step: those of the job; or, if the step requests some, that many GPUs that no
-    other step of the job uses, waiting until they are free. Empty outside a job. Raises UsageError.
+    other step of the job uses, waiting until they are free. Empty outside a job. Raises SrunUsageError.
     """
     if "KANT_SLOTS" not in env:
         return []
@@ -296,7 +296,7 @@ def path_of(pattern: str, env: Mapping[str, str]) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Start the tasks of a command line and wait for them; return their highest exit code. Raises UsageError."""
+    """Start the tasks of a command line and wait for them; return their highest exit code. Raises SrunUsageError."""
     step = parsed(arguments)
     chosen, tasks = layout(step, os.environ)
     gpus = gpus_of(step, os.environ, chosen, tasks)

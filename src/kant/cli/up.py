@@ -226,7 +226,7 @@ def _detach(home: Path) -> int:
             stderr=out,
             start_new_session=True,
         )
-    # loaded while the other process starts
+    # these modules load while the other process starts
     from kant.cli.show import console
     from kant.service.callers import page_token
 

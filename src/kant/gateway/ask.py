@@ -1,7 +1,7 @@
 """Parses requests to an OpenAI-compatible engine as far as routing needs, and formats errors in the API's form.
 
-No content of a body is trusted: invalid fields are left for the engine to reject, and only a body that is not a JSON
-object is rejected here.
+No content of a body is trusted: invalid fields are left for the engine to reject, and the router itself rejects only a
+body that is not a JSON object.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Backend:
     url: str
     site: ObservedSite
     changed: Callable[[], object] = bool
-    """Called when a field of `STATE` has changed."""
+    """Called when a field of `STATE` is set."""
     up: bool = True
     draining: bool = False
     """Whether an operator has stopped new requests to this backend."""

@@ -59,7 +59,7 @@ FALLBACKS = 2
 """The number of further endpoints, for Envoy's retries."""
 
 PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
-"""By default gRPC rejects some of more than 1,000 simultaneous requests at random; here `Limits` decides instead."""
+"""By default gRPC rejects some of more than 1,000 simultaneous requests at random; Kant's `Limits` decide instead."""
 
 UNSHOWN = 0
 """BodySendMode.NONE: Envoy does not send the response body to the picker."""

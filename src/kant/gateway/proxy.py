@@ -43,7 +43,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """Options: `retries` on other backends; `hold_s`: seconds for which a request may wait here; timeouts of engines.
+    """Options: `retries` on other backends; `hold_s`: seconds for which a request may be held; timeouts of engines.
 
     At most the fraction `retry_share` of all requests in flight may be retries.
     """
