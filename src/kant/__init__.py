@@ -1,6 +1,6 @@
 """Kant: one scheduling core for AI clusters, live and in simulated time.
 
-Every name here is loaded when it is used first, so that `import kant` costs nothing. docs/python.md tells them.
+Each name below is loaded at its first use, so that `import kant` is fast. docs/python.md describes the names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACES = {
     "simulate": "kant.api.simulate",
     "tagged": "kant.model.taxonomy",
 }
-"""Where each name of `__all__` is: an object of that module, or a module in that package."""
+"""The module in which each name of `__all__` is defined, or the package whose module of that name it is."""
 
 __all__ = ["__version__", *_PLACES]
 

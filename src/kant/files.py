@@ -1,4 +1,4 @@
-"""Files: read plain or gzip, with one sentence for each way in which one can be unreadable, and replaced as a whole."""
+"""Reads plain or gzip files, with a clear error if a file is unreadable, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
-    """As `open_bytes`, decoded as UTF-8 (a byte-order mark is skipped); other encodings are an InputError."""
+    """Open `path` as UTF-8 text, less a byte-order mark. Raises InputError as `open_bytes`, or if it is not UTF-8."""
     with open_bytes(path) as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
         try:
@@ -87,7 +87,7 @@ def full_disk_named(place: Path) -> Iterator[None]:
 
 
 def write_parquet(frame: DataFrame, out: BinaryIO) -> None:
-    """Write a table as Parquet. Raises OSError for a full disk, where polars has an error of its own."""
+    """Write a table as Parquet. Raises OSError if the disk is full, instead of polars' own kind of error."""
     whole = io.BytesIO()
     frame.write_parquet(whole)
     out.write(whole.getbuffer())
@@ -95,9 +95,9 @@ def write_parquet(frame: DataFrame, out: BinaryIO) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A new file with these permissions, less the umask, that replaces `path` once the block has written it whole.
+    """Yield a new file with permissions `mode`, less the umask, which replaces `path` as a whole when the block ends.
 
-    It is on disk then, and survives a crash of the machine; if the block fails, `path` stays as it was. Raises OSError.
+    The file is then on disk and survives a crash; if the block fails, `path` stays as it was. Raises OSError.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

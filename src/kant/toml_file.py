@@ -1,6 +1,6 @@
-"""Reads the TOML files that people write, and says in one form what is wrong: the place, and what was expected.
+"""Reads TOML files that people write, and reports errors in one form: the position, and what was expected.
 
-A place is the file, the tables on the way with their numbers, and the field, as in `queues.toml, [[queue]] 2, weight`.
+A position names the file, the tables with their numbers, and the field, as in `queues.toml, [[queue]] 2, weight`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 T = TypeVar("T", bound=Struct)
-LONGEST = 253  # letters of a key
-BOUNDLESS = 1e15  # an upper bound from here on only keeps a number finite: no sentence names it
+LONGEST = 253  # the most characters of a free key
+BOUNDLESS = 1e15  # an upper bound from this value on only keeps a number finite: no error message names it
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
 NOTHING: Mapping[str, str] = {}
 WORDS: dict[Any, str] = {
@@ -38,7 +38,7 @@ WORDS: dict[Any, str] = {
 
 
 def read_toml(path: Path, kind: type[T], expected: Mapping[str, str] = NOTHING) -> T:
-    """The file at `path` as `kind`. Raises InputError as `parse_toml` does, or where the file cannot be read."""
+    """Return the file at `path` as a `kind`. Raises InputError if the file cannot be read, or as `parse_toml` does."""
     return parse_toml(str(path), read_text(path), kind, expected)
 
 
@@ -53,10 +53,10 @@ def read_text(path: Path) -> str:
 
 
 def parse_toml(where: str, text: str, kind: type[T], expected: Mapping[str, str] = NOTHING) -> T:
-    """The TOML `text` as `kind`. `where` is its path, as sentences name it.
+    """Parse the TOML `text` as a `kind`. `where` is the path that error messages name.
 
-    `expected` describes the values of fields whose type does not say it well; those of a table with free keys under
-    `NAME.*`. Raises InputError.
+    `expected` describes the valid values of fields whose type does not say it well, by the field's name; for the values
+    of a table with free keys, by `NAME.*`. Raises InputError.
     """
     tree = parse_tree(where, text)
     try:
@@ -74,10 +74,10 @@ def parse_tree(where: str, text: str) -> dict[str, Any]:
 
 
 def _refusal(where: str, tree: Any, kind: type[Struct], expected: Mapping[str, str], complaint: str) -> InputError:
-    """Return Kant's sentence for an error of msgspec, which says where it is; `expected` says what is valid."""
+    """Translate msgspec's `complaint` about `tree` into Kant's InputError; `expected` says which values are valid."""
     message, _, steps = complaint.partition(" - at `$")
     value, within, place, table = tree, Annotated[kind, ""], where, where
-    path: list[str] = []  # the arrays of tables on the way
+    path: list[str] = []  # the names of the arrays of tables passed so far
     field = ""
     for key, number in re.findall(r"\.(\w+)|\[([0-9]+|\.\.\.)\]", steps):
         if key:

@@ -1,4 +1,4 @@
-"""Parses texts of options of `kant submit` into amounts."""
+"""Parses the amounts, indices and times in options of `kant submit`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def moment(text: str, now: datetime, option: str = "--begin") -> float:
 
     Raises InputError.
     """
-    from datetime import datetime, timedelta  # loaded on demand: most submissions have no time
+    from datetime import datetime, timedelta  # slow to load, and most submissions give no time
 
     clock = re.fullmatch("([0-9]{1,2}):([0-9]{2})", text)
     try:

@@ -112,7 +112,7 @@ def _unusable(error: OSError) -> str:
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Raise InputError for arguments that are not UTF-8, as journals and JSON are; file names may be otherwise."""
+    """Raise InputError for arguments that are not UTF-8: journals and JSON could not store them, unlike file names."""
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= ch <= "\udfff" for ch in argument):
             raise InputError("command line", "arguments and file names in UTF-8", argument)
@@ -133,7 +133,7 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         pass
     except OSError as error:
-        code = code if code == BAD_INPUT else _say(_unusable(error))  # one sentence is enough
+        code = code if code == BAD_INPUT else _say(_unusable(error))  # one error message is enough
     else:
         return code
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

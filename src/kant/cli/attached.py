@@ -1,4 +1,4 @@
-"""Implements `kant run`, `alloc`, `attach` and `shell`, independent of option parsing. Does not load the core."""
+"""Implements `kant run`, `alloc`, `attach` and `shell` without option parsing. Does not load the scheduler core."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOK = 1  # seconds for which one request waits for the end of a job
 def begin(
     command: tuple[str, ...] | None, options: dict[str, Any], home: Path | None, escape: str, stays: bool = True
 ) -> int:
-    """Queue a command or a shell, and attach to it until it ends; with `stays` False, only until it runs."""
+    """Queue a command or a shell, and attach to it until it ends; with `stays` False, only wait until it runs."""
     key = _key(escape)
     shell = (os.environ.get("SHELL") or "/bin/sh",)
     if command == ():
@@ -55,7 +55,7 @@ def begin(
 
 
 def attach_to(job: str, home: Path | None, escape: str) -> int:
-    """Attach to a job until it ends."""
+    """Attach to a job until it ends; return its exit code, 0 after detaching."""
     return _follow(ServiceClient(home_of(home)), job, _key(escape), -SHOWN, own=False)
 
 
@@ -92,8 +92,8 @@ def _key(escape: str) -> bytes:
 
 
 def _follow(client: ServiceClient, job: str, key: bytes, offset: int, own: bool) -> int:
-    """Attach to each run of a job until it ends; return its exit code. Ctrl-C cancels the job if it is the user's
-    `own`.
+    """Attach to each run of a job until it ends; return its exit code. With `own`, Ctrl-C cancels the job while it
+    waits.
     """
     pty = _has_terminal(client, job) and is_terminal()
     interrupts: list[float] = []

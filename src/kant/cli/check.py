@@ -1,4 +1,4 @@
-"""`kant check`: checks files, and whether a policy keeps the rules."""
+"""`kant check`: checks files, and whether a policy follows the rules for policies."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ elif (( $+functions[compdef] )); then
   compdef _cyclopts_kant kant
 fi
 """
-"""For zsh: a file in `fpath` is the body of the function, but `eval` alone registers nothing."""
+"""Ends the zsh script: zsh runs a file in `fpath` as the function's body, but `eval` must register the function."""
 
 
 def completion(shell: Annotated[Shell, Parameter(help="The shell that you use.")], /) -> int:

@@ -8,13 +8,13 @@ from kant.model.errors import missing_extra
 
 HERE = Path(__file__).parent
 BESIDE = {"kant-kube": ("kube",), "kant-lab": ("plan", "perf", "pack", "defrag", "share", "serve")}
-"""The verbs of each distribution; each verb is in the file of its name."""
+"""The verbs of each distribution; each verb is defined in the file of its name."""
 
 EXTRAS = {
     "google": "picker", "grpc": "picker", "jwt": "oidc", "mcp": "mcp", "pydantic": "mcp", "yaml": "kube",
     "zmq": "kv-events",
 }  # fmt: skip
-"""The extra that has a package."""
+"""The extra (a set of optional dependencies) that installs each of these packages."""
 
 
 def missing() -> dict[str, list[str]]:
@@ -52,5 +52,5 @@ def first_page(text: str) -> str:
 
 
 def _verbs(line: str) -> set[str]:
-    """Return the verbs named in a line of the first page."""
+    """Return the verbs named in a line of `kant --help`."""
     return {word.strip(",") for word in line[2:25].split()} if line.startswith("  ") else set()

@@ -38,7 +38,7 @@ def eta(
 
 
 def is_journal(text: str, paths: bool = True) -> bool:
-    """Whether a text names a journal, not a job. With `paths`, a text with a slash is a path: no job id has one."""
+    """Whether a text names a journal, not a job. With `paths`, a text with a slash is a path: ids have no slash."""
     if re.fullmatch(r"[0-9_]+", text):
         return False
     return text.endswith(".jsonl") or (paths and "/" in text) or Path(text).is_file()

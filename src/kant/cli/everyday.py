@@ -1,7 +1,7 @@
 """Implements `kant submit`, `jobs` and `why`, independent of option parsing.
 
-They are called often and by scripts, so they load only those parts of the standard library that they need, and nothing
-of the core (tests/cli/test_thin.py lists them).
+These verbs are called often and by scripts, so they load only the parts of the standard library that they need, and
+nothing of the scheduler core (tests/cli/test_thin.py lists what is loaded).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _refuse_options_of_kubernetes(there: KubeSubmission) -> None:
 
 
 def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
-    """Return the request of `kant submit` options, by parameter name. Raises InputError."""
+    """Return the request for these options of `kant submit`, given by parameter name. Raises InputError."""
     if command and command[0].startswith("-"):
         raise _unknown(command[0].partition("=")[0])
     found: Wanted = {"command": command}
@@ -104,7 +104,7 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
 
 
 def _unknown(option: str) -> InputError:
-    """Return the error for a word before the command that looks like an option, with the closest option."""
+    """Return the error for a word before the command that looks like an option; it suggests the closest option."""
     from difflib import get_close_matches  # loaded on demand
 
     near = get_close_matches(option, [flag for said in OPTIONS.values() for flag in said.flags], 1)
@@ -122,7 +122,7 @@ def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str |
 
 
 def _terminal(wanted: bool, _: str) -> dict[str, int | bool]:
-    """Return a terminal for a job, with the size of this one."""
+    """Return a terminal for a job, with the size of the current terminal."""
     from kant.cli.terminal import window
 
     return {"pty": True, **window()}

@@ -1,4 +1,4 @@
-"""`kant explain`: why a job of a journal has its place: the candidates, the choice, and its effects."""
+"""`kant explain`: why a job of a journal got its nodes: the candidates, the choice, and its effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DISAGREES = 1
 
 SHOWN = 8
-"""The most nodes and leaves that the terminal shows; `--json` has all."""
+"""The most nodes and leaf switches that the terminal shows; `--json` has all."""
 
 
 def explain(
@@ -63,7 +63,7 @@ def explain(
 
 
 def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
-    """Return whether carrying out the proposal gives this place again."""
+    """Return whether carrying out the scheduler's proposal gives the recorded placement again."""
     from kant.model.decision import Start
     from kant.model.placement import COUNTED
     from kant.scheduler.proposals import carry_out_proposal
@@ -74,7 +74,7 @@ def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
 
 
 def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]]:
-    """Return the place by node: the number of pods, and the devices with the thousandths used of each."""
+    """Return a placement by node: the number of pods, and for each device used the thousandths in use."""
     held: dict[int, dict[str, Any]] = {}
     for node, pods, mask, milli, *_ in found.place.tolist():
         names = {"node": cluster.nodes[node].name, "leaf": cluster.nodes[node].leaf}
@@ -87,7 +87,7 @@ def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]
 
 
 def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the whole answer as one object."""
+    """Return the answer as the object that `--json` prints."""
 
     return {
         "job": found.job,
@@ -107,7 +107,7 @@ def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any
 
 
 def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> None:
-    """Print the answer in the terminal: the place, how it was chosen, and its effects."""
+    """Print the answer in the terminal: the placement, how it was chosen, and its effects."""
     devices = sum(len(each["devices"]) for each in place)
     where = f"on node {place[0]['node']}" if len(place) == 1 else f"on {len(place):,} nodes"
     console.print(f"{found.job}: started at {clock(found.now)} {where}", style="bold", soft_wrap=True)
@@ -221,7 +221,7 @@ def _mark(pods: int) -> str:
 
 
 def _place(place: list[dict[str, Any]]) -> list[str]:
-    """Return lines about the first nodes of a place, with their devices."""
+    """Return lines about the first nodes of a placement, with their devices."""
     leaves: dict[str, list[int]] = {}
     for each in place:
         leaves.setdefault(each["leaf"], []).append(each["pods"])
@@ -239,7 +239,7 @@ def _place(place: list[dict[str, Any]]) -> list[str]:
 
 
 def _meaning(effect: PlacementEffect) -> list[str]:
-    """Return lines about the effects of a place on its job and on later jobs."""
+    """Return lines about the effects of a placement on its job and on later jobs."""
     where = "over the whole cluster" if effect.level == "cluster" else f"in one {effect.level}"
     lines = [
         f"{where}: {_of_fewest(effect.nodes, effect.fewest_nodes, 'node')}, "

@@ -86,7 +86,7 @@ def _experiment(
     cluster: str | None,
     queues: Path | None,
 ) -> Experiment:
-    """Return both policies on the slices of one trace. Without a cluster, one is chosen to fit the whole trace."""
+    """Return the experiment of both policies on the slices of one trace. Without a cluster, one is sized to it."""
     from kant.experiments.design import Experiment, GivenJobs
     from kant.workload.read import read_parts, read_workload
 
@@ -105,7 +105,7 @@ def _experiment(
 
 
 def part(text: str, where: str, low: float, high: float) -> float:
-    """Parse a fraction: `2%` or `0.02`."""
+    """Parse a fraction such as `2%` or `0.02`. Raises InputError unless it is from `low` to `high`."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if not low <= value <= high:
@@ -158,7 +158,7 @@ def _markdown(
 
 
 def _append(path: Path, text: str) -> None:
-    """Append text to a file, since other steps of a CI also write to its summary."""
+    """Append text to a file: other steps of a CI job write to the same summary."""
     try:
         with path.open("a", encoding="utf-8") as out:
             out.write(text)

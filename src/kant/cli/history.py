@@ -26,9 +26,9 @@ JOB_HEADS = {
     "name": "name", "user": "user", "queue": "queue", "phase": "state", "exit": "exit", "memory": "memory, MiB",
     "runs": "runs", "waited_s": "waited, h", "ran_s": "ran, h", "gpu_s": "GPU-hours", "reason": "because",
 }  # fmt: skip
-"""The columns used instead of these if each job has its own row."""
+"""The headings used instead of `HEADS` if each job has its own row."""
 OF_JOBS = ("name", "user", "queue", "phase", "code", "signal", "rss_kib", "submitted", "started", "ended", "reason")
-"""Further columns of each job in a file."""
+"""Further columns of each job in comma-separated output."""
 HOUR = 3600
 
 

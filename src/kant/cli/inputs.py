@@ -95,7 +95,7 @@ Seed = Annotated[int, Parameter(help="The seed of all random choices.", converte
 
 
 def effort(limit: str) -> float:
-    """Parse `--limit` into deterministic seconds of search; raises InputError if it is not above 0."""
+    """Parse `--limit` into seconds of search, counted in solver steps; raises InputError if it is not above 0."""
     seconds = parse_duration(limit, "--limit") / SECOND
     if seconds <= 0:
         raise InputError("--limit", "a time to search, such as 10s", limit)
@@ -149,7 +149,7 @@ def load_workload(path: Path, format: str | None, slice: str | None, window: str
 
 
 def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
-    """Return the named cluster, or one of 8-GPU nodes with a load of about 85 % by the workload."""
+    """Return the named cluster; without a name, as many 8-GPU nodes as the workload loads to about 85 %."""
     from kant.workload.cluster_file import read_cluster
 
     if spec is not None:
@@ -185,7 +185,7 @@ def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Prof
 
 
 def load_reservations(path: Path | None, cluster: ClusterSpec) -> list[GpusBooked]:
-    """Read the bookings of a calendar, and place each on GPUs. Raises InputError if a booking has no place."""
+    """Read the bookings of a calendar, and assign each to GPUs. Raises InputError if a booking does not fit."""
     if path is None:
         return []
     from kant.optimize.calendar.file import read_calendar
@@ -224,12 +224,12 @@ def load_profile(name: str) -> Profile:
 
 
 def parse_until(text: str | None) -> int:
-    """Parse the end of the run into microseconds."""
+    """Parse the end of the run into microseconds; FOREVER for None."""
     return FOREVER if text is None else parse_duration(text, "--until")
 
 
 def check_out(out: Path | None) -> None:
-    """Raise InputError before anything is computed if `out` cannot be written."""
+    """Raise InputError if the folder `out` cannot be written; called before anything is computed."""
     if out is None:
         return
     if out.exists() and not out.is_dir():
@@ -242,7 +242,7 @@ def check_out(out: Path | None) -> None:
 
 
 def write_text(text: str, out: Path | None) -> None:
-    """Write to the file of `--out`, or without it to standard output. Raises InputError if it cannot be written."""
+    """Write to the file of `--out`, without one to standard output. Raises InputError if the file cannot be written."""
     if out is None:
         sys.stdout.write(text)
         return
@@ -253,5 +253,5 @@ def write_text(text: str, out: Path | None) -> None:
 
 
 def parse_at(text: str | None) -> int | None:
-    """Parse a time into microseconds; None (the end) for None."""
+    """Parse a time of the run into microseconds; None, for the end of the journal, stays None."""
     return None if text is None else parse_duration(text, "--at")

@@ -38,7 +38,7 @@ def columns_of(text: str | None) -> tuple[str, ...]:
 
 
 def _where(row: Row) -> str:
-    """Return the first node of the job with its GPUs there, and the number of further nodes."""
+    """Return the first node of a running job with its GPUs, and the number of further nodes; "" for other jobs."""
     nodes: dict[str, str] = row.get("nodes") or {}
     if not nodes or row["phase"] not in RUNS:
         return ""
@@ -64,7 +64,7 @@ def _ran(row: Row, now: int) -> int:
 
 
 def _since(row: Row) -> int:
-    """Return when a job entered its current state."""
+    """Return when a job entered its current state, in microseconds since the Unix epoch."""
     if row["phase"] in RUNS:
         return int(row["started"])
     return int(row["submitted"] if row["phase"] in WAITS else row["ended"])

@@ -1,4 +1,4 @@
-"""`kant jobs`, `logs`, `cancel`, `hold`, `release`, `queue`, `top`: what Slurm's users expect."""
+"""`kant jobs`, `logs`, `cancel`, `hold`, `release`, `queue`, `top`: list and control jobs, as Slurm's users expect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers verbs from a journal, as of a given time."""
+"""Answers the questions of verbs from a journal, as of a given time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class JournalPlace:
         return read_past(self.journal, self.at)
 
     def _check(self, rebuilt: StateAt, job: str) -> None:
-        """Raise InputError unless the job had arrived by that time."""
+        """Raise InputError unless the job had arrived by the time of the answer."""
         if job in rebuilt.state.rows:
             return
         if job in rebuilt.coming:

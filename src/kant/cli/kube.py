@@ -115,7 +115,7 @@ def run(
 def _page(
     system: str, scheduler_name: str, questions: LeaderQuestions, config: Config, ticket: str
 ) -> list[web.RouteDef]:
-    """Return the routes of the page. The leader loads the modules on the first request."""
+    """Return the routes of the web page. The leader loads the modules on the first request."""
     from kant.kube.serve.page import PageContent, routes
     from kant.kube.user.page_orders import PageOrders
     from kant.service.page import routes as files
@@ -136,8 +136,8 @@ def _view(questions: LeaderQuestions) -> WorldView:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Return the desks for what-ifs and for questions about the past, each for one question at a time; loaded as in
-    `_page`.
+    """Return the desk for what-ifs and the desk for questions about the past; each answers one question at a time. They
+    are loaded on the first request, as in `_page`.
     """
     from kant.ops.past_question import PROCESS, PastQuestion
     from kant.service.whatif import WhatIfDesk
@@ -146,19 +146,19 @@ def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
 
 
 async def _reply(desk: int, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-    """Answer at the desk of this number (`kant.kube.serve.page.WhatIf`)."""
+    """Answer a what-if (`desk` 0) or a question about the past (1), as a `WhatIf` of `kant.kube.serve.page`."""
     return await _desks()[desk].reply(journal, now_us, asked, gone)
 
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer `kubectl kant`; loaded as in `_page`."""
+    """Answer a question of `kubectl kant`; the modules are loaded on the first request, as in `_page`."""
     from kant.cli.live import answer
 
     return await answer(driver, forecasts, question)
 
 
 def _desk(system: str, config: Config) -> Desk:
-    """Return the desk that plans and applies orders for a caller of the page."""
+    """Return the desk that plans and applies orders for a caller of the web page."""
     from kant.ops.desk import Desk
     from kant.ops.kube_audit import KubeAudit
     from kant.ops.kubernetes import KubeWorld

@@ -1,6 +1,6 @@
 """`--kube` and related options: which Kubernetes cluster a verb asks about.
 
-Annotations are evaluated here, since modules with classes that inherit these options lack the names in them.
+This module evaluates its annotations at once, since a module whose class inherits these options lacks their names.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Kube:
     kubeconfig: Kubeconfig = None
 
     def __bool__(self) -> bool:
-        """Whether a Kubernetes cluster is meant."""
+        """Whether any of these options selects a Kubernetes cluster."""
         return self.kube or self.context is not None or bool(self.namespace) or self.kubeconfig is not None
 
 

@@ -1,4 +1,4 @@
-"""`kubectl kant`: questions and orders to a live cluster. kubectl finds it on the PATH by its name, `kubectl-kant`.
+"""`kubectl kant`: questions and orders to a live cluster. kubectl finds this program on the PATH as `kubectl-kant`.
 
 The leader answers users who may ask it (`leader.py`). For others, the state is built from the API server by the code of
 a starting replica. The core answers from this state, and nothing is changed. Users who may see only their own pods get
@@ -57,7 +57,7 @@ ACCESS, INSIDE, ASKED = Access(), Inside(), QuestionOptions()
 
 
 def add_orders(app: App) -> None:
-    """Add the verbs that give orders."""
+    """Add the verbs that change the cluster."""
 
     @app.command(name="hold")
     def _hold(*targets: Targets, inside: Inside = INSIDE) -> int:
@@ -169,7 +169,7 @@ def kubectl_app(find_answers: FindAnswers) -> App:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """`kubectl-kant`."""
+    """Run `kubectl-kant`, and exit with its code."""
     import gc
 
     from kant.cli import app

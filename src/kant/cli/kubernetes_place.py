@@ -1,4 +1,4 @@
-"""Answers verbs from Kant on a Kubernetes cluster (`--kube`)."""
+"""Lets verbs ask and command Kant on a Kubernetes cluster (`--kube`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class KubernetesPlace:
-    """Asks the API server: about jobs for the objects of a namespace, about the cluster for the whole state."""
+    """Answers from the API server: about jobs from objects of a namespace, about the cluster from its whole state."""
 
     def __init__(self, there: Kube) -> None:
         self.there = there
@@ -159,7 +159,7 @@ class KubernetesPlace:
         return self._live().status(optimality)
 
     def past(self) -> Past:
-        """Return the present of the cluster, read from its API server as by a starting replica."""
+        """Return the present state of the cluster, read from its API server, as the start of simulated futures."""
         from kant.sim.past import read_past
 
         there = self.there
@@ -180,18 +180,18 @@ class KubernetesPlace:
             return read_past(journal, today=now)
 
     def _live(self, futures: bool = False) -> ClusterAnswers:
-        """Return the present state of the cluster, as in `kubectl kant`."""
+        """Return the source of answers about the present state of the cluster, as in `kubectl kant`."""
         there = self.there
         assert isinstance(there, KubeQuestion), "the options of a question"
         return cluster_answers(there.kubeconfig, there.context, there.profile, there.system, futures)
 
     def _namespace(self) -> str:
-        """Return the namespace to use."""
+        """Return the namespace of the options, or else that of the kubeconfig's context."""
         there = self.there
         return there.namespace or load(there.kubeconfig, there.context).namespace
 
     def _run(self, work: Callable[[UserJobs], Awaitable[T]]) -> T:
-        """Run `work` with the jobs of the namespace."""
+        """Run `work` on the jobs of the namespace; return its result."""
 
         async def whole() -> T:
             async with _jobs(self.there) as jobs:

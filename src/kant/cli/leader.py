@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kant.kube.user.overview import Overview
 
 ClusterAnswers: TypeAlias = "LiveCluster | LeaderAnswers | OwnPods"
-"""What answers questions about a cluster."""
+"""A source of answers about a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ def _terminal() -> dict[str, str]:
 
 
 PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
-"""The most nodes with which uncompiled kernels answer one question sooner than compiled ones, whose loading takes
-longer than the run. The second number is for a question about the future, for which kernels run more often.
+"""The most nodes with which the kernels in plain Python answer one question sooner than those compiled by Numba, which
+take longer to load than to run. The second number is for questions about the future, which run the kernels more often.
 """
 
 
 def cluster_answers(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = "kant-system", futures: bool = False
 ) -> ClusterAnswers:
-    """Return what answers about a cluster: its leader, if the caller may ask it; otherwise its present state, read from
-    the API server; or the caller's own pods, if the caller may see no others.
+    """Return the source of answers about a cluster: its leader, if the caller may ask it; otherwise the present state,
+    read from the API server; or the caller's own pods, if the caller may see no others.
 
-    Without a `profile`, that on the leader's Lease is used, or else the default profile. `futures`: start forecasts
+    Without a `profile`, the one on the leader's Lease is used, or else the default profile. `futures`: start forecasts
     will be needed. If no replica leads, a message on standard error says so.
     """
     import asyncio

@@ -66,7 +66,7 @@ class LiveCluster:
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
 
     def waiting(self, namespace: str, pod: str) -> tuple[str, ...]:
-        """Return the job of a pod if it waits, otherwise nothing."""
+        """Return the job of a pod, as a tuple, if it waits; otherwise an empty tuple."""
         try:
             job = self.job(namespace, pod)
         except InputError:
@@ -74,7 +74,7 @@ class LiveCluster:
         return (job,) if self.is_pending(job) else ()
 
     def is_pending(self, job: str) -> bool:
-        """Whether a job of the state waits."""
+        """Whether a job waits."""
         return self.state.rows[job] in self.state.pending
 
     def said(self, question: Question) -> bytes:
@@ -123,7 +123,7 @@ class LiveCluster:
         return Reply(whole | {"remarks": remarks + gone}, lambda: _show().show_explanation(whole, notes))
 
     def _remarks(self, job: str) -> list[str]:
-        """Return how affinity rules and nodes keep a job from a place."""
+        """Return sentences about expected scale-ups, affinity rules and nodes that concern a waiting job."""
         from kant.kube.reconcile.rule_words import rule_words
 
         said = [self.found.scale_ups[job]] if job in self.found.scale_ups else []
@@ -142,7 +142,7 @@ class LiveCluster:
         return Reply(answer, lambda: _show().show_expectations(rows, self.now, budgets))
 
     def forecast(self, job: str = "") -> StartForecast:
-        """Return when the waiting jobs start; with `job`, only that one."""
+        """Return the forecast of when the waiting jobs start; with `job`, only of that job."""
         if self.made is not None:
             return self.made
         from kant.insight.moment import moment_of
@@ -201,7 +201,7 @@ def facts(live: LiveCluster, job: str) -> dict[str, Any]:
 
 
 async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """Answer in the leader, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
+    """Answer a question in the leader; return text to print. Raises NotLeadingError, NotYetError, and InputError."""
     from kant.kube.serve.asked import NotYetError
     from kant.kube.serve.led_run import NotLeadingError
 

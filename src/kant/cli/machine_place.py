@@ -1,4 +1,4 @@
-"""Answers verbs from Kant on this machine, or at KANT_URL."""
+"""Lets verbs ask and command Kant on this machine, or at KANT_URL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAY_COME = frozenset(("image", "after", "after_ok", "after_not_ok", "after_start
 
 
 class MachinePlace:
-    """Asks over HTTP. Raises InputError with Kant's message."""
+    """Sends questions and orders to Kant over HTTP. Raises InputError with Kant's message."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -40,7 +40,7 @@ class MachinePlace:
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
     def _check_folder(self, wanted: Wanted, line: str = "") -> None:
-        """Raise InputError for a working folder that is missing on this machine, if Kant is here."""
+        """Raise InputError for a working folder that is missing on this machine, if Kant runs on this machine."""
         folder = wanted.get("workdir")
         if folder is None or self.client.url or any(wanted.get(name) for name in MAY_COME):
             return
@@ -203,7 +203,7 @@ class MachinePlace:
 
         found: dict[str, None] = {}
         before, who = None, self.client.get("/v1/whoami")
-        own = who["user"] if who["role"] == "tenant" and not who["queues"] else ""  # a user of this machine
+        own = who["user"] if who["role"] == "tenant" and not who["queues"] else ""  # an ordinary user
         while True:
             page = self.client.get(
                 "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user or own, limit=1000, before=before
@@ -291,8 +291,8 @@ class MachinePlace:
         return Reply(found, show)
 
     def futures(self, asked: Question, profile: str | None, out: Path | None) -> dict[str, Any] | None:
-        """Return Kant's answer to a what-if; None if its journal, which has more information, can be read here. Raises
-        InputError for questions that only the journal can answer.
+        """Return Kant's answer to a what-if; None if this user can read the journal of Kant, which has more
+        information. Raises InputError for questions that only the journal can answer.
         """
         if not self.client.url and os.access(self._journal()["journal"] or self.home, os.R_OK):
             return None
@@ -307,7 +307,7 @@ class MachinePlace:
         return found
 
     def _journal(self) -> Any:
-        """Return the path of the journal of Kant on this machine, and the present time in it."""
+        """Return the health of Kant on this machine, with the path of its journal and the present time in it."""
         client = ServiceClient(self.home, here=True)
         client.get("/v1/queues")  # answered once Kant has a state
         return client.get("/v1/health")
@@ -350,7 +350,7 @@ def _request(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any
 
 
 def _environment(slurm: bool) -> dict[str, str]:
-    """Return the current environment, without non-UTF-8 entries and another job's, with `slurm` without Slurm's."""
+    """Return the current environment without non-UTF-8 entries and variables of another job (`slurm`: nor of Slurm)."""
     others = ("KANT_RUN", "KANT_ARRAY", "SLURM_", "SLURMD_") if slurm else ("KANT_RUN", "KANT_ARRAY")
     return {
         name: value

@@ -41,7 +41,7 @@ def man(
 
 
 def _show(page: str) -> None:
-    """Show a page with man(1) if it is installed and this is a terminal; otherwise print it."""
+    """Show a page with man(1) if it is installed and standard output is a terminal; otherwise print it."""
     program = shutil.which("man") if sys.stdout.isatty() else None
     if program is None or subprocess.run([program, "-l", "-"], input=page.encode(), check=False).returncode:
         print(page, end="")

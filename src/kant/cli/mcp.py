@@ -1,4 +1,4 @@
-"""`kant mcp`: serve the tools of an assistant."""
+"""`kant mcp`: serves tools for a cluster to an AI assistant, by the Model Context Protocol."""
 
 from __future__ import annotations
 

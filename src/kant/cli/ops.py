@@ -69,7 +69,7 @@ def plan(
     orders += [{"op": "resume", "node": node} for node in resume or ()]
     orders += [{"op": "reserve"} | _words(text, "--reserve") for text in reserve or ()]
     orders += [{"op": "unreserve", "name": name} for name in unreserve or ()]
-    named = {"cancel": cancel, "preempt": preempt}  # last: a running Kant then starts other jobs at once
+    named = {"cancel": cancel, "preempt": preempt}  # last, because a running Kant then starts other jobs at once
     orders += [{"op": op, "job": job} for op, jobs in named.items() for job in jobs or ()]
     orders += [{"op": "defragment", "moves": defragment}] if defragment else []
     if not orders:

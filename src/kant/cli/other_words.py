@@ -37,7 +37,7 @@ SENTENCES = {
     "validate": "`kant check PATH` checks a file",
     "version": "`kant --version` prints it",
 }
-"""Commands of other tools, those of Slurm first: each line has words, with the sentence to print."""
+"""Commands of other tools, Slurm's first: each key lists words, and its value is the sentence to print for them."""
 INSTEAD = {word: sentence for words, sentence in SENTENCES.items() for word in words.split()}
 
 

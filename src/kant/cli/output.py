@@ -17,10 +17,10 @@ def printable(text: str) -> str:
 
 
 class Printable(Protocol):
-    """An answer from any source."""
+    """An answer from any source, which can be printed."""
 
     def print(self, json: bool) -> int:
-        """Print it; return the exit code."""
+        """Print the answer as JSON or for the terminal; return the exit code."""
         ...
 
 
@@ -31,14 +31,14 @@ class Reply(NamedTuple):
     show: Callable[[], object]
 
     def print(self, json: bool) -> int:
-        """Print it; return the exit code."""
+        """Print the answer as JSON or for the terminal; return the exit code."""
         print_json(self.json) if json else self.show()
         return 0
 
 
 def start_of_last(text: bytes, lines: int) -> int:
-    """Return the offset of the last `lines` lines of a text; 0 if it has no more. A final line feed begins no new
-    line.
+    """Return the offset, in bytes, of the last `lines` lines of a text; 0 if it has no more lines than that. A final
+    line feed begins no new line.
     """
     at = len(text)
     if lines and text.endswith(b"\n"):

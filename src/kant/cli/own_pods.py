@@ -23,7 +23,7 @@ MOST = 8
 
 
 class OwnPods:
-    """Answers like `LiveCluster` for the caller's own namespace; `unread` says what the caller may not read."""
+    """Answers like `LiveCluster` for the caller's namespace; an answer's `unread` says what the caller may not read."""
 
     def __init__(self, config: Config) -> None:
         self.config = config

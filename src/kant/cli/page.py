@@ -1,4 +1,4 @@
-"""`kant page` and `kant audit`: the address of the page, and the audit log."""
+"""`kant page` and `kant audit`: the address of Kant's web page, and the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kant.service.tokens import write_private
 
 
 def url_of(address: str, token: str = "") -> str:
-    """Return the address of the page for a browser on this machine. The part after # is not sent over the network."""
+    """Return the address of the web page for a local browser. The part after # is not sent over the network."""
     scheme, _, rest = address.rpartition("://")
     host, _, port = rest.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
@@ -28,7 +28,7 @@ def url_of(address: str, token: str = "") -> str:
 
 
 def tell(address: str, token: str) -> None:
-    """Print the address of the page with its token, only to a terminal, since others may read other outputs."""
+    """Print the address of the web page with its token, only to a terminal: others may read other outputs."""
     if sys.stdout.isatty():
         print(f"The page: {url_of(address, token)}", flush=True)
 
@@ -61,7 +61,7 @@ def page(
 
 
 def _own_url(home: Path, new: bool) -> str:
-    """Return the address of the page of Kant in this home, for the caller. Raises InputError."""
+    """Return the address, for the caller, of the web page of the Kant with this home. Raises InputError."""
     client = ServiceClient(home, here=True)
     if home.is_dir() and os.geteuid() not in (0, home.stat().st_uid):
         found = client.get("/v1/whoami", page="new" if new else "same")
@@ -77,7 +77,7 @@ def _own_url(home: Path, new: bool) -> str:
 
 
 def _open(home: Path, url: str) -> bool:
-    """Open the browser with a file, since all users can read the arguments of a process."""
+    """Open the browser with a private file that has the URL: all users can read the arguments of a process."""
     way = (home if os.access(home, os.W_OK) else Path(mkdtemp(prefix="kant-"))) / "page.html"
     write_private(way, f'<!doctype html><meta http-equiv="refresh" content="0;url={url}"><a href="{url}">Kant</a>\n')
     return webbrowser.open(way.as_uri())

@@ -252,8 +252,8 @@ def show_legend() -> None:
 
 
 def picture(part: tuple[StreamTimes, ...], scale: float) -> list[str]:
-    """Return a row of letters per stream: each column is the task in the middle of its `scale` seconds; a dot means
-    none.
+    """Return a row of letters per stream: each column shows the task at the middle of its `scale` seconds, or a dot if
+    there is none.
     """
     rows = []
     for stream in range(3):

@@ -19,7 +19,7 @@ Wanted: TypeAlias = dict[str, Any]
 """The request of `kant submit`: the given fields of a `JobRequest`, in JSON form."""
 
 EXPORT = "export"
-"""A key of a request that is not a field: which variables of the current environment the job gets; "none": few."""
+"""A key of a request besides the fields: the variables of the caller's environment that a job gets; "none": few."""
 
 
 class WantedStage(NamedTuple):
@@ -64,7 +64,7 @@ class Filter(NamedTuple):
 
 
 class TrialReply(NamedTuple):
-    """The expected start of a job that is not submitted; `never`: why it can never start."""
+    """The expected start of a job that is not submitted; `never`: whether it can never start."""
 
     json: Any
     show: Callable[[], object]
@@ -84,7 +84,7 @@ class AnswerSource(Protocol):
         ...
 
     def eta(self, job: str | None) -> Printable:
-        """Return when the waiting jobs are expected to start, or one of them."""
+        """Return when the waiting jobs, or only `job`, are expected to start."""
         ...
 
     def status(self, optimality: bool) -> Reply:
@@ -92,7 +92,7 @@ class AnswerSource(Protocol):
         ...
 
     def past(self) -> Past:
-        """Return the past, at whose end simulated futures begin."""
+        """Return the recorded history of the cluster; simulated futures begin at its end."""
         ...
 
 
@@ -108,11 +108,11 @@ class Place(AnswerSource, Protocol):
         ...
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
-        """Queue the jobs of numbered lines, all or none; return the ids in their order."""
+        """Queue the jobs of numbered lines, all or none; return the ids in the order of the lines."""
         ...
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
-        """Queue the stages of a workflow, all or none; return the ids in their order."""
+        """Queue the stages of a workflow, all or none; return the ids in the order of the stages."""
         ...
 
     def jobs(self, chosen: Filter) -> Reply:

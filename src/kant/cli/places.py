@@ -1,6 +1,6 @@
 """Chooses where a verb finds its jobs: this machine, Kubernetes or, for questions about the past, a journal.
 
-Verbs use them through one interface, and do not depend on which one it is.
+All three have the same interface, so a verb does not depend on which of them answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def place_of(home: Path | None, there: Kube | None) -> Place:
-    """Return the Kant to use: that of `home` if given; on Kubernetes if an option says so; else on this machine."""
+    """Return the Kant of `home`, if given; else the one on Kubernetes, if an option asks for it; else the local one."""
     if there and home is None:
         from kant.cli.kubernetes_place import KubernetesPlace
 
@@ -31,7 +31,7 @@ def place_of(home: Path | None, there: Kube | None) -> Place:
 def questions_of(
     home: Path | None, there: Kube | None, journal: Path | None, at: str | None, learn: bool = True
 ) -> AnswerSource:
-    """Return a journal at a time if one is given, otherwise the Kant to use."""
+    """Return a source of answers: the journal at time `at`; without a journal, the Kant that `place_of` finds."""
     if journal is not None:
         from kant.cli.journal_place import JournalPlace
 

@@ -74,7 +74,7 @@ def _on_one_line(text: str) -> str:
 
 
 def fitted(widths: list[int], room: int, whole: Sequence[bool]) -> list[int]:
-    """Fit column widths to a line: the widest shrinks first, down to 1. Columns that are `whole` keep their width."""
+    """Fit column widths to a line: the widest shrinks first, down to 1. Columns marked in `whole` keep their width."""
     widths = list(widths)
     gives = [at for at, keeps in enumerate(whole) if not keeps]
     while sum(widths) > room and (widest := max(gives, key=widths.__getitem__, default=-1)) >= 0 < widths[widest] - 1:

@@ -1,4 +1,4 @@
-"""`kant plan`: what next week needs, and whether it fits."""
+"""`kant plan`: plans bookings of GPUs, capacity, workflows and the models kept in GPU memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kant plan dispatch`: many schedulers place short tasks, each by its last known state of the machines."""
+"""`kant plan dispatch`: many schedulers place short tasks, each with its own, maybe outdated, view of machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kant plan stream` and `kant plan train`: workflows that arrive again and again, and an order trained on them."""
+"""`kant plan stream` and `kant plan train`: streams of arriving workflows, and a scheduling order trained on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kant profiles`: the built-in profiles, the TOML of each, and their kernels."""
+"""`kant profiles`: lists the built-in profiles, prints and pins a profile, and compiles its Numba functions."""
 
 from __future__ import annotations
 

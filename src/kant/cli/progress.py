@@ -23,7 +23,7 @@ EVERY_S = 5.0
 
 @dataclass(slots=True)
 class Track:
-    """The progress of one run. `began` is the time of its first update by the clock, None before that."""
+    """The progress of one run. `began` is the monotonic time of its first update in seconds, None before that."""
 
     label: str
     jobs: int
@@ -47,16 +47,16 @@ class Track:
 
 
 class ProgressDisplay:
-    """A display of the progress of runs. This one shows nothing."""
+    """The interface of a display of the progress of runs. This class itself shows nothing."""
 
     def begin(self, label: str) -> None:
-        """Note that a run starts; its kernels may be compiled first."""
+        """Record that a run starts; Numba may compile functions before its first update."""
 
     def update(self, label: str, done: int, now: int) -> None:
-        """Note that `done` jobs are done at the simulated time `now`."""
+        """Record that `done` jobs are done at the simulated time `now`, in microseconds."""
 
     def end(self, label: str) -> None:
-        """Note that a run has ended."""
+        """Record that a run has ended."""
 
     def tick(self) -> None:
         """Refresh the display."""
@@ -115,7 +115,7 @@ class Bars(Lines):
 
 @contextmanager
 def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[ProgressDisplay]:
-    """Show the progress of runs of `jobs` jobs over a span of simulated time."""
+    """Show the progress of runs of `jobs` jobs over `span` microseconds of simulated time; show nothing if `quiet`."""
     if quiet:
         yield ProgressDisplay()
     elif sys.stderr.isatty():
@@ -133,6 +133,6 @@ def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[ProgressDisplay
 
 
 def span_of(until: int, submissions: Ints) -> int:
-    """Return the simulated time that a run covers: up to `until`, or to the last submission if it has no end."""
+    """Return the simulated microseconds that a run covers: until `until`, or the last submission if there is no end."""
     last = int(submissions[-1]) if len(submissions) else 0
     return until if until < FOREVER else max(last, 1)

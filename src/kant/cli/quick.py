@@ -1,8 +1,8 @@
 """Fast parsing of plain command lines of `submit`, `jobs` and `why`.
 
-`verbs` has the complete command line, with its help and its errors. It takes longer to load than these verbs run. This
-file handles the commonly used part. Any other line, even an invalid one, is left to `verbs`, so the two never disagree:
-a line is either parsed as in `verbs`, or not at all.
+`verbs` has the complete command line, with its help and its errors, but takes longer to load than these verbs run. This
+module parses the commonly used options. Any other line, even an invalid one, is left to `verbs`, so the two never
+disagree: a line is either parsed as in `verbs`, or not at all.
 """
 
 from __future__ import annotations

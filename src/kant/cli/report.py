@@ -1,4 +1,4 @@
-"""`kant report`: the page of a journal: what ran where at any time, and all figures."""
+"""`kant report`: an HTML page of a journal: what ran where at any time, and all figures."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def report(
 
 
 def _served(folder: Path, out: Path, title: str | None) -> None:
-    """Write the page of a folder that `kant serve simulate` or `compare` has written."""
+    """Write the HTML page of a folder of results of `kant serve simulate` or `kant serve compare`."""
     text = _part(folder, title)
     write_text(text, out)
     console.print(f"report: {out}", soft_wrap=True)
 
 
 def _part(folder: Path, title: str | None = None) -> str:
-    """Return the page of such a folder. Raises InputError if the folder has no such results."""
+    """Return the HTML page of a folder of `kant serve` results. Raises InputError if the folder has no such results."""
     from kant.serving.bundle import is_bundle, page_of
 
     if not is_bundle(folder):

@@ -1,4 +1,4 @@
-"""`kant run`, `alloc`, `attach` and `shell`: this terminal on the GPUs of a job."""
+"""`kant run`, `alloc`, `attach` and `shell`: connect this terminal with a job and its GPUs."""
 
 from __future__ import annotations
 

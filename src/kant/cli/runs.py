@@ -60,17 +60,17 @@ def give_back_large_blocks() -> None:
     """Make glibc return freed blocks of a megabyte or more to the system at once; without this it does so only for the
     first ones.
 
-    A table that a run has outgrown would otherwise occupy memory.
+    Otherwise the memory of a table that was replaced by a larger one stays occupied.
     """
     try:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 20)
     except (OSError, AttributeError):
-        return  # another library of C
+        return  # a C library other than glibc
 
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
-    """Turn the first Ctrl-C into a flag that stops the run between two instants; the second one ends it at once."""
+    """Turn the first Ctrl-C into a flag that stops a run after the current instant; the second one ends it at once."""
     asked: list[bool] = []
 
     def ask(number: int, frame: FrameType | None) -> None:

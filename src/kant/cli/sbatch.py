@@ -1,7 +1,7 @@
 """Translates options of sbatch, srun and salloc into options of `kant submit`.
 
 Source of names, forms and defaults: sbatch(1) of Slurm 25.11 (https://slurm.schedmd.com/sbatch.html). Sizes that Slurm
-states per node, task, core or GPU are combined here: `kant submit` takes GPUs of the job, cores and memory of a node.
+states per node, task, core or GPU are combined: `kant submit` takes GPUs of the job, cores and memory of a node.
 All errors are found before the first is reported.
 """
 
@@ -45,7 +45,7 @@ SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 10: "USR1", 12: "USR2", 15: "TERM", 18
 
 
 class SbatchOption(NamedTuple):
-    """An sbatch option: its long name, its value, and its place."""
+    """An sbatch option: its long name, its value (None: none is given), and where it was found, for messages."""
 
     name: str
     value: str | None
@@ -224,7 +224,7 @@ def _dependency(value: str, place: str) -> list[list[str]]:
 
 
 def dependencies_of(value: str, place: str) -> dict[str, object]:
-    """Return the fields of `Dependencies` for a value of `--dependency`; none for `none`. Raises InputError."""
+    """Return the fields of `Dependencies` for a value of `--dependency`; no fields for `none`. Raises InputError."""
     found: dict[str, Any] = {}
     for option, *job in _dependency(value, place) if value != "none" else ():
         field = option.removeprefix("--").replace("-", "_")
@@ -240,7 +240,7 @@ _NAMED = {"midnight": "00:00", "noon": "12:00", "elevenses": "11:00", "fika": "1
 
 
 def _begin(value: str, place: str) -> list[list[str]]:
-    """Parse now+1hour, 16:00, 4PM, noon, tomorrow, 2030-01-31T08:00, 01/31/30."""
+    """Parse a value of `--begin`: now+1hour, 16:00, 4PM, noon, tomorrow, 2030-01-31T08:00, 01/31/30."""
     low = value.lower()
     if low in ("now", "today"):
         return []
@@ -263,7 +263,7 @@ def _begin(value: str, place: str) -> list[list[str]]:
 
 
 def _signal(value: str, place: str) -> list[list[str]]:
-    """Parse [{R|B}:]SIGNAL[@SECONDS], by default 60 seconds before the limit."""
+    """Parse a value of `--signal`: [{R|B}:]SIGNAL[@SECONDS], by default 60 seconds before the limit."""
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@(\d+))?", value, re.IGNORECASE)
     name = match[1].upper() if match is not None else ""
     name = SIGNALS.get(int(name), "") if name.isdigit() else name
@@ -273,7 +273,7 @@ def _signal(value: str, place: str) -> list[list[str]]:
 
 
 def _export(value: str, place: str) -> list[list[str]]:
-    """Parse ALL, NONE or NIL, and names of variables, some with values."""
+    """Parse a value of `--export`: ALL, NONE or NIL, and names of variables, some with values."""
     words = [word for word in value.split(",") if word]
     pairs = [["--env", word] for word in words if "=" in word]
     names = [word for word in words if "=" not in word and word.upper() not in ("ALL", "NONE", "NIL")]

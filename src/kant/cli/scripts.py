@@ -62,7 +62,7 @@ def _found_by_name(word: str) -> bool:
 
 
 def command_at(arguments: list[str]) -> int | None:
-    """Return the position of the command, or None."""
+    """Return the position of the command in the arguments; None if there is no command."""
     if "--" in arguments:
         at = arguments.index("--") + 1
         return at if at < len(arguments) else None
@@ -145,7 +145,7 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
             left = f"{', '.join(made.left_out)} {have} no meaning on one machine and {are} ignored"
             print(f"kant: {where}: {left}", file=sys.stderr)
     _raise(faults, where)
-    last = {name: option for option in found if (name := option[0]) not in said}  # the last of several counts
+    last = {name: option for option in found if (name := option[0]) not in said}  # the last one counts
     chosen = [option for option in found if option[0] in REPEATED or last.get(option[0]) is option]
     options = [word for option in chosen for word in option]
     if of_slurm is not None:

@@ -67,7 +67,7 @@ def fit(
     if torch:
         from kant.serving.latency import MODERN_OVERHEAD_MS
 
-        latency = replace(latency, overhead=MODERN_OVERHEAD_MS)  # of the engine's own program, which was not measured
+        latency = replace(latency, overhead=MODERN_OVERHEAD_MS)  # of the engine's code, which was not measured
     check = Check(date=datetime.date.today().isoformat(), steps=held, error_p50=median, error_p90=p90, **on)
     found = LatencyFile(name, 1, latency, kv_tokens, check, [tuple(row) for row in measured.tolist()])
     write_latency(found, out)

@@ -1,4 +1,4 @@
-"""`kant serve whatif` and `kant serve gate`: a day recorded by a router, served with changes."""
+"""`kant serve whatif` and `kant serve gate`: replay a day that a router recorded, with changes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _judged(
         a, b = (by_slice(served, name, slices, promise) for served in (old, new))
         one = judge(
             name, a, b, allowed=allowed, confidence=confidence, metrics=len(FIGURES), floor=FLOOR
-        )  # slices give the confidence, the whole day the value
+        )  # the slices give the intervals, the whole day the values
         found.append(replace(one, old=whole(old, name, promise), new=whole(new, name, promise)))
     seen = day.first[np.isfinite(day.first)]
     about: dict[str, Any] = {

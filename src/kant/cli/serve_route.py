@@ -153,7 +153,7 @@ def _events(options: RouterOptions) -> int | None:
         return None
     if options.router != "prefix":
         raise InputError("--kv-events", "--router prefix, which uses them", options.router)
-    importlib.import_module("zmq")  # of an extra
+    importlib.import_module("zmq")  # installed by an extra
     return _count("--kv-events", options.kv_events, 1, 65535)
 
 

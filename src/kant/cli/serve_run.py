@@ -62,7 +62,7 @@ def run(
 
 
 def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> ReplicaPlace:
-    """Return the place of a service's replicas. Raises InputError if they cannot be there."""
+    """Return what scales a service, on this machine or on Kubernetes. Raises InputError if it cannot be scaled."""
     if not kube:
         from kant.service.replicas import LocalReplicas
 

@@ -9,7 +9,7 @@ from kant.cli.show import console, percent, plain, print_table, value_at
 
 
 def milliseconds(value: float) -> str:
-    """Format seconds; as milliseconds if below one second."""
+    """Format a time in seconds: below 10 s as milliseconds."""
     return f"{1e3 * value:,.1f} ms" if value < 10 else f"{value:,.1f} s"
 
 

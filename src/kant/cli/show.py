@@ -62,7 +62,7 @@ class StandardOutput(Console):
                 setattr(self, name, value)
 
     def on_broken_pipe(self) -> None:
-        """The reader has closed the pipe: print nothing more, and let the verb finish."""
+        """Handle a reader that has closed the pipe: print nothing more, and let the verb finish."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -150,7 +150,7 @@ ROWS: tuple[Row, ...] = (
     ("rejected", ("rejected",), plain, None, 0),
     ("preemptions", ("preemptions",), plain, None, 0),
 )
-"""Label, path in the summary, formats of a value and of a gain, and whether higher is better (1) or worse (-1)."""
+"""Label, path in the summary, formats of a value and of a gain; 1: more is better, -1: less is better, 0: neither."""
 
 TENANT_ROWS: tuple[Row, ...] = (
     ("evictions", ("evictions",), plain, None, 0),

@@ -183,7 +183,7 @@ def show_explanation(answer: dict[str, Any], notes: Mapping[str, list[str]] = NO
 
 
 def show_untried(pod: str, sentence: str) -> None:
-    """Print why a pod that is no job yet waits."""
+    """Print why a pod waits that is not part of a job yet."""
     console.print(f"{pod}: it is not tried: {sentence}", style="bold", soft_wrap=True)
 
 

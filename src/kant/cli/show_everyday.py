@@ -78,7 +78,7 @@ def waits(waited: dict[str, int]) -> list[str]:
 
 
 def earlier_said(earlier: Any) -> str:
-    """Return how accurate earlier answers were, whether asked for here or from JSON; or that this is unknown."""
+    """Return how accurate earlier forecasts were, given as an object or as JSON; or a sentence that this is unknown."""
     from kant.insight.track_record import UNCALIBRATED, track_record
 
     said = track_record(**earlier) if isinstance(earlier, dict) else str(earlier or "")

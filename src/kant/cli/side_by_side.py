@@ -1,7 +1,7 @@
-"""Runs several profiles in parallel, each in its own process. The decisions of a run do not depend on this.
+"""Runs several profiles in parallel, each in its own process. A run makes the same decisions as it would alone.
 
 The processes are forks of this one, so they already have the workload. Each sends its progress over a pipe, and finally
-its result; a message back, or the end of the pipe, stops it between two instants. Ctrl-C reaches only this process.
+its result; a message back, or the end of the pipe, stops a run at its next instant. Only this process handles Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def run_side_by_side(
     batch: RunBatch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: ProgressDisplay
 ) -> list[RunResult]:
-    """Run each profile, `at_once` at a time. Once `asked` is set, running ones end early, and no other begins."""
+    """Run each profile, `at_once` at a time. Once `asked` is not empty (Ctrl-C), runs end early, and none begins."""
     import kant.sim.run  # noqa: F401 - once for all: the processes have what this one has loaded
 
     waiting = deque(runs)

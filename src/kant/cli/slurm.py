@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
 
 
 def srun(arguments: list[str]) -> int:
-    """Inside a job, start its tasks; outside, do the same as `kant run` with that many."""
+    """Inside a job, start its tasks; outside, do what `kant run` does with the same options."""
     from kant.cli.srun import PART, parsed, run, run_part
 
     if arguments == [PART]:
@@ -113,7 +113,7 @@ def _translated(said: list[Any]) -> list[list[str]]:
 
 
 def sbatch(arguments: list[str]) -> int:
-    """Queue a script, or a line with --wrap, and print its number as Slurm does."""
+    """Queue a script, or a line with --wrap, and print the number of the job as Slurm does."""
     from kant.cli import verbs
     from kant.cli.quick import quick
     from kant.cli.scripts import expanded

@@ -19,7 +19,7 @@ STATES = {
 
 
 def options(arguments: list[str], valued: dict[str, str], alone: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the options of a line by name, `valued` ones with their values, and the words. Raises UsageError."""
+    """Parse a line: return its options by name (`valued` ones take a value), and other words. Raises SrunUsageError."""
     found, rest, at = dict[str, str](), list[str](), 0
     while at < len(arguments):
         word = arguments[at]
@@ -54,7 +54,7 @@ def client() -> Any:
 
 
 def job_of(name: str) -> str:
-    """Return Kant's id of a job that Slurm's variables name: the numbers of this job and its array are known."""
+    """Return Kant's id of a job: the current job's for its SLURM_JOB_ID; for a step such as 12.0, that of its job."""
     own = os.environ.get("KANT_JOB_ID")
     if own and name == os.environ.get("SLURM_JOB_ID"):
         return own
@@ -125,7 +125,7 @@ def limit(row: Row) -> str:
 
 
 def formatted(pattern: str, row: Row, columns: dict[str, tuple[str, Callable[[Row], object]]], head: bool) -> str:
-    """Format a line by a pattern such as `%.18i %.9P`. Raises UsageError for a letter that Kant does not support."""
+    """Format a line by a pattern such as `%.18i %.9P`. Raises SrunUsageError for a letter that Kant does not know."""
 
     def cell(part: re.Match[str]) -> str:
         right, width, letter = part[1], part[2], part[3]

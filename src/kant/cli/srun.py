@@ -4,7 +4,7 @@ If a job is on one machine, however many nodes it asked for, its tasks are proce
 task determines which GPUs it sees. If a job is on several machines (docs/join.md), another `srun` on each other machine
 starts the tasks there, next to the job's process on that machine. The variables are those of srun(1)
 (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES) and those that launchers read instead: `RANK`
-and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed and accelerate read, too), `PMI_RANK` of
+and others of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed and accelerate read, too), `PMI_RANK` of
 MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
 It loads only the standard library, unless its tasks are in containers.
@@ -50,7 +50,7 @@ OTHERS = named(
     " --comment --network --propagate --slurmd-debug --nice -d --dependency"
     " --cpus-per-gpu -T --ntasks-per-gpu --ntasks-per-core --ntasks-per-socket"
 )
-"""Options with a value that a step here does not need, because the job already has what they request."""
+"""Options with a value that a step does not need in Kant, because the job already has what they request."""
 OPTIONAL = {"-K": "1", "--kill-on-bad-exit": "1", "--nice": ""}
 """Options whose value, if any, follows `=`."""
 ALONE = named(
@@ -76,7 +76,7 @@ class SrunRequest:
 
 
 def parsed(arguments: list[str]) -> SrunRequest:
-    """Parse the options and the command of a line. Raises UsageError."""
+    """Parse the options and the command of a line. Raises SrunUsageError."""
     step, at = SrunRequest(), 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-":
         word = arguments[at]
@@ -123,7 +123,7 @@ class StepProcess:
 
 
 def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[StepProcess]]:
-    """Return the indices of the job's nodes on which a step runs, and its tasks in blocks. Raises UsageError."""
+    """Return the indices of the job's nodes on which a step runs, and its tasks in blocks. Raises SrunUsageError."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     chosen = list(range(len(names)))
     if "nodelist" in step.said:
@@ -161,7 +161,7 @@ def layout(step: SrunRequest, env: Mapping[str, str]) -> tuple[list[int], list[S
 
 def gpus_of(step: SrunRequest, env: Mapping[str, str], chosen: list[int], tasks: list[StepProcess]) -> list[list[str]]:
     """Return the GPUs of each node of the step: those of the job; or, if the step requests some, that many GPUs that no
-    other step of the job uses, waiting until they are free. Empty outside a job. Raises UsageError.
+    other step of the job uses, waiting until they are free. Empty outside a job. Raises SrunUsageError.
     """
     if "KANT_SLOTS" not in env:
         return []
@@ -239,7 +239,7 @@ def environment(
         }  # fmt: skip
     own |= {"OMPI_COMM_WORLD_NODE_RANK": str(task.local), "PMI_RANK": str(task.rank), "PMI_SIZE": str(size)}
     own |= {"MPI_LOCALRANKID": str(task.local), "MPI_LOCALNRANKS": str(local_size)}
-    if size > 1:  # a single program with these variables would look for others
+    if size > 1:  # these variables make a program look for other ranks
         own |= {
             "RANK": str(task.rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(task.local),
             "LOCAL_WORLD_SIZE": str(local_size), "GROUP_RANK": str(task.node), "NODE_RANK": str(task.node),
@@ -257,7 +257,7 @@ def environment(
 
 
 def exported(text: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment left by `--export`: ALL, NONE, and names, some with values. Slurm's own always stay."""
+    """Return the environment left by `--export`: ALL, NONE, and names, some with values. Slurm variables stay."""
     words = [word for word in text.split(",") if word]
     if any(word.upper() == "ALL" for word in words):
         own = dict(env)
@@ -296,7 +296,7 @@ def path_of(pattern: str, env: Mapping[str, str]) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Start the tasks of a command line and wait for them; return their highest exit code. Raises UsageError."""
+    """Start the tasks of a command line and wait for them; return their highest exit code. Raises SrunUsageError."""
     step = parsed(arguments)
     chosen, tasks = layout(step, os.environ)
     gpus = gpus_of(step, os.environ, chosen, tasks)
@@ -314,7 +314,7 @@ def run(arguments: list[str]) -> int:
 
 
 def run_part() -> int:
-    """Start the tasks of this machine, one of several, as read from standard input; return their highest exit code."""
+    """Start this machine's tasks of a step, which standard input describes; return their highest exit code."""
     said = json.loads(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME", "KANT_CONTAINER") if name in os.environ}
     with contextlib.suppress(OSError):  # for example if the folder is not shared
@@ -326,7 +326,7 @@ def run_part() -> int:
 
 
 def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, list[dict[str, str]]]) -> int:
-    """Start tasks with these environments, here and on other machines, and wait for them."""
+    """Start tasks with these environments on this machine and on others; return their highest exit code."""
     running: list[subprocess.Popen[bytes]] = []
     there: list[subprocess.Popen[bytes]] = []
     readers: list[threading.Thread] = []
@@ -368,7 +368,7 @@ def start(step: SrunRequest, here: list[dict[str, str]], elsewhere: dict[str, li
     for reader in readers:
         reader.join()
     worst = max((code if code >= 0 else 128 - code) for code in codes)
-    for rank, code in zip(ranks, codes, strict=False):  # another srun reports its own
+    for rank, code in zip(ranks, codes, strict=False):  # the `srun` of another machine reports its own tasks
         if code and not alone:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             print(f"srun: task {rank}: {how}", file=sys.stderr)

@@ -53,7 +53,7 @@ def submit_lines(
 
 
 def _lines(path: Path, source: str) -> list[tuple[int, str]]:
-    """Return the nonempty lines, with their numbers."""
+    """Return the lines that are neither empty nor comments, with their numbers."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -63,7 +63,7 @@ def _lines(path: Path, source: str) -> list[tuple[int, str]]:
 
 
 def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
-    """Parse the request of a line. Raises InputError that names it."""
+    """Parse the request of a line. Raises InputError that names the line."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError as error:

@@ -71,8 +71,8 @@ def finish(
 ) -> tuple[Results, bool]:
     """Do the runs that are not in the store yet; return all results, and whether the user interrupted.
 
-    They use the cores of this machine, or of the Ray cluster at the address `ray`. A run is stored when it ends. Raises
-    InputError if it cannot be stored; the runs stored so far remain.
+    The runs use the cores of this machine, or of the Ray cluster at the address `ray`. Each is stored when it ends.
+    Raises InputError if a run cannot be stored; the runs stored so far remain.
     """
     from kant.cli.runs import one_interrupt
     from kant.cli.sweep_show import watched

@@ -68,7 +68,7 @@ DRAWN_WITH = ("jobs", "days", "gpus", "load", "services", "tenants")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep as read from its file: the experiment, the figures to show, and the parts of the commands of runs."""
+    """A sweep as read from its file: the experiment, the figures to show, and the pieces of the command of each run."""
 
     experiment: Experiment
     metrics: tuple[str, ...]
@@ -210,7 +210,7 @@ def read_trace(
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Name the sweep's file, and the place in it, in errors about what it refers to."""
+    """Add the sweep's file and the position in it (`where`) to errors about what the file refers to."""
     try:
         yield
     except InputError as error:

@@ -17,7 +17,7 @@ from kant.model.units import SECOND, show_duration
 
 
 class Estimate:
-    """Estimates the remaining time: as long as finished runs of the same profile, workload and cluster took."""
+    """Estimates the remaining time from the durations of finished runs of the same profile, workload and cluster."""
 
     def __init__(self, waiting: Sequence[PlannedRun], at_once: int) -> None:
         self.at_once = at_once
@@ -26,14 +26,14 @@ class Estimate:
         self._all: list[float] = []
 
     def ends(self, run: PlannedRun, wall_s: float, failed: bool) -> None:
-        """Note that a run has ended after `wall_s` seconds. Failed runs do not affect the estimate."""
+        """Record that a run has ended after `wall_s` seconds. Failed runs do not affect the estimate."""
         self.left.pop(run, None)
         if not failed:
             self._walls[_kind(run)].append(wall_s)
             self._all.append(wall_s)
 
     def is_at(self, run: PlannedRun, part: float) -> None:
-        """Note which share of a run is done."""
+        """Record which share of a run is done, from 0 to 1."""
         self.left[run] = 1 - part
 
     def seconds(self) -> float | None:

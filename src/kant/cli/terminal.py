@@ -1,4 +1,4 @@
-"""Connects this terminal with a process elsewhere: keys are passed on unchanged, and output is shown here.
+"""Connects this terminal with a remote process: keys are passed on unchanged, and its output is shown.
 
 After Enter, `~.` detaches, `~~` sends a tilde and `~?` prints help, as in ssh.
 """
@@ -33,7 +33,7 @@ class SessionEnd(NamedTuple):
 
 
 class Escapes:
-    """Finds the escape sequences for this client among the keys. `escape` is a byte, empty for none."""
+    """Finds the escape sequences for this client among the typed keys. `escape` is one byte; empty: no escape key."""
 
     def __init__(self, escape: bytes = b"~") -> None:
         self.escape = escape
@@ -79,7 +79,7 @@ def window() -> dict[str, int]:
 
 @contextmanager
 def raw() -> Iterator[None]:
-    """Pass every key unchanged within this block."""
+    """Put the terminal into raw mode within this block, so that every key is passed on unchanged."""
     import termios
     import tty
 
@@ -94,7 +94,7 @@ def raw() -> Iterator[None]:
 
 @contextmanager
 def _signals(*names: str) -> Iterator[int]:
-    """Yield a descriptor that becomes readable when one of these signals has come: each signal gives one byte, its
+    """Yield a descriptor that becomes readable when one of these signals has arrived: each signal gives one byte, its
     number.
     """
     out, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -130,7 +130,7 @@ class Conversation:
         self._reads_input = self._stdin >= 0
 
     def hold(self, begun: bool = False) -> SessionEnd:
-        """Run until the session ends. A session with a shell has `begun`; one with a job begins when the job runs."""
+        """Run until the session ends. Unless `begun` (as for a shell), the session begins when the job runs."""
         try:
             if not begun and not self._until_begun():
                 return self.left or SessionEnd()
@@ -145,7 +145,7 @@ class Conversation:
     def _until_begun(self) -> bool:
         self._receive()  # data may have arrived with the response that opened the WebSocket
         while not self.begun and self.left is None and not self.line.closed:
-            self.line.flush()  # answer if asked whether we are still connected
+            self.line.flush()  # send answers to pings
             select.select([self.line], [], [])
             self._receive()
         return self.begun

@@ -1,4 +1,4 @@
-"""`kant token`: access for others, with their roles."""
+"""`kant token`: tokens that give other users access, each with a role."""
 
 from __future__ import annotations
 

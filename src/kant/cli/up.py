@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on the keypad of a telephone
 MOST_FRONT_ENDS = 64
-PATIENCE = 60.0  # seconds until it has to answer
+PATIENCE = 60.0  # seconds until a Kant that starts or stops has to answer
 
 
 PowerCap = Annotated[
@@ -181,7 +181,7 @@ def _oidc(path: Path) -> Oidc:
 
 
 def _file(given: str | None) -> Path | None:
-    """Return the file of this name, or None, since some options also accept built-in names."""
+    """Return the absolute path of a file; None for None, for a built-in name, and for a name without a file."""
     from kant.scheduler.profile import builtin_texts
 
     named = given is None or given in builtin_texts() or not Path(given).is_file()
@@ -213,7 +213,7 @@ def parse_size(text: str) -> int:
 
 
 def _detach(home: Path) -> int:
-    """Start the same command again in its own session, and wait until it answers."""
+    """Start the same command again in the background, in its own session, and wait until it answers."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     said = home / "kant.log"
     arguments = [each for each in sys.argv[1:] if each != "--detach"]
@@ -226,7 +226,7 @@ def _detach(home: Path) -> int:
             stderr=out,
             start_new_session=True,
         )
-    # loaded while the other process starts
+    # these modules load while the other process starts
     from kant.cli.show import console
     from kant.service.callers import page_token
 

@@ -1,4 +1,4 @@
-"""The verbs of `kant`, each with the place of its function: only the module of the called verb is loaded."""
+"""The verbs of `kant`, each with the module and the name of its function; only the called verb's module is loaded."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def installed() -> list[str]:
 
 
 def app_of(*verbs: str) -> App:
-    """Return `kant` with these verbs."""
+    """Return the app of `kant` with these verbs."""
     app = App(
         name="kant",
         help="Kant: one scheduling core for AI clusters.",
         version=__version__,
         help_format="plaintext",
-        suppress_keyboard_interrupt=False,  # Kant reports it itself
+        suppress_keyboard_interrupt=False,  # `kant.cli.app` reports Ctrl-C itself
     )
     for verb in verbs:
         module, name = VERBS[verb].split(":")

@@ -30,7 +30,7 @@ SAID_EVERY = 0.2  # seconds between two reports of tokens
 
 
 class Elastic:
-    """The elastic events of this process's run. `now` is the latest.
+    """The events that Kant sends to the elastic run of this process. `now` is the latest one.
 
     Raises InputError if Kant did not start this process with a contract.
     """
@@ -57,7 +57,7 @@ class Elastic:
         return [msgspec.json.decode(line, type=Resize) for line in whole.splitlines()]
 
     def changed(self, tokens: float) -> bool:
-        """Whether there is a new event. Calling it again confirms that the previous event has been followed."""
+        """Whether there is a new event, then in `now`. The next call tells Kant that the job has followed it."""
         moment = time.monotonic()
         events = self._read() if self._file.stat().st_size > self._at else []
         if events or self._behind or moment - self._said >= SAID_EVERY:
@@ -75,9 +75,9 @@ class Elastic:
         own.replace(self._report)
 
     def rate(self, tokens: float) -> float:
-        """Return the learning rate of the next step."""
+        """Return the learning rate of the next step, after `tokens` trained tokens."""
         return self.contract.learning_rate(self.now.batch, tokens, self.now.tail)
 
     def is_over(self, tokens: float) -> bool:
-        """Whether the tail has ended: then the job may save its weights and exit with success."""
+        """Whether the final decay of the learning rate has ended: then the job may save its weights and exit."""
         return self.now.tail is not None and tokens >= self.now.tail[1]

@@ -18,7 +18,7 @@ from kant.service.routes import Routes
 from kant.service.shown import fields_html, table_html
 from kant.service.views import JobDetail, JobOutcome, JobRow, Usage, Why
 
-AT_A_TIME = 30  # seconds for which one request waits
+AT_A_TIME = 30  # seconds for which one request waits for the end of a job
 PAGE = 1000
 
 
@@ -48,7 +48,7 @@ class _Asked:
         self.client.token = token or ""
 
     def ask(self, request: Request) -> Any:
-        """Send a request and return the response as an object of its type. Raises InputError."""
+        """Send a request and return the response as an object of the expected type. Raises InputError."""
         query = request.query.items()
         given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query}
         sent = msgspec.to_builtins(request.body) if request.body is not None else None
@@ -116,7 +116,7 @@ class Job:
         return self.kant.api.why(self.id)
 
     def output(self, attempt: int = 0) -> str:
-        """Return the output of its last run, or of another (`attempt`, from 1)."""
+        """Return the output of a run of the job: `attempt` from 1 on; 0: the last run."""
         return self.kant.api.log(self.id, attempt=attempt).decode(errors="replace")
 
     def wait(self) -> JobOutcome:
@@ -164,7 +164,7 @@ class Kant:
                 return found
 
     def usage(self, by: str = "user") -> Usage:
-        """Return the usage of ended jobs, by some of user, queue, day and job."""
+        """Return the usage of ended jobs, grouped by any of user, queue, day and job (comma-separated)."""
         return self.api.usage(by=by)
 
     def events(self) -> Iterator[JobRow]:
@@ -191,7 +191,7 @@ class AsyncJob:
         return await self.kant.api.why(self.id)
 
     async def output(self, attempt: int = 0) -> str:
-        """Return the output of its last run, or of another (`attempt`, from 1)."""
+        """Return the output of a run of the job: `attempt` from 1 on; 0: the last run."""
         return (await self.kant.api.log(self.id, attempt=attempt)).decode(errors="replace")
 
     async def wait(self) -> JobOutcome:

@@ -1,4 +1,4 @@
-"""Decisions that take milliseconds: another process makes them, one after the other, and requests go on meanwhile."""
+"""Lets another process make slow routing decisions, one at a time, while the router goes on serving requests."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Decider(Protocol):
 
 
 class Aside:
-    """Asks a process about the first waiting request, and places it when the answer arrives."""
+    """Asks a process which backend the first waiting request gets, and places the request when the answer arrives."""
 
     def __init__(self, process: Decider) -> None:
         self.process = process
         self.task: asyncio.Task[None] | None = None
 
     async def open(self, dispatcher: Dispatcher) -> None:
-        """Start the process, and let it compile its kernels. Raises InputError if it does not answer."""
+        """Start the process and ask it once, so that its code is compiled. Raises InputError if it does not answer."""
         loads, settings = LoadTable(2), dispatcher.settings
         idle = [ObservedSite(settings, k, loads) for k in range(2)]
         asked = question(dispatcher.router, Incoming(0.0, 1, 1.0, -1), idle, loads, dispatcher.draw, settings)
@@ -52,7 +52,7 @@ class Aside:
         await self.process.close()
 
     def choose(self, dispatcher: Dispatcher, placed: Placement, backends: list[Backend], request: Incoming) -> int:
-        """Return which of these backends gets a request; HOLD until the process has answered."""
+        """Return the index in `backends` of the backend that gets the request; HOLD until the process has answered."""
         for k, backend in enumerate(backends):
             if backend.number == placed.foreseen:
                 return k

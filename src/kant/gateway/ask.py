@@ -1,7 +1,7 @@
 """Parses requests to an OpenAI-compatible engine as far as routing needs, and formats errors in the API's form.
 
-No content of a body is trusted: invalid fields are left for the engine to reject, and only a body that is not a JSON
-object is rejected here.
+No content of a body is trusted: invalid fields are left for the engine to reject, and the router itself rejects only a
+body that is not a JSON object.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ GENERATES = ("/v1/completions", "/v1/chat/completions", MESSAGES, RESPONSES)
 """Paths whose responses are generated token by token."""
 
 FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize")
-"""Paths that are routed."""
+"""Paths whose requests are routed to a backend."""
 
 PRIORITIES = 1 << 31
-"""The bound of priorities: vLLM stores them in a machine integer."""
+"""The largest absolute value of a priority: vLLM stores priorities in a machine integer."""
 
 LONGEST_PROGRAM = 256
 LONGEST_OUTPUT = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-"""The fields that limit an output."""
+"""The fields of a request that limit its output tokens, in the order in which they are tried."""
 
 
 class RefusedError(Exception):
-    """A request is not forwarded. Has the HTTP status, a message, OpenAI's error type, and seconds until a retry."""
+    """A request is refused: the HTTP status, a message, OpenAI's error type, and seconds until a retry (0: unknown)."""
 
     def __init__(self, status: int, message: str, kind: str, retry_after: int = 0) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 
 def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
-    """Return `{"error": {"message": …, "type": …, "code": …}}` as OpenAI and vLLM; Anthropic's form for its path."""
+    """Return an error body: OpenAI's `{"error": {"message": …}}`, or Anthropic's form for the path of its API."""
     if path == MESSAGES:
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
@@ -54,8 +54,8 @@ def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
 class Ask:
     """What a router knows about a request.
 
-    `prompt` counts tokens: exactly if the prompt is a list of token ids, else estimated from the bytes of its text.
-    `most` is the maximum output; `program` names the program, session or agent that sent the call.
+    `prompt()` counts tokens: exactly if the prompt is a list of token ids, else estimated from the bytes of its text.
+    `most` limits the output tokens (None: no limit); `program` names the program, session or agent that sent the call.
     """
 
     path: str
@@ -76,8 +76,8 @@ class Ask:
     def blocks(self, adapter: str, bytes_per_token: float) -> tuple[list[int], float]:
         """Return the hash chain of the prompt's blocks, and the tokens of each block.
 
-        The first hash names the adapter, if there is one. Other inputs of engines' cache keys make chains differ:
-        tools, and vLLM's `cache_salt`.
+        The first hash names the adapter, if there is one. Different `tools` or a different `cache_salt` of vLLM give
+        different hashes, as in the prefix caches of engines.
         """
         apart = {name: self.fields[name] for name in ("cache_salt", "tools") if self.fields.get(name)}
         root = repr((adapter, apart)) if adapter or apart else ""
@@ -100,7 +100,7 @@ class Ask:
             self._write({**self.fields, "priority": int(self.priority)})
 
     def forget_program(self) -> None:
-        """Remove the program, also from the body."""
+        """Remove the name of the program from the request and from its body."""
         self.program = ""
         extra = self.fields.get("vllm_xargs")
         if isinstance(extra, dict) and "program_id" in extra:
@@ -110,7 +110,7 @@ class Ask:
         self.fields, self.body = fields, msgspec.json.encode(fields)
 
     def forwarded(self, priority: int | None, pass_program: bool) -> bytes:
-        """Return the body for the engine, with vLLM's `priority` (lower first), and the program for its plug-ins."""
+        """Return the body for the engine, with vLLM's `priority` (lower first), and the program's name for plug-ins."""
         program = self.program if pass_program else ""
         if priority is None and not program:
             return self.body
@@ -124,7 +124,7 @@ class Ask:
 
 
 def read_ask(path: str, body: bytes, program: str = "") -> Ask:
-    """Parse a body; `program` is the value of a header. Raises RefusedError if it is not a JSON object."""
+    """Parse a body; `program` comes from a header ("": from the body). Raises RefusedError if it is no JSON object."""
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -163,7 +163,7 @@ def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
     prompt = fields.get("prompt", fields.get("input"))
     if isinstance(prompt, list) and not (prompt and isinstance(prompt[0], dict)):
         return _listed(prompt)
-    messages = fields.get("messages") if prompt is None else prompt  # /v1/responses has messages there, too
+    messages = fields.get("messages") if prompt is None else prompt  # `input` of /v1/responses may be messages
     return "\n".join(_texts([fields.get("system"), fields.get("instructions"), messages])), 0
 
 
@@ -248,7 +248,7 @@ class EventCount:
 class NamedEventCount(EventCount):
     """Counts the tokens of a stream whose events are named: Anthropic's messages, and responses.
 
-    Each delta of a content block, of a text or of arguments is a token.
+    Each delta event counts as one token: a piece of a content block, of a text or of tool arguments.
     """
 
     __slots__ = ()
@@ -268,13 +268,13 @@ def count_for(path: str) -> EventCount:
 
 LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete", b"response.failed")
 MOST_EVENT = 1 << 20
-"""The most bytes of an event that are kept; of a longer one, the end."""
+"""How many bytes of an incomplete event are kept; of a longer event, only the last ones."""
 
 
 class _Usage(msgspec.Struct):
     """Token counts, in the field names of OpenAI's completions, or of its responses and Anthropic's messages.
 
-    Anthropic's `input_tokens` do not include cached ones.
+    Anthropic's `input_tokens` do not include cached tokens.
     """
 
     prompt_tokens: int = 0

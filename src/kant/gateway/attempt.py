@@ -1,7 +1,7 @@
 """Sends one request to one backend, and passes the response on to the client.
 
 Requests to engines change only caches, so a duplicate is safe for its client. It is not safe for engines: the request
-may be what crashed the first one. So once a byte was sent to a backend, the request is sent again only if the backend
+may have crashed the first one. So once a byte was sent to a backend, the request is sent again only if the backend
 refused it (429, 503), or if the connection closed before any byte of the response and the backend then answers `GET
 /health` on a new connection: only the connection failed. A request that crashed its engine gets a 502, so one request
 crashes at most one engine.
@@ -42,7 +42,7 @@ HOP_BY_HOP = frozenset(
 
 REQUEST_ID = "x-request-id"
 NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type", REQUEST_ID}
-"""Request headers that are not forwarded: those, and the ones that the proxy sets itself."""
+"""Request headers that are not forwarded: hop-by-hop headers, and headers that the proxy sets itself."""
 
 BREAKS = frozenset("\r\n\0")
 """Characters that would split a header; no server accepts them."""
@@ -72,7 +72,7 @@ class ElsewhereError(BackendLostError):
 
 
 class Attempt:
-    """One request on one backend."""
+    """One attempt to serve a request on one backend."""
 
     def __init__(
         self, proxy: Proxy, request: web.BaseRequest, placed: Placement, entry: RequestRecord, retries: Retries
@@ -173,9 +173,9 @@ class Attempt:
                 connection.close()
 
     def _expired(self, error: TimedOutError) -> None:
-        """The response takes too long: close the connection, which ends the request on the backend."""
+        """Close the connection of a response that takes too long, which ends the request on the backend."""
         assert self.connection is not None
-        if self.relief is not None and self.client is not None:  # the client is the one that does not read
+        if self.relief is not None and self.client is not None:  # reading was paused because the client does not read
             self.client.abort()
             self.connection.fail(ClientGoneError("it reads nothing"))
         else:
@@ -216,7 +216,7 @@ class Attempt:
         return kept
 
     async def _stream(self, connection: Connection, head: Head) -> None:
-        """Pass each piece on as it arrives; the client's response starts with the first."""
+        """Pass each piece of a stream on as it arrives; the response to the client starts with the first piece."""
         begun = self.begun = asyncio.get_running_loop().create_future()
         whole = connection.pieces(self._take)
         whole.add_done_callback(lambda _: self._begin())
@@ -237,7 +237,7 @@ class Attempt:
         try:
             await whole
         except TimedOutError:
-            if not self.count.finished:  # otherwise the client has the whole response
+            if not self.count.finished:  # of a finished stream the client has everything
                 raise
         if not (head.framed or self.count.finished):  # without framing, only [DONE] shows the end
             raise UpstreamError("its stream has no end")
@@ -245,7 +245,7 @@ class Attempt:
         self._over(head.status, self.count.events, self.count.usage, said)
 
     def _take(self, piece: bytes, chunks: bytes | None) -> None:
-        """Process a piece of a stream: count its tokens, and write it to the client, unchanged if chunks allow it."""
+        """Process a piece of a stream: count its tokens, and write it to the client, unchanged if `chunks` is given."""
         assert self.stopwatch is not None
         self.stopwatch.piece_arrived()
         done = self.count.feed(piece)
@@ -314,7 +314,7 @@ class Attempt:
             self.entry.span.note("first token")
 
     def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
-        """Finish a complete response: its place is freed before the client gets the last byte."""
+        """Finish a complete response: its capacity on the backend is freed before the client gets the last byte."""
         good = judged(status)
         if good is not None:
             self.proxy.answered(self.placed, good and said)
@@ -330,7 +330,7 @@ class Attempt:
         self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
 
     async def send_lost_error(self, error: BackendLostError) -> web.StreamResponse:
-        """Tell the client that the backend was lost: an error in the stream, and no `[DONE]`."""
+        """Tell the client of a stream that the backend was lost: write an error event, and no `[DONE]`."""
         assert self.response is not None
         tokens = self.entry.output = self.count.events
         self.entry.status = error.status

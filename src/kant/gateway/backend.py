@@ -1,4 +1,4 @@
-"""A real engine as the dispatcher sees it, and a request for one."""
+"""A real engine as the dispatcher sees it (`Backend`), and a request for an engine (`Placement`)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ STATE = frozenset({"up", "draining", "leaving", "models"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits: `in_flight`: requests on one backend; `held`: requests waiting here; `at_once`: all requests.
+    """Limits: `in_flight`: requests on one backend; `held`: requests that wait in the router; `at_once`: all requests.
 
-    A backend whose first token is expected after `first_token_s`, or whose KV is full, gets no more.
+    A backend gets no more while its KV is full, or if a first token is expected after more than `first_token_s`.
     """
 
     in_flight: int = 1 << 20
@@ -39,10 +39,10 @@ class Backend:
     url: str
     site: ObservedSite
     changed: Callable[[], object] = bool
-    """Called after a change of which requests it may get."""
+    """Called when a field of `STATE` is set."""
     up: bool = True
     draining: bool = False
-    """Whether an operator stopped new requests to it."""
+    """Whether an operator has stopped new requests to this backend."""
     leaving: bool = False
     """Whether it is being removed: it gets no new requests, and is gone once it has none."""
     gone: bool = False
@@ -51,12 +51,12 @@ class Backend:
     measured: bool = False
     """Whether its metrics have been read at least once."""
     rows: dict[int, Placement] = field(default_factory=dict)
-    """Its requests, by row."""
+    """Its requests, by their row in the dispatcher's tables."""
     excess: list[tuple[int, int]] = field(default_factory=list)
     clients: tuple[int, int] = (0, 0)
-    """The requests and tokens of clients that are no peers, as estimated from its metrics."""
+    """Estimated requests and tokens on this engine that come from no router of this group."""
     peers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """The load of each other router there: requests, tokens, and tokens still to prefill."""
+    """The load that each other router has put on this engine: requests, tokens, and tokens still to prefill."""
     health: Health = field(default_factory=Health)
     """Its health, judged by its responses."""
 
@@ -81,9 +81,9 @@ class Backend:
         return not model or self.models is None or model in self.models
 
     def _share_out(self, used: int, waiting: int) -> None:
-        """Attribute `used` tokens of its KV to its requests whose responses are not seen, except the newest ones.
+        """Estimate the progress of requests whose responses this router does not see, from `used` tokens of KV.
 
-        The engine reports `waiting` requests without KV; the others are assumed to have outputs of equal length.
+        Of these requests, the newest `waiting` ones have no KV; the others are assumed to have equally long outputs.
         """
         unseen = [placed for placed in self.rows.values() if placed.unseen]
         running = unseen[: max(0, len(unseen) - waiting)]
@@ -93,13 +93,13 @@ class Backend:
                 self.site.said(placed.row, max(1, rest // len(running)))
 
     def own_load(self) -> tuple[int, int, int]:
-        """Return the load of this router there: requests, tokens, and tokens still to prefill."""
+        """Return this router's own load on the backend: requests, tokens, and tokens still to prefill."""
         site = self.site
         pending = site.pending_prefill() - site.other_pending
         return len(self.rows), site.tokens() - site.other_tokens, pending
 
     def _of_peers(self) -> tuple[int, int, int]:
-        """Return the load of all other routers there."""
+        """Return the load of all other routers on the backend, in the same form."""
         requests, tokens, pending = (sum(column) for column in zip((0, 0, 0), *self.peers.values(), strict=True))
         return requests, tokens, pending
 
@@ -109,7 +109,7 @@ class Backend:
         self.site.beside(requests + self.clients[0], tokens + self.clients[1], pending)
 
     def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
-        """Estimate the load from other routers: the minimum of three scrapes, as some requests are always in flight."""
+        """Estimate the load that comes from neither this router nor its peers: the least excess in three scrapes."""
         self.scraped, self.measured = scraped, True
         if scraped.blocks and scraped.block_size:
             self.site.resize(replace(self.site.settings, num_blocks=scraped.blocks, block_size=scraped.block_size))
@@ -126,7 +126,7 @@ class Backend:
 class Opinion(NamedTuple):
     """The backend that the shadow would have chosen, or None if it would have held the request.
 
-    `later_s` is how many seconds later the first token would come there, by the latency model; below 0: earlier.
+    `later_s`: by how many seconds its first token would come later, by the latency model; below 0: earlier.
     """
 
     backend: int | None
@@ -136,7 +136,7 @@ class Opinion(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Placement:
-    """A request from arrival to end, with its place: `backend` is None while it is held."""
+    """A request from arrival to end, with its backend; `backend` is None while the request is held."""
 
     row: int
     order: int
@@ -153,27 +153,27 @@ class Placement:
     deadline_s: float = math.inf
     """Seconds from arrival within which its client wants the first token."""
     due: float = 0.0
-    """When it is refused if it is still waiting, by the dispatcher's clock; among equals, the earliest goes first."""
+    """When it is refused if still held, in dispatcher seconds; of equal priorities, the earliest `due` goes first."""
     blocks: Sequence[int] = ()
     """The hash chain of its prompt, if the router uses it."""
     block_tokens: float = 0.0
     adapter: bool = False
-    """Whether the first of these is its adapter."""
+    """Whether the first of `blocks` stands for the adapter."""
     without: frozenset[int] = frozenset()
     foreseen: int | None = None
-    """The backend that another process has chosen for it."""
+    """The number of the backend that another process (`Aside`) has chosen for it."""
     placed: asyncio.Future[None] | None = None
     unseen: bool = False
-    """Whether its response is not seen here, so that its tokens are known only from the engine's metrics."""
+    """Whether this router does not see its response: its tokens are then known only from the engine's metrics."""
     over: bool = False
     withdraw: Callable[[], None] | None = None
     """Called if its backend is found to be lost."""
     sent: int = 0
     """Its sequence number among all requests sent to a backend."""
     opinion: Opinion | None = None
-    """What another router would have decided, if one is asked."""
+    """What the shadow router would have decided, if there is a shadow."""
     tests: bool = False
-    """Whether its response decides if its ejected backend returns to service."""
+    """Whether it is the test request whose response decides if an ejected backend returns to service."""
 
     @property
     def size(self) -> float:

@@ -49,7 +49,7 @@ class Backends:
         self.following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start scraping, the process that decides, following the source and the exchange with other routers.
+        """Start to scrape, to follow the source, and to exchange loads with other routers; start the deciding process.
 
         Raises InputError if the source cannot be read at first, or the address of the exchange is taken.
         """

@@ -1,8 +1,8 @@
 """Decides which backend gets a request, and when: applies the simulator's policy and router to real engines.
 
 An arriving request gets its priority from the policy. The router then chooses among the backends that are up, serve its
-model and have capacity. If there is none, or the router or the policy holds it, it waits here in priority order.
-Nothing here reads a clock or the network: arrivals, output and ends are reported by the caller.
+model and have capacity. If there is none, or the router or the policy holds the request, it waits in priority order.
+This module reads neither a clock nor the network: its caller reports arrivals, output and ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MOST_AGAIN_S = 60
 """The maximum of `Retry-After`, in seconds."""
 
 MOST_BACKENDS, MOST_KNOWN = 1 << 14, 64
-"""Maximum numbers of backends, and of models whose backends are kept, since clients choose the names of models."""
+"""Maximum numbers of backends, and of models in the cache of usable backends (clients choose the names of models)."""
 
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
@@ -53,13 +53,13 @@ FORGETS = 0.02
 """The weight of the latest response in the running averages."""
 
 RANKS, MIDDLE = 128.0, 256.0
-"""Scale and offset for a trained ranker's scores, which are small and around 0; priorities are whole numbers, and those
-in tokens are positive.
+"""Scale and offset that turn a trained ranker's scores, small numbers around 0, into positive numbers of the size of
+token counts: priorities are rounded to whole numbers.
 """
 
 
 class Dispatcher:
-    """All requests and all backends of the router."""
+    """Assigns all requests of a router to its backends."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Dispatcher:
         self.now = self.began = 0.0
         self.output = FIRST_GUESS
         self.unseen = False
-        """Whether there were requests whose responses are not seen here."""
+        """Whether there were requests whose responses this router does not see."""
         self.bytes_per_token, self.prefixes = 4.0, router.prefixes
         self.programs = ProgramNumbers(policy.forget)
         self.addresses: frozenset[str] = frozenset(urls)
@@ -114,10 +114,10 @@ class Dispatcher:
     # --- a request --------------------------------------------------------------------------------------------------
 
     def come(self, ask: Ask, predicted: float | None = None, tenant: str = "", level: int = 0) -> Placement:
-        """Register a request without placing it. `predicted` is its output in tokens, from a header.
+        """Register a request without placing it. `predicted` is the predicted output in tokens (None: unknown).
 
         `tenant` is the unit of fair sharing, and `level` the urgency of its requests, lower first. Raises RefusedError
-        if there are too many.
+        if too many requests are active.
         """
         if self.count == 0:
             self.began = self.now
@@ -149,7 +149,7 @@ class Dispatcher:
         return int(max(-PRIORITIES, min(round(placed.priority), PRIORITIES)))
 
     def offer(self, placed: Placement) -> bool:
-        """Place a request now, or hold it: then `placed` is resolved once it has a backend.
+        """Place a request now (True), or hold it (False): then the future `placed.placed` ends when it gets a backend.
 
         Raises RefusedError if no backend has its model, too many are held, or its deadline cannot be met.
         """
@@ -205,17 +205,17 @@ class Dispatcher:
     def in_service(self, model: str, without: frozenset[int]) -> list[Backend]:
         """Return the backends that may get a request for a model, with or without capacity.
 
-        Ejected ones are included only if no other is left; then all are, as in Envoy's panic mode.
+        Ejected backends are included only if no other is left; then all of them are, as in Envoy's panic mode.
         """
         may = [b for b in self.backends if b.open and b.serves(model) and b.number not in without]
         return [b for b in may if b.health.accepts(self.now)] or may
 
     def usual(self, model: str) -> tuple[list[Backend], Sites]:
-        """Return the backends that may get any request for a model; kept until one changes."""
+        """Return the backends that may get any request for a model; cached until a backend changes."""
         known = self._known.get(model)
         if known is None:
             known = self._with_loads(self.in_service(model, frozenset()))
-            if not any(b.health.ejected for b in self.backends):  # otherwise it also depends on the time
+            if not any(b.health.ejected for b in self.backends):  # the end of an ejection depends on the time
                 if len(self._known) >= MOST_KNOWN:
                     self._known.clear()
                 self._known[model] = known
@@ -226,7 +226,7 @@ class Dispatcher:
         return backends, Sites(sites, self.loads, np.array([site.row for site in sites], dtype=np.int64))
 
     def _open(self, placed: Placement) -> tuple[list[Backend], Sites]:
-        """Return the backends that may get a request now."""
+        """Return the backends that have capacity for a request now, and their loads for the router."""
         model, limits, out = placed.ask.model, self.limits, self._out
         backends, sites = (
             self._with_loads(self.in_service(model, placed.without)) if placed.without else self.usual(model)
@@ -282,7 +282,7 @@ class Dispatcher:
         )  # fmt: skip
 
     def expect(self) -> None:
-        """Assume that requests whose responses are not seen have started by their predicted time."""
+        """Mark requests whose responses are not seen as started once their predicted first token is due."""
         while self.expected and self.expected[0][0] <= self.now:
             _, _, placed, backend = heapq.heappop(self.expected)
             if placed.backend is backend:
@@ -326,7 +326,7 @@ class Dispatcher:
         self.answered(placed, False)
         if placed.tests:
             self._tested(placed, placed.backend)
-        self.shares.charge(placed.tenant, -placed.prompt, -placed.predicted)  # it is charged only once
+        self.shares.charge(placed.tenant, -placed.prompt, -placed.predicted)  # the request is charged only once
         placed.backend.rows.pop(placed.row)
         sent = placed.backend.site.end(placed.row)
         self._send(placed, other, self._incoming(placed))
@@ -341,7 +341,7 @@ class Dispatcher:
                 self._tested(placed, placed.backend)  # it responds: the next test request may be sent
 
     def counted(self, before: Scraped, now: Scraped) -> None:
-        """Compare two scrapes of an engine: without seen responses, its counters give the mean output length."""
+        """Update the mean output length from two scrapes of an engine, if this router does not see all responses."""
         ended, tokens = now.ended - before.ended, now.generated - before.generated
         if self.unseen and before.ended and ended > 0 and tokens > 0:
             self.output += min(FORGETS * ended, 1.0) * (tokens / ended - self.output)
@@ -355,7 +355,7 @@ class Dispatcher:
     def answered(self, placed: Placement, good: bool) -> float:
         """Report that a request's backend responded well, or failed.
 
-        Returns for how many seconds it is ejected for this; 0.0 if it is not.
+        Returns the seconds for which the backend is ejected because of this failure; 0.0 if it is not ejected.
         """
         backend = placed.backend
         if backend is None:
@@ -419,7 +419,7 @@ class Dispatcher:
             queue.changed(placed)
 
     def end(self, placed: Placement, output: int | None, prompt: int | None = None) -> None:
-        """End a request after `output` tokens (None: it failed); `prompt` is the engine's count of its prompt.
+        """End a request after `output` tokens (None: it failed). `prompt`: prompt tokens as counted by the engine.
 
         Held requests are then tried again. A second call does nothing.
         """
@@ -427,7 +427,7 @@ class Dispatcher:
             return
         placed.over = True
         if output:
-            self.said(placed, output)  # without a stream nothing was received before
+            self.said(placed, output)  # the output of a response without a stream is known only now
         done = self.take_back(placed)
         if output is not None:
             self.output += FORGETS * (output - self.output)
@@ -476,8 +476,8 @@ class Dispatcher:
         self.backends = [backend for backend in self.backends if not backend.gone]
 
     def unreachable(self, backend: Backend) -> None:
-        """Note that a backend cannot be connected to: it gets no requests until a scrape succeeds; its others
-        continue."""
+        """Record that no connection to a backend can be opened: it gets no requests until a scrape succeeds. Requests
+        that it already has continue."""
         backend.up = False
         self.router.forget(backend.number)  # it may return with an empty cache
         self._watch_panic()

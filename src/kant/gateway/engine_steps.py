@@ -20,17 +20,17 @@ from kant.gateway.scrape import read_metrics
 from kant.model.errors import InputError
 
 IDS = range(100, 30_000)
-"""Token ids that every vocabulary has as text. Random ones are in no prefix cache."""
+"""Token ids that are text in every vocabulary. Prompts of random ids are in no prefix cache."""
 
 OUTPUT = 24
-"""Tokens that each request decodes in timed steps, besides those while other requests start and end."""
+"""Tokens that each request decodes while all requests of its load decode; these steps are timed."""
 
 Row = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load of concurrent requests, each with these prompt and output tokens."""
+    """A load of `requests` concurrent requests, each with `prompt` and `output` tokens."""
 
     requests: int
     prompt: int
@@ -38,7 +38,7 @@ class Load:
 
 
 def loads(max_tokens: int, kv_tokens: int) -> list[Load]:
-    """Return the loads for an engine with these maximum tokens per step, and this KV size in tokens."""
+    """Return the loads to measure on an engine with at most `max_tokens` in a step and a KV cache of `kv_tokens`."""
     prompts = [
         n for n in (16, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192) if n <= max_tokens
     ]
@@ -51,8 +51,8 @@ def loads(max_tokens: int, kv_tokens: int) -> list[Load]:
 
 
 def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
-    """Return the step time that a load shows, as tokens, decode, chunks and ms. `times`: for each request, when it was
-    sent and when each token arrived, in seconds. None if not all decoded at once for three steps."""
+    """Return the row of a load: tokens of a step, context tokens that it decodes, prompt² / 2, and ms; None if not all
+    requests decoded at once for three steps. `times`: when each was sent and each token arrived, in seconds."""
     if load.output == 1:
         return float(load.prompt), 0.0, load.prompt**2 / 2, 1e3 * statistics.median(t[1] - t[0] for t in times)
     begin, end = max(each[1] for each in times), min(each[-1] for each in times)
@@ -68,8 +68,8 @@ def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
 
 
 async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row], str, int]:
-    """Measure an engine for `seconds`: return its steps, the name of its model, and the tokens of its KV, 0 if not
-    reported. Raises InputError."""
+    """Measure an engine for `seconds`: return the measured steps, the name of its model, and the size of its KV cache
+    in tokens (0: not reported). Raises InputError."""
     draw, end, found = random.Random(1), time.monotonic() + seconds, []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as client:
@@ -96,7 +96,7 @@ async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row]
 async def _load(
     client: aiohttp.ClientSession, url: str, model: str, load: Load, draw: random.Random
 ) -> list[list[float]]:
-    """Return for each request of a load when it was sent and when each token arrived."""
+    """Return, for each request of a load, when it was sent and when each token arrived, in seconds."""
 
     async def one() -> list[float]:
         body: dict[str, Any] = {"model": model, "prompt": draw.choices(IDS, k=load.prompt), "stream": True}

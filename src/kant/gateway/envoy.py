@@ -1,8 +1,8 @@
 """The messages of Envoy's external processing, as far as an endpoint picker needs them.
 
-Made at import from a table of fields: names and numbers are those of Envoy's external_processor.proto, base.proto and
-http_status.proto (envoyproxy/data-plane-api, Apache-2.0) and of gRPC's health.proto. Other parts of Envoy's messages
-are unknown fields, which protobuf keeps.
+The classes are created at import from a table of fields: names and numbers are those of Envoy's
+external_processor.proto, base.proto and http_status.proto (envoyproxy/data-plane-api, Apache-2.0) and of gRPC's
+health.proto. Other parts of Envoy's messages are unknown fields, which protobuf keeps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tells other routers in front of the same engines what this one has sent there, and receives their loads, over UDP.
+"""Exchanges loads over UDP with other routers in front of the same engines: what each has sent to each engine.
 
-Each router sends its whole load of each engine, twenty times a second, so lost or late datagrams do no harm. A peer
+Each router sends its whole load on each engine, twenty times a second, so lost or late datagrams do no harm. A peer
 that has been silent for a while no longer counts; its requests then show in the engines' metrics.
 """
 
@@ -30,15 +30,15 @@ RESOLVE_S = 5.0
 """Seconds between two look-ups of the peers' names: one name may have many addresses, which change."""
 
 AT_ONCE = 500
-"""The most engines in a datagram, which may have 64 KiB."""
+"""The most engines in a datagram, whose size is limited to 64 KiB."""
 
 Address = tuple[str, int]
 Load = tuple[int, int, int]
-"""Requests, their tokens, and those of them still to prefill."""
+"""The number of requests, their tokens, and how many of the tokens are still to prefill."""
 
 
 class Heard(msgspec.Struct, array_like=True):
-    """A datagram: its sender, and the sender's load of some engines, by URL."""
+    """A datagram: its sender, and the sender's load on some engines, by URL."""
 
     peer: int
     loads: dict[str, Load]
@@ -62,7 +62,7 @@ def count(backends: Iterable[Backend], peer: int, loads: Mapping[str, Load] | No
 
 
 class Gossip(asyncio.DatagramProtocol):
-    """The exchange of one router with its peers; `port` is the opened one."""
+    """The exchange of one router with its peers; `port` is the UDP port that was opened."""
 
     def __init__(self, dispatcher: Dispatcher, listen: Address, peers: Sequence[Address]) -> None:
         self.dispatcher, self.listen, self.peers = dispatcher, listen, peers
@@ -87,7 +87,7 @@ class Gossip(asyncio.DatagramProtocol):
         self.telling = asyncio.create_task(self._tell())
 
     def close(self) -> None:
-        """Stop, if it was opened."""
+        """Stop the exchange, if it was opened."""
         if self.telling is not None:
             self.telling.cancel()
             self.transport.close()

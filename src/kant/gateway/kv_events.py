@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kant.gateway")
 
 ON_GPU = (None, "GPU")
-"""The medium of blocks that count; those in host memory do not."""
+"""The media of blocks that count as cached; blocks in host memory do not."""
 
 Name = int | bytes
 """An engine's name of a block."""
@@ -64,7 +64,7 @@ _BATCH = msgspec.msgpack.Decoder(_Batch)
 class EngineEvents:
     """Applies the events of one engine to the index; `missed` counts lost batches.
 
-    `most` returns how many blocks of the index fit in the engine.
+    `most` returns how many blocks of the index fit in the KV cache of the engine.
     """
 
     def __init__(self, index: PrefixIndex, number: int, most: Callable[[], int]) -> None:

@@ -55,10 +55,10 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
 def looked(
     backend: Backend, dispatcher: Dispatcher, scraped: Scraped, then: list[Placement], before: tuple[int, int]
 ) -> None:
-    """Process the metrics of a backend; `then` and `before` are its requests and its load when the scrape was sent."""
+    """Process a backend's metrics; when they were requested it had the requests `then`, and the load `before`."""
     dispatcher.counted(backend.scraped, scraped)
     over = [placed for placed in then if placed.unseen][: max(0, len(then) - scraped.requests)]
-    for placed in over:  # the engine has fewer than were sent, so the oldest have ended
+    for placed in over:  # the engine has fewer requests than were sent, so the oldest have ended
         dispatcher.passed(placed)
     after = _own(backend)
     if over:
@@ -67,5 +67,5 @@ def looked(
 
 
 def _own(backend: Backend) -> tuple[int, int]:
-    """Return the requests and tokens that this router has sent there."""
+    """Return the number and the tokens of the requests that this router has sent to a backend."""
     return len(backend.rows), backend.site.tokens() - backend.site.other_tokens

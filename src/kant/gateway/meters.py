@@ -1,4 +1,4 @@
-"""The router's Prometheus metrics. Labels are backends and tenants of the file: never free text."""
+"""The router's Prometheus metrics. Labels are backends, models and the tenants of the tenants file: never free text."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Meters:
         self.backends = {gauge(f"backend_{name}", about, "backend"): of for name, (about, of) in BACKENDS.items()}
 
     def opinion(self, placed: Placement) -> None:
-        """Count the decision of a shadow about a request, if there is one."""
+        """Count the shadow router's decision about a request, if there is a shadow."""
         if placed.opinion is None:
             return
         other, later_s, agrees = placed.opinion

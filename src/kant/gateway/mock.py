@@ -1,8 +1,8 @@
 """A mock engine without a GPU: an OpenAI-compatible server that responds with the simulator's timing.
 
-It runs `kant.serving.engine` by the clock, or by an external clock (`conducted`): `POST /clock {"until": SECONDS}`
-advances it to that time and responds once all tokens until then are sent. Each token is the word `tok`; the output has
-`max_tokens` tokens.
+It runs `kant.serving.engine` by the machine's clock, or by an external clock (`conducted`): `POST /clock {"until":
+SECONDS}` advances it to that time and responds once all tokens until then are sent. Each token is the word `tok`; the
+output has `max_tokens` tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kant.serving.policy import Job, Policy
 from kant.serving.prefix_index import chain
 
 CONTENTS = (1 << 62) - 1
-"""Contents are non-negative numbers."""
+"""A bit mask that makes the numbers of blocks non-negative."""
 
 OUTPUT = 16
 """The output tokens of a request without `max_tokens`; OpenAI's default."""
@@ -46,7 +46,7 @@ class _Call:
 
 
 class MockEngine:
-    """The engine and its handlers."""
+    """The simulated engine and its HTTP handlers."""
 
     def __init__(self, settings: EngineSettings, policy: Policy, model: str, conducted: bool, speed: float) -> None:
         if not 0 < speed <= 1e6:
@@ -146,7 +146,7 @@ class MockEngine:
         return call
 
     def _contents(self, ask: Ask) -> list[int]:
-        """Return a number for each full block of a prompt: as in vLLM, the cache is keyed by all preceding tokens."""
+        """Return a number for each full block of a prompt: as in vLLM, it depends on all preceding tokens."""
         size = self.engine.settings.block_size
         tokens = ask.fields.get("prompt")
         return [
@@ -230,7 +230,7 @@ class MockEngine:
         return web.Response(text="\n".join(lines) + "\n")
 
     async def clock(self, _: web.Request) -> web.Response:
-        """Return the counts of requests, tokens and live requests, the time, and the order of the latest request."""
+        """Return the counts of requests, tokens and live requests, the time, and two fields of the latest request."""
         state = self.engine.state
         said = int(self.engine.requests[: self.engine.count, c.DONE].sum())
         live = int(state[c.RUNS] + state[c.WAITS])
@@ -251,7 +251,7 @@ class MockEngine:
 
 
 async def serve(mock: MockEngine, host: str, port: int, ready: asyncio.Future[int] | None = None) -> None:
-    """Serve until cancelled; `ready` gets the port."""
+    """Serve until cancelled; the future `ready` gets the port."""
     runner = web.AppRunner(mock.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     driver: asyncio.Task[None] | None = None

@@ -35,7 +35,7 @@ def _event(said: dict[str, Any], named: bool = False) -> bytes:
 
 
 class CompletionForm:
-    """`/v1/completions`."""
+    """The form of `/v1/completions`."""
 
     kind = chunk = "text_completion"
 
@@ -68,7 +68,7 @@ class CompletionForm:
 
 
 class ChatForm(CompletionForm):
-    """`/v1/chat/completions`."""
+    """The form of `/v1/chat/completions`."""
 
     kind, chunk = "chat.completion", "chat.completion.chunk"
 
@@ -83,7 +83,7 @@ class ChatForm(CompletionForm):
 
 
 class ResponseForm(CompletionForm):
-    """`/v1/responses`."""
+    """The form of `/v1/responses`."""
 
     def opening(self, said: MockAnswer) -> bytes:
         begun = {"id": said.name, "object": "response", "model": said.model, "status": "in_progress", "usage": None}
@@ -105,7 +105,7 @@ class ResponseForm(CompletionForm):
 
 
 class MessageForm(ResponseForm):
-    """`/v1/messages`."""
+    """The form of `/v1/messages`."""
 
     def opening(self, said: MockAnswer) -> bytes:
         begun = self.whole(said) | {"content": [], "usage": {"input_tokens": said.prompt, "output_tokens": 0}}

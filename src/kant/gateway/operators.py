@@ -1,4 +1,4 @@
-"""The operators' API of a running router (`kant serve route --operators`), with the standard library alone."""
+"""A client of the operators' API of routers (`kant serve route --operators`), with the standard library alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARRIVALS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RouterBackend:
-    """A backend as its router sees it: its number, whether it gets no new requests, and how many it has."""
+    """A backend as its router sees it; a `draining` one gets no new requests, and `in_flight` counts its requests."""
 
     number: int
     url: str
@@ -35,12 +35,12 @@ class RouterBackend:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The operators' addresses of routers in front of the same backends. All methods raise InputError."""
+    """The addresses of the operators' APIs of routers in front of the same backends. All methods raise InputError."""
 
     addresses: Sequence[str]
 
     def total(self) -> float:
-        """Return the arrivals of all routers; an address with a path is the address of the metrics themselves."""
+        """Return how many requests arrived at all routers; an address with a path is that of the metrics themselves."""
         found = 0.0
         for address in self.addresses:
             path = "" if urlsplit(address).path.strip("/") else "/metrics"
@@ -58,7 +58,7 @@ class Operators:
     def close(self, closed: frozenset[str], among: frozenset[str]) -> dict[str, int]:
         """Of the backends `among`, drain those in `closed` and resume the others.
 
-        Returns how many requests each has; a backend that was drained only now may still get one more.
+        Returns the requests in flight of each backend, plus one for each router where its state has just changed.
         """
         has = dict.fromkeys(among, 0)
         for address in self.addresses:

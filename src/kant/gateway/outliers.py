@@ -39,9 +39,9 @@ class Health:
     lasts: float = 0.0
     """Seconds of its latest ejection."""
     since: float = 0.0
-    """When it returned from that."""
+    """When it returned to service after its latest ejection, in seconds by the dispatcher's clock."""
     sent: int = 0
-    """The latest request sent before it was ejected: responses to earlier ones are ignored."""
+    """The number of the last request sent before it was ejected: responses up to that number are ignored."""
     tested: bool = False
     """Whether a test request is in flight."""
 
@@ -60,7 +60,7 @@ class Health:
         return back
 
     def bad(self, sent: int, now: float, latest: int, rule: Ejection) -> bool:
-        """Record a failure of request `sent`, of `latest` sent in total; return whether that ejects the backend."""
+        """Record that request number `sent`, of `latest` so far, has failed; return whether that ejects the backend."""
         if self.ejected:
             if sent <= self.sent or now < self.until:
                 return False

@@ -53,16 +53,16 @@ OVERWRITE = 2
 """HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD."""
 
 PIECE = 62 << 10
-"""Bytes of a body in one response: Envoy's limit for a streamed one is 64 KiB."""
+"""The most bytes of a body in one message to Envoy: its limit for a streamed body is 64 KiB."""
 
 FALLBACKS = 2
 """The number of further endpoints, for Envoy's retries."""
 
 PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
-"""gRPC randomly rejects some of more than 1,000 simultaneous requests; here `Limits` decides how many are too many."""
+"""By default gRPC rejects some of more than 1,000 simultaneous requests at random; Kant's `Limits` decide instead."""
 
 UNSHOWN = 0
-"""BodySendMode.NONE: the response body is not sent here."""
+"""BodySendMode.NONE: Envoy does not send the response body to the picker."""
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
@@ -120,7 +120,7 @@ class _Exchange:
         self.refused = 0
         """The status with which the picker has refused the request; 0: it has not."""
         self.unseen = False
-        """Whether the response is not seen here."""
+        """Whether Envoy does not show the response to the picker."""
         self.span: Span | None = None
 
     async def take(self, request: Any) -> list[Any]:
@@ -164,7 +164,7 @@ class _Exchange:
     async def _pick(self, bodiless: bool) -> list[Any]:
         """Choose an endpoint; return the answers to the request's head and body."""
         path = self._path()
-        if bodiless or path not in FORWARDS:  # nothing to count: any backend is fine
+        if bodiless or path not in FORWARDS:  # no tokens to count, so any backend is fine
             may = [b for b in self.dispatcher.in_service("", frozenset()) if self._eligible(b)]
             if not may:
                 raise RefusedError(503, "no endpoint is ready", "overloaded")
@@ -173,8 +173,8 @@ class _Exchange:
             )
         self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
-        level = -self.picker.objectives.get(self.headers.get(OBJECTIVE, ""), 0)  # lower goes first here
-        ask.yield_to(level if self.dispatcher.policy.by_priority else 0)  # other engines refuse a priority
+        level = -self.picker.objectives.get(self.headers.get(OBJECTIVE, ""), 0)  # a lower level goes first
+        ask.yield_to(level if self.dispatcher.policy.by_priority else 0)  # engines without priorities refuse one
         self.dispatcher.now = time.monotonic()
         predicted = predicted_tokens(self.headers.get(PREDICTED))
         self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""), level)
@@ -214,7 +214,7 @@ class _Exchange:
             raise RefusedError(429, said, "overloaded", 1) from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:
-        """Whether the gateway allows a backend; with `now`, also whether it may get requests."""
+        """Whether the gateway allows a backend; with `now`, also whether it may get new requests."""
         allowed = self.subset is None or endpoint(backend) in self.subset
         return allowed and (not now or backend.open)
 
@@ -253,7 +253,7 @@ class _Exchange:
         return [ProcessingResponse(response_headers={"response": {}})]
 
     def _moved(self, where: str) -> None:
-        """Record that another endpoint than the first has served: a retry by Envoy."""
+        """Record that Envoy retried the request on another endpoint, which has served it."""
         placed = self.placed
         if placed is None or placed.backend is None or endpoint(placed.backend) == where:
             return
@@ -263,7 +263,7 @@ class _Exchange:
             self.dispatcher.move(placed, other)
 
     def _came(self, body: Any) -> list[Any]:
-        """Process a piece of the response."""
+        """Process a piece of the response body."""
         if self.placed is not None and not self.placed.over:
             if self.streams:
                 before = self.count.events
@@ -312,7 +312,7 @@ def _headers(headers: Any) -> dict[str, str]:
 
 
 def _subset(metadata: Any) -> frozenset[str] | None:
-    """Return the endpoints to choose from, given as a list or as text with commas; None if all are."""
+    """Return the endpoints to choose from, given as a list or separated by commas; None if all are allowed."""
     for entry in metadata.filter_metadata:
         if entry.key == SUBSET_SPACE and SUBSET in entry.value:
             value = entry.value[SUBSET]

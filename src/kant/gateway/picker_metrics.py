@@ -1,4 +1,4 @@
-"""The metrics of an endpoint picker for Prometheus: what it has decided, with the names that the router's have."""
+"""The metrics of an endpoint picker for Prometheus: its decisions, under the same names as the router's metrics."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class PickerMetrics:
         self._runner: web.ServerRunner | None = None
 
     def count(self, served: int, refused: int, status: int) -> None:
-        """Count a request that has ended: `refused` with a status (0: it was not), or answered by the endpoint with the
-        number `served` (-1: none) with `status`; its client has gone if there is no status.
+        """Count a request that has ended. `refused`: the status with which it was refused, 0 if it was not; `served`:
+        the number of the endpoint that answered, -1 if none; `status`: the answer's, 0 if the client has disconnected.
         """
         self.meters.arrivals.inc()
         if refused:
@@ -33,7 +33,7 @@ class PickerMetrics:
             self.meters.requests.labels(str(served), str(status)).inc()
 
     async def open(self, host: str, port: int) -> None:
-        """Serve at an address. Raises InputError if it is not free."""
+        """Serve at an address. Raises InputError if the address is not free."""
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=1)
         await self._runner.setup()
         try:
@@ -44,7 +44,7 @@ class PickerMetrics:
         self.port = int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
-        """End serving."""
+        """Stop serving."""
         if self._runner is not None:
             await self._runner.cleanup()
 

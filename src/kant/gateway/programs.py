@@ -10,7 +10,7 @@ from kant.serving.routing import PROGRAMS
 
 
 class ProgramNumbers:
-    """The number of each program. Beyond PROGRAMS the least recently used is forgotten: `forget` gets its number."""
+    """Numbers programs by name. Beyond PROGRAMS names the least recently used is dropped; `forget` gets its number."""
 
     def __init__(self, forget: Callable[[int], object]) -> None:
         self.forget = forget
@@ -18,7 +18,7 @@ class ProgramNumbers:
         self.count = 0
 
     def number(self, name: str) -> int:
-        """Return the number of a program, NO_PROGRAM without a name."""
+        """Return the number of a program; NO_PROGRAM for an empty name."""
         if not name:
             return NO_PROGRAM
         if name in self.known:

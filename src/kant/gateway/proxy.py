@@ -43,7 +43,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """Options: `retries` on other backends; seconds for which a request may be held; timeouts of engines.
+    """Options: `retries` on other backends; `hold_s`: seconds for which a request may be held; timeouts of engines.
 
     At most the fraction `retry_share` of all requests in flight may be retries.
     """
@@ -67,7 +67,7 @@ def origin(url: str) -> str:
 
 
 class Proxy:
-    """Handles all requests."""
+    """The HTTP handlers of the proxy."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Proxy:
         placed: Placement | None = None
         try:
             if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for this with a long body
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for this before a long body
             ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
             tenant.rank(ask)
             self.dispatcher.now = began
@@ -220,7 +220,7 @@ class Proxy:
                 self.dispatcher.take_back(placed)
                 placed.without |= {backend.number}
                 if not self.others(placed):
-                    placed.without = frozenset()  # the first that returns
+                    placed.without = frozenset()  # take the first backend that returns to service
                 self.dispatcher.ask_again()
         finally:
             retries.close()
@@ -294,13 +294,13 @@ def request_id(said: str) -> str:
 
 
 def seconds_of(text: str | None) -> float:
-    """Return a deadline from a header; infinite if it is not a number."""
+    """Return the seconds in a deadline header; infinity if the header is absent or invalid."""
     seconds = predicted_tokens(text)
     return math.inf if seconds is None else seconds
 
 
 def predicted_tokens(text: str | None) -> float | None:
-    """Return a number of tokens from a header; None if it is invalid."""
+    """Return the number in a header of predicted tokens; None if the header is absent or invalid."""
     if text is None or not text.isascii() or not text.replace(".", "", 1).isdigit() or len(text) > 12:
         return None
     return float(text)

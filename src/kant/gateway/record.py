@@ -31,12 +31,12 @@ FLUSH_S = 1.0
 """Seconds after the end of a request until its line is in the file."""
 
 KNOWN = 1 << 20
-"""The most blocks whose numbers are remembered; one that returns later counts as new."""
+"""The most blocks whose numbers are remembered; a forgotten block that returns counts as new."""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """A request and its outcome. `began` is by the monotonic clock; status 499: the client has disconnected."""
+    """A request and its outcome. `began`: seconds of the monotonic clock; status 499: the client has disconnected."""
 
     id: str
     path: str
@@ -45,7 +45,7 @@ class RequestRecord:
     placed: Placement | None = None
     status: int = 499
     prompt: int = 0
-    """Tokens of its prompt as reported by the engine; 0 if not."""
+    """Tokens of its prompt as reported by the engine; 0 if not reported."""
     output: int = 0
     held_s: float = 0.0
     first_s: float | None = None
@@ -56,7 +56,7 @@ class RequestRecord:
 
 
 class Record:
-    """The file, open for appending. Raises InputError if it cannot be written or is another kind of file."""
+    """The record file, open for appending. Raises InputError if it cannot be written or is another kind of file."""
 
     def __init__(self, path: Path, router: str, policy: str, shadow: str = "") -> None:
         self.path, self.router, self.policy, self.shadow = path, router, policy, shadow
@@ -78,7 +78,7 @@ class Record:
         self.zero_s = time.time() if began is None else began
 
     def reopen(self) -> None:
-        """Continue in a new file of that name, because the old one has been moved."""
+        """Continue in a new file of the same name, because the old one has been moved (log rotation)."""
         self.flush()
         old = self.file
         self._open()

@@ -18,7 +18,7 @@ class RetryBudget:
     used: int = 0
 
     def take(self, active: int) -> bool:
-        """Start a retry if the budget allows it at `active` requests."""
+        """Start a retry and return True, if the budget allows it with `active` requests in flight."""
         if self.used >= max(self.least, int(self.share * active)):
             return False
         self.used += 1
@@ -34,7 +34,7 @@ class Retries:
     spent: int = 0
 
     def take(self, active: int) -> bool:
-        """Start a retry at `active` requests; return False if the budget is used up."""
+        """Start a retry and return True, if the budget allows it with `active` requests in flight."""
         if not self.budget.take(active):
             return False
         self.spent += 1

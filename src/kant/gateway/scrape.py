@@ -20,9 +20,9 @@ ENDED = ("vllm:request_success_total", "sglang:num_requests_total")
 """Requests that have ended for any reason."""
 PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
 CACHE = ("vllm:cache_config_info", "sglang:cache_config_info")
-"""Report the KV in their labels; the latter as the Gateway API Inference Extension documents it."""
+"""Metrics whose labels report the KV cache; SGLang's as the Gateway API Inference Extension documents it."""
 PAGES, PAGE, TOKENS = "sglang:num_pages", "sglang:page_size", "sglang:max_total_num_tokens"
-"""SGLang 0.5 reports the KV in separate gauges; older versions only its tokens."""
+"""SGLang 0.5 reports the KV cache in these separate gauges; older versions report only its tokens."""
 
 RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
 """Labels of processes of the same engine; with `--enable-metrics-for-all-schedulers` each reports the same values."""
@@ -39,7 +39,7 @@ class Scraped:
     blocks: int = 0
     block_size: int = 0
     generated: int = 0
-    """Output tokens, and ended requests, since the engine started."""
+    """`generated` counts output tokens, and `ended` requests that have ended, since the engine started."""
     ended: int = 0
 
     @property
@@ -48,10 +48,10 @@ class Scraped:
 
 
 def read_metrics(text: str) -> Scraped | None:
-    """Parse the text of `/metrics`; several engines at one address are added up. None if they are neither from vLLM nor
-    from SGLang.
+    """Parse the text of `/metrics`; several engines at one address are added up. None if no metric is from vLLM or
+    SGLang.
 
-    SGLang with priorities repeats its counts for each priority, and has the total under priority "", which is read.
+    With priorities, SGLang repeats its counts for each priority; only the total, whose priority is "", is read.
     """
     series: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
     said: list[dict[str, str]] = []

@@ -37,9 +37,9 @@ log = logging.getLogger("kant.gateway")
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Options: where it listens (`HOST:PORT`), where operators can drain it (or nowhere), and its times in seconds.
+    """Options: `listen` (`HOST:PORT`) is for clients, `operators` for operators (None: nowhere); times in seconds.
 
-    With `share_port` other routers may listen on the same port: the kernel gives each new connection to one of them.
+    With `share_port` other routers may listen on the same port: Linux gives each new connection to one of them.
     """
 
     listen: str = "127.0.0.1:8080"
@@ -132,7 +132,7 @@ class RouterServer:
         await self.session.close()
 
     def reload(self) -> None:
-        """Reload the tenants and the certificate, and reopen the record file. All or nothing is applied.
+        """Reload the tenants and the certificate, and reopen the record file.
 
         Raises InputError if one of them is invalid; then everything stays as it was.
         """
@@ -183,7 +183,7 @@ class RouterServer:
     # --- loops ------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """Ask a router that holds requests again, periodically."""
+        """Try to place held requests again, periodically: a router that holds them may decide differently later."""
         while True:
             await asyncio.sleep(TICK_S)
             self.dispatcher.now = time.monotonic()
@@ -261,12 +261,12 @@ S = TypeVar("S", bound=Server)
 
 
 def collect_rarely() -> None:
-    """Let Python look for reference cycles rarely: requests leave few, and scanning those in flight pauses all
-    others.
+    """Run Python's cyclic garbage collector rarely: requests leave few cycles, and scanning the objects of requests in
+    flight pauses all requests.
     """
     gc.collect()
     gc.freeze()  # loaded modules stay: scanning them again would pause all requests for 0.1 s
-    gc.set_threshold(20_000, 50, 100)  # by default it is ten times a second
+    gc.set_threshold(20_000, 50, 100)  # by default it would run ten times a second
 
 
 def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:

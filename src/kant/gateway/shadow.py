@@ -1,4 +1,4 @@
-"""Asks a second router what it would have decided. Its decisions have no effect; it sees where requests really went."""
+"""Asks a second router what it would have decided. It only watches: requests go where the first router sends them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ShadowedDispatcher(Dispatcher):
         self.shadow = shadow
         self.prefixes |= shadow.prefixes
         self._shadow_draw = np.random.Generator(np.random.PCG64(0))
-        """Its own, so that the router's random choices are the same with and without a shadow."""
+        """The shadow's own random numbers, so that the router's choices are the same with and without a shadow."""
 
     def _send(self, placed: Placement, backend: Backend, request: Incoming) -> None:
         if placed.opinion is None:
@@ -38,7 +38,7 @@ class ShadowedDispatcher(Dispatcher):
         return Opinion(backends[k].number, later_ms / 1e3, backends[k] is backend)
 
     def _first_ms(self, request: Incoming, site: Site) -> float:
-        """Return the milliseconds to a first token, counting what either router knows to be cached there."""
+        """Return the milliseconds to a first token on a site, counting what either router knows to be cached on it."""
         known = [router.index for router in (self.router, self.shadow) if isinstance(router, PrefixAware)]
         had = max((index.match(request.blocks).get(site.number, 0) for index in known), default=0)
         return float(first_token_ms(Sites([site]), self.now, request.prompt, request.prompt - request.cached(had))[0])

@@ -2,8 +2,8 @@
 
 The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: the least served
 tenant goes next, and a tenant that returns starts no lower than the waiting ones, so that no tenant can save up credit.
-An output token counts twice a prompt token, as there; outputs are counted as predicted when a request is sent, and
-corrected when it ends (their section 4.4).
+As in the paper, an output token counts twice a prompt token; outputs are counted as predicted when a request is sent,
+and corrected when it ends (section 4.4).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OUTPUT = 2.0
 """The weight of an output token, relative to a prompt token."""
 
 SLACK = 64
-"""Stale entries that a heap may keep whatever its size."""
+"""How many stale entries a heap may always keep, however small it is."""
 
 MOST = 1 << 16
 """The most tenants remembered; beyond that, those with no waiting request are forgotten."""
@@ -82,5 +82,5 @@ class Shares:
             self._push(tenant)
 
     def of(self, tenant: str) -> float:
-        """Return a tenant's usage."""
+        """Return a tenant's usage: its prompt tokens, plus OUTPUT times its output tokens."""
         return self.had.get(tenant, 0.0)

@@ -23,7 +23,7 @@ FAILED = 2
 
 
 class Span:
-    """The span of one request. `began` is by the monotonic clock; `parent` is "" for the first of a trace."""
+    """The span of one request. `began` is in seconds of the monotonic clock; `parent` is "" for the root of a trace."""
 
     __slots__ = ("began", "events", "id", "method", "parent", "path", "trace")
 
@@ -38,7 +38,7 @@ class Span:
         return f"00-{self.trace}-{self.id}-01"
 
     def decided(self, placed: Placement | None, backend: int, what: Mapping[str, Value]) -> None:
-        """Record that a request has a backend, and the decision of a shadow about it."""
+        """Record that a request has a backend, and the shadow router's decision about it, if there is one."""
         of: dict[str, Value] = {"kant.backend": backend}
         if placed is not None and placed.opinion is not None:
             other, later_s, _ = placed.opinion
@@ -46,7 +46,7 @@ class Span:
         self.note("decided", of | dict(what))
 
     def note(self, name: str, what: Mapping[str, Value] | None = None) -> None:
-        """Add an event that happens now."""
+        """Add an event with the current time."""
         self.events.append((name, time.monotonic(), dict(what or {})))
 
 
@@ -58,7 +58,7 @@ class RequestSpans(Exporter):
         self.offset_s = time.time() - time.monotonic()
 
     def begin(self, traceparent: str, method: str, path: str, began: float) -> Span | None:
-        """Begin a span below its caller's; None if the caller does not sample its trace."""
+        """Begin a child of the caller's span; None if the caller does not sample its trace."""
         found = parent_of(traceparent)
         if found is None:
             return Span(f"{random.getrandbits(128) or 1:032x}", "", method, path, began)

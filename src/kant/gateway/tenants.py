@@ -35,7 +35,7 @@ MOST = 1_000_000
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant, its limits, and its usage: requests in flight, and the level of its request bucket.
+    """A tenant, its limits, and its usage: requests in flight, and the fill level of its rate-limit bucket.
 
     `priority` is the most urgent priority of its requests, lower first. `trusted`: what its clients say about outputs
     and programs is believed, since policies order by it.
@@ -92,13 +92,13 @@ class Tenant:
         return self
 
     def rank(self, ask: Ask) -> None:
-        """Limit the urgency of a request to its tenant's priority, and remove what is not trusted."""
+        """Limit a request's urgency to its tenant's priority, and remove its program if the tenant is not trusted."""
         if not self.trusted:
             ask.forget_program()
         ask.yield_to(self.priority)
 
     def spend(self, tokens: int) -> None:
-        """Charge the tokens of a request, of its prompt and its output."""
+        """Charge the tokens of a request, prompt and output together, to the budget."""
         self.budget -= tokens
 
     def give_back(self) -> None:
@@ -108,14 +108,14 @@ class Tenant:
 
 @dataclass(slots=True)
 class Tenants:
-    """All tenants: by the digest of their key, and the default without one; and the digest of the key for metrics."""
+    """Tenants by the SHA-256 of their key, the tenant of other requests (None: refused), and the metrics key's hash."""
 
     by_digest: dict[str, Tenant]
     default: Tenant | None
     metrics: str | None = None
 
     def become(self, fresh: Tenants) -> None:
-        """Apply another file. Tenants of the same name keep their usage and the rest of their budget."""
+        """Apply another file. Tenants of the same name keep their usage and their remaining budget."""
         known = {
             tenant.name: tenant for tenant in (*self.by_digest.values(), *([self.default] if self.default else []))
         }
@@ -143,7 +143,7 @@ class Tenants:
         return self.default
 
     def named(self, name: str) -> Tenant | None:
-        """Return the tenant of that name."""
+        """Return the tenant of that name; None if there is none."""
         known = (*self.by_digest.values(), *([self.default] if self.default else []))
         return next((tenant for tenant in known if tenant.name == name), None)
 
@@ -171,7 +171,7 @@ def _unknown() -> RefusedError:
 
 
 def single_tenant() -> Tenants:
-    """Return the tenants without a file: one tenant, without limits and trusted."""
+    """Return the tenants to use without a file: one tenant, without limits and trusted."""
     return Tenants({}, Tenant("default", trusted=True))
 
 
@@ -180,7 +180,7 @@ Amount = Annotated[float, Meta(ge=1, lt=1e12)]
 
 
 class TenantTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A table `[tenants.NAME]` or `[default]`. `burst` None: the requests of a second, at least one."""
+    """A table `[tenants.NAME]` or `[default]`. Without `burst` it is the requests of one second, at least one."""
 
     key_sha256: Digest | None = None
     in_flight: Amount = MOST
@@ -206,7 +206,7 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TenantsFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file of tenants."""
 
     default: TenantTable | None = None
     tenants: dict[str, TenantTable] = {}

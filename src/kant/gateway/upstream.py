@@ -1,6 +1,6 @@
 """Connections to backends: HTTP/1.1, with each piece of a stream passed on as it arrives.
 
-aiohttp's client wakes a task for each piece, and frames it again for the client. Here a piece is passed on in the
+aiohttp's client wakes a task for each piece, and frames it again for the client. This module passes a piece on in the
 callback of its socket, and whole chunks unchanged: half the CPU time per token.
 """
 
@@ -28,7 +28,7 @@ _SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(;[^\r\n]*)?\r\n")
 _DIGITS = re.compile(r"[0-9]{1,15}")
 
 Piece = Callable[[bytes, bytes | None], None]
-"""A function that takes a piece of a body, and the same piece as whole HTTP/1.1 chunks if it arrived so."""
+"""A function that takes a piece of a body, and the same piece as whole HTTP/1.1 chunks (None: it did not arrive so)."""
 
 
 class UpstreamError(Exception):
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self.since = 0.0
         self.closed = False
         self.kept = False
-        """Whether it was used before: the backend may close it just as the next request arrives."""
+        """Whether the connection was used before: the backend may close it just as the next request arrives."""
         self.has_received = False
         """Whether a byte has arrived since the request was sent."""
         self._head: asyncio.Future[Head] | None = None
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         self.closed, self._head = True, None
         self.transport.abort()
 
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             self._ended()
 
     def _ended(self) -> None:
-        """Handle a closed connection: the end of a body that has no other, and an error otherwise."""
+        """Handle a closed connection: it ends a body without a length or chunks, and is an error in any other case."""
         if self._left < 0 and not self._broken and self._whole is not None:
             self._over = True
             if not self._whole.done():
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
                 break
             if len(data) < begin + size + 2:
                 if size <= LINE:
-                    break  # it will soon be complete
+                    break  # the chunk will soon be complete
                 at, self._left = begin, size + 2
                 continue
             parts.append(data[begin : begin + size])
@@ -304,7 +304,7 @@ class Upstreams:
         self._secure: ssl.SSLContext | None = None
 
     async def connection(self, url: str, fresh: bool = False) -> Connection:
-        """Return a free connection to `http[s]://HOST[:PORT]`, or a `fresh` one.
+        """Return an idle connection to `http[s]://HOST[:PORT]`, or a new one; with `fresh`, always a new one.
 
         Raises UnreachableError if none can be opened.
         """

@@ -1,9 +1,9 @@
 """Kant's policies inside vLLM: classes for `vllm serve --scheduler-cls kant.gateway.vllm_scheduler.Plas`.
 
 vLLM does not call this interface public, and its attributes change between versions: versions other than `KNOWN` are
-refused in one sentence. A policy is called as in the simulator: when a request arrives, before and after each step, and
-when one ends. It sees a book: an engine's tables filled from vLLM's scheduler. Which request waits or loses blocks is
-up to vLLM's priority queue, and admission to vLLM's limit; preemptive policies preempt before each step.
+refused. A policy is called as in the simulator: when a request arrives, before and after each step, and when one ends.
+It sees a book: an engine's tables filled from vLLM's scheduler. vLLM's priority queue decides which request waits or
+loses blocks, and vLLM's limits decide admission; preemptive policies preempt before each step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_version() -> None:
 def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -> type:
     """Return a vLLM scheduler class that uses the policy of that name.
 
-    `base` is vLLM's AsyncScheduler, `queue` creates its priority queue, `priority` is vLLM's name for that.
+    `base` is vLLM's AsyncScheduler, `queue` creates its priority queue, `priority` is vLLM's name of that policy.
     """
 
     class KantScheduler(base):  # type: ignore[misc]
@@ -111,8 +111,8 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return NO_PROGRAM if program is None else self.programs.setdefault(str(program), len(self.programs))
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
-            """Schedule a step, after the policy has run and a preemptive policy has taken seats and blocks from worse
-            requests.
+            """Schedule a step, after the policy has run and a preemptive policy has preempted requests of worse
+            priority.
             """
             if self.kant.by_step:
                 self.write_book()
@@ -135,7 +135,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
         def make_room(self) -> set[str]:
             """Preempt running requests of worse priority than a waiting one that could be admitted in their place.
 
-            The rule is that of `kant.serving.eviction.make_room`. Returns the names of the preempted.
+            The rule is that of `kant.serving.eviction.make_room`. Returns the ids of the preempted requests.
             """
             pool, size, slots = self.kv_cache_manager.block_pool, int(self.block_size), self.max_num_active_reqs
             usable = self.book.settings.num_blocks - 1

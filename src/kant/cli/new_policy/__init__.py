@@ -13,7 +13,7 @@ from kant.model.errors import DISTRIBUTION, InputError
 from kant.scheduler.registry import TAG, is_offered
 
 USUAL = {"order": "fifo", "discipline": "best-effort", "placement": "best-fit"}
-"""The other policies in the profile of a new policy."""
+"""For each kind of policy, the one that the profile of a new policy of another kind uses."""
 
 LONGEST = 40
 """The most characters of a name."""
