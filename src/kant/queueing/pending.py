@@ -43,7 +43,7 @@ LOWERED = 1 << 40
 """How much jobs beyond a soft budget are lowered in priority: more than the difference of any two priorities."""
 
 MOST_UNUSED = 1024
-"""The most buckets and keys without jobs before they are renumbered."""
+"""How many unused buckets and keys may exist before all are renumbered."""
 
 
 class PendingQueue(Buckets):
@@ -51,7 +51,7 @@ class PendingQueue(Buckets):
 
     `bucket_of` maps queue and shape to the bucket of a job (None: no buckets). `preempts` says whether waiting jobs may
     evict running ones, `draws` whether the placement draws random numbers by job, and `fair` whether queues reclaim up
-    to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
+    to their fair shares. `may_fit` returns False for a shape that cannot be placed now.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PendingQueue(Buckets):
         """Whether the first job of some bucket may be tried now, or after a check whether it may fit."""
         self.doubts = False  # whether a key may be STIRRED or UNPROVEN
         self.retry_until = -1
-        """The last time at which time alone may change a verdict, µs."""
+        """The latest time (µs) at which a verdict may change although nothing else happens; -1: none."""
         self.wakes_on = 0
         """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
         self._kept = False  # whether some job waits for quota: the heads say which
@@ -229,7 +229,7 @@ class PendingQueue(Buckets):
     # --- buckets ---------------------------------------------------------------------------------------------
 
     def of_one_priority(self, priorities: Table) -> int:
-        """Return how many of the first of these arrivals have the priority of all earlier jobs, and record it."""
+        """Return how many leading arrivals have the one priority seen so far; the first job ever sets this priority."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))

@@ -32,7 +32,7 @@ class ReplacedGang(Protocol):
 
 
 class Asked(Protocol):
-    """The questions of a search for victims about a set of candidates, which is the bits of one integer."""
+    """What a search for victims asks about a set of candidates. The set is given as the bits of one integer."""
 
     which: Table
     counts: Table

@@ -26,7 +26,7 @@ class ReservationMoves:
         self.forecast = cycle.forecast
         self.calendar = cycle.forecast.calendar
         self.most = most
-        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # that may still fail
+        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # how many attempts may still fail
         self.moved: dict[int, None] = {}
 
     def reserved(self) -> Table | None:
@@ -50,7 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """Return the first start that the count of free GPUs allows, if it is before `before` and others can move."""
+        """Return the first start (µs) that counts of free GPUs allow, if before `before` and others can move."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
@@ -80,8 +80,8 @@ class ReservationMoves:
     def first_sooner(self, rows: Table, at: int, given: int) -> tuple[int, bool, tuple[int, Allocation] | None]:
         """Return the first of `rows` from `at` on that needs a decision; each of them has a reservation.
 
-        Returns its place in `rows`; whether it keeps its reservation, and its wait must be recorded; and the start and
-        place of an earlier reservation, if it can have one. If neither, `_serve` must serve it. `given` is the run time
+        Returns its index in `rows`; whether it keeps its reservation, and its wait must be recorded; and the start and
+        devices of an earlier reservation, if it can have one. If neither, `_serve` must serve it. `given`: the run time
         of the jobs, µs; -1: as in their columns.
         """
         cycle, state = self.cycle, self.cycle.state
@@ -97,7 +97,7 @@ class ReservationMoves:
     def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
         """Return the first of `rows` from `at` on that can, or possibly can, start now without a reservation.
 
-        Returns its place in `rows`, and its allocation if others moved. `stamp` counts the changes that may allow it.
+        Returns its index in `rows`, and its allocation if others moved. `stamp` counts changes that may let jobs start.
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(

@@ -24,7 +24,7 @@ ENTRY_WIDTH = 9
 # Buckets. Only the first job of a bucket is tried.
 B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY, B_HELD = range(6)
 """The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs;
-the entry of the bucket in the heap of the round; and 1 while that job is held, in compiled instants."""
+the entry of the bucket in the heap of the round; and, in compiled simulations only, 1 while that job is held."""
 BUCKET_WIDTH = 6
 """Row 0 is no bucket; its B_REACH is the number of the last bucket."""
 
@@ -185,12 +185,12 @@ def learn(
     entries: Table, verdicts: Table, entry: int, pools: int, sees: int, until: int, proven: bool, no_candidates: bool,
     by_quota: bool, now: int,
 ) -> int:  # fmt: skip
-    """Record that a job was tried and cannot start. Its key sleeps until a change may help; unless this is `proven`, it
-    is tried again in the next cycle.
+    """Record that a job was tried and cannot start. Its key sleeps until a change may help; if that is not `proven`,
+    the job is tried again in the next cycle.
 
     `sees`: the changes that may help such jobs, as bits of `watch`; those that wake the key are returned. `until`: when
-    time alone may help, µs. No eviction helps where there are `no_candidates`; where a job only waits for quota, no
-    freed capacity does either.
+    time alone may help, µs. With `no_candidates` no eviction helps; with `by_quota` as well, the job waits only for
+    quota, and freed capacity does not help either.
     """
     known, wakes_on = verdicts[entries[entry, E_KNOWN]], sees & (NODES | QUOTA)
     if no_candidates:
@@ -216,7 +216,7 @@ def wake(
     """Wake the keys that may start after these changes, or because capacity is freed in these pools.
 
     Woken buckets whose turn is still to come join the round. `stirs`: keys that only capacity may help are stirred.
-    Returns MAY_TRY and DOUBTS.
+    Returns the bits MAY_TRY and DOUBTS, as they apply.
     """
     found, woke, left = 0, False, 0
     for k in range(1, verdicts[0, V_STATE] + 1):

@@ -18,7 +18,7 @@ LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 """The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
 HALVINGS = 20
 HEAVIEST = 1e4
-"""The most that lateness may multiply a weight by."""
+"""The largest factor by which lateness may multiply a weight."""
 ALMOST = 100.0
 """The exponent of lateness for jobs that need less than one more round."""
 

@@ -101,7 +101,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
 
 _Late = tuple[CyclePlan, "PriorityHolds | None", list[tuple[int, Shape]]]
-"""The cycle, its holds, and the late heads that may preempt more jobs later. A tuple costs no call to make."""
+"""The cycle, its priority holds, and the late heads that may preempt more jobs later."""
 
 
 def _waits(late: _Late, row: int, index: int) -> bool:

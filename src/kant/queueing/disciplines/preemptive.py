@@ -83,7 +83,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             cycle.wake_at(self._next_preemptible(cycle, ranked))
 
     def _preemptible(self, cycle: CyclePlan, ranked: Table) -> list[int]:
-        """Return the places in `ranked` of the preemptible jobs past their minimum run time, the last first."""
+        """Return the indices in `ranked` of the preemptible jobs past their minimum run time, the last first."""
         jobs = cycle.state.jobs
         runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
         reached = jobs[ranked, J_STARTED] <= cycle.now - self.min_run_s * SECOND

@@ -15,7 +15,7 @@ from kant.queueing.due_dates.challengers import augmented_mddc, mddc
 from kant.queueing.due_dates.rules import mdd_sequence, total_tardiness
 
 STEPS = 1000
-"""The most moves of one descent."""
+"""The maximum number of moves in one descent."""
 
 BLOCK = 10
 """The most jobs in the shorter of two blocks that are swapped: longer blocks cost time and hardly ever gain."""
@@ -23,7 +23,7 @@ BLOCK = 10
 
 @inlined
 def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time: int, limit: int) -> tuple[int, int]:
-    """Return the end and ΣT of the places low … high - 1, started at `time`; stop early once ΣT reaches `limit`."""
+    """Return the end and ΣT of the jobs at low … high - 1 if run from `time`; stop early once ΣT reaches `limit`."""
     total = 0
     for k in range(low, high):
         job = sequence[k]
@@ -92,7 +92,7 @@ def best_block_move(
 
 @compiled_at_once
 def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Table:
-    """Improve `sequence` with at most `steps` moves; with fewer, no swap, insertion or block move would help."""
+    """Return `sequence` after at most `steps` moves that improve it; it makes fewer only if no move helps any more."""
     sequence = sequence.copy()
     for _ in range(steps):
         gain, i, j = best_swap(p, d, sequence, start)

@@ -18,10 +18,10 @@ FARTHEST = 1 << 50
 
 
 def positions(jobs: Table, rows: Table, now: int, sequence: Callable[[Table, Table], Table]) -> Table:
-    """Return the place of each of `rows`: those with a due date and an estimate in the sequence `sequence(p, d)`.
+    """Return the position of each of `rows`: first the jobs with a due date and an estimate, as `sequence` orders them.
 
-    `p` is the remaining estimate and `d` the time from `now` to the due date, in microseconds, so the machine is free
-    at 0 and a due date that has passed is negative. The other jobs follow by arrival.
+    `sequence` takes `p`, the remaining estimates, and `d`, the times from `now` to the due dates, in microseconds: a
+    due date that has passed is negative, and the machine is free at 0. The other jobs follow by arrival.
     """
     arrival = np.argsort(rows)  # rows are given out by arrival
     due, left = jobs[rows, J_DUE][arrival], remaining(jobs, rows, now)[arrival]

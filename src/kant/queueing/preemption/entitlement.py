@@ -34,10 +34,10 @@ Reclaim = Literal["off", "nominal", "fair-share"]
 class Entitlements:
     """The running jobs of one cycle, as columns, in the order in which they started.
 
-    `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
-    that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows. `table`
-    has the columns of `evictable.Running`. It is made once a cycle, and `follow` applies the stops of the plan. Jobs
-    that the plan starts come last, so they change no entitlement.
+    `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it is not in
+    quota, as a job that holds nothing that quotas count, or whose queue is not in the tree. `table` has the columns of
+    `evictable.Running`. An object is made once a cycle, and `follow` applies the stops of the plan. Jobs that the plan
+    starts come last, so they change no entitlement.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
@@ -135,7 +135,7 @@ class Entitlements:
         self.borrowing = self.borrows.any(axis=1) | (self.held.max(axis=1) == 0)
 
     def reach(self, node: int, amounts: Amounts) -> int:
-        """Return the highest place in a queue's path up to which all stay in quota if it takes `amounts`, or BORROWING.
+        """Return how many queues, from this one upwards, stay in quota with `amounts` more; or BORROWING.
 
         A queue over its quota does not get in quota by replacing one of its jobs with another.
         """
@@ -150,7 +150,7 @@ class Entitlements:
         return Running(self.table, self.held, self.borrows, limits, used, self.own_part, self.entitled)
 
     def whole(self, allowed: Mask) -> Mask:
-        """Return `allowed` without base jobs that have a running replica outside it: they stop with their replicas.
+        """Return `allowed` without base jobs that have a running replica outside `allowed`, which would stop with them.
 
         A plan may not stop a burst replica that it starts, so its base job stays as well.
         """
