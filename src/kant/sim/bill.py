@@ -170,7 +170,7 @@ class _Reading:
             self._add(key, 2, milli)
 
     def _add(self, key: Key, amount: int, milli: int) -> None:
-        """Count up to now at the old rate, and from now on at `milli` more."""
+        """Add up all amounts until now; from now on the rate of `amount` is higher by `milli`."""
         rates = self.rates.setdefault(key, [0, 0, 0])
         since = max(self._since.get(key, self.now), self.begins)
         lasted = max(min(self.now, self.ends) - since, 0)

@@ -36,7 +36,7 @@ def may_evict(profile: Profile) -> bool:
 
 
 class EvictionColumns:
-    """The domains of the shapes that are counted, and where each job waits again; and the evictions of a call."""
+    """The domains of counted shapes, and the bucket in which each job waits again; makes the `Evictions` of a call."""
 
     def __init__(self, run: Run) -> None:
         assert isinstance(run.execution.speed, Steady)

@@ -188,13 +188,13 @@ class Execution:
                 self.happen(JobCancelled(now, self.state.ids[replica]))
 
     def _stop(self, row: int, now: int) -> int:
-        """Stop a running job; return the extra work that this costs it."""
+        """Stop a running job; return the extra work that this costs it, µs."""
         self._leave(row, now)
         self._report_lag(row, now)
         return self._interrupt(row, now)
 
     def _interrupt(self, row: int, now: int, saves: bool = False) -> int:
-        """Return the cost of a stop or resize; the job's progress must be in the journal before."""
+        """Return the cost of a stop or resize, µs. The job's progress must already be in the journal."""
         cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now, saves)
         self.recorder.lost(row, cost)
         return cost
@@ -255,7 +255,7 @@ class Execution:
     def carry_out(self, plan: Plan) -> bool:
         """Carry out the plan; in simulated time everything succeeds at once.
 
-        Returns whether to cycle again at once, to retry a stopped job and jobs that may fit in the freed place.
+        Returns whether to cycle again at once, to retry a stopped job and jobs that may fit in the freed capacity.
         """
         state, now, gone, again = self.state, plan.time, list[int](), False
         for decision in plan.decisions:

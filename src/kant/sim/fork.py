@@ -2,9 +2,9 @@
 
 The journal's events are applied to an empty state, and a new scheduler decides as the original one would have. So a
 fork without changes starts and ends every job when the simulated run itself did (tests/core/test_whatif.py), as far as
-the journal tells: - a burst replica whose base job had left counts as withdrawn, and stays so; - a cycle that decided
-nothing leaves no trace, and neither does the time at which it wanted to be woken: that is found by asking again.
-Preemption, and reservations between tenants, may then be a cycle behind.
+the journal tells: a burst replica whose base job had left counts as withdrawn, and stays so. A cycle that decided
+nothing leaves no trace in the journal, so the time for which it asked to be woken is found by asking a scheduler again.
+Preemption, and reservations between tenants, may then be a cycle late.
 """
 
 from __future__ import annotations

@@ -58,12 +58,12 @@ class Gangs:
 
         Only nodes that a job of `queue` on one of `models` may use count (model/cut.py). With `island` each pod must
         lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is one instance of that
-        profile, of the size that the first node of `models` that offers it has. Each `segment` pods in a row must lie
+        profile; its size is that on the first node of `models` that offers it. Each `segment` pods in a row must lie
         in one domain of `level` (1 + its index in LEVELS); 0 and 0: no constraint. An elastic gang can run with `floor`
         pods; 0 for other jobs.
         """
         by_node = not pods
-        if queue not in self._named:  # it may use the nodes open to all queues
+        if queue not in self._named:  # its jobs may use the nodes open to all queues
             queue = ""
         key = (
             pods, gpus, milli, cpu, memory, island, mig, models if mig or by_node else (), queue if by_node else "",
@@ -85,7 +85,7 @@ class Gangs:
         return groups
 
     def _milli_of(self, mig: str, models: tuple[str, ...]) -> int:
-        """Return the size of a MIG profile in thousandths of a GPU here; the usual size if no node offers it."""
+        """Return the size of a MIG profile on this cluster in milli-GPUs; the usual size if no node offers it."""
         here = [node.mig for node in self._nodes if node.mig and (not models or node.model in models)]
         found = (profile_on(geometry, mig) for geometry in here)
         return next((offer[0] for offer in found if offer is not None), usual_milli(mig))

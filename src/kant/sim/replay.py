@@ -66,7 +66,7 @@ class Replay:
 
 
 def replay(path: Path) -> Replay:
-    """Apply the events of the journal again, and cycle when it cycled. Raises InputError for a broken journal."""
+    """Apply the events of a journal again, and cycle when its run did. Raises InputError for a broken journal."""
     walk = read_journal(path)
     metrics = JournalMetrics(walk)
     state, recorded, replayed = metrics.state, metrics.recorded, Journal()

@@ -1,5 +1,5 @@
-"""The calendar and the line of waiting jobs in the form that compiled instants need (`reserve.py`), and what both
-keep.
+"""The calendar and the sorted waiting jobs as tables for compiled instants (`reserve.py`), and the update of Python's
+data after a call.
 """
 
 from __future__ import annotations

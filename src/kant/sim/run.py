@@ -61,8 +61,8 @@ class RunHooks:
     """What a caller may want from a run: a journal, its progress, and a way to stop it.
 
     `progress` receives the number of finished jobs, of all jobs, and the simulated time. With `ledger` every wait is
-    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function. This is called
-    with the time at the end of every instant.
+    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function that is
+    called at the end of every instant with its time (µs).
     """
 
     journal: Callable[[bytes], object] | None = None
@@ -153,7 +153,7 @@ class Run:
         self.faults = faults_of(cluster, options, seed, faults)
         self.interrupted = False
         self.begin = 0  # a run that continues an existing state begins later (sim/fork.py)
-        self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
+        self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before `begin`
         self.dependencies: DependentArrivals | None = None
         self.services: ServiceReplicas | None = None
         self.rounds: SimulatedRounds | None = None
@@ -191,7 +191,7 @@ class Run:
             self.recorder.ended(row, allocation, began(self.state, row), end)
         because = self._waiting_because()
         self.recorder.make_room(0)
-        # modules that only a run needs: they take as long to load as those that sum it up
+        # Free what only the run needed, before the job table and the summary take memory.
         del self.scheduler, self.execution.speed, self.state.job_changes[:]
         self.state.pieces = self.state.pieces[:0].copy()
         table = job_table(self.state, end, self.recorder)

@@ -40,7 +40,7 @@ class _Replicas:
         self.leaving: list[tuple[int, str]] = []  # given back, and still finishing their requests
         self.made = 0
         self.begun = False
-        self.due = self.looked = 0  # when it is asked next in any case, and whether it must be asked before
+        self.due = self.looked = 0  # µs: when the autoscaler acts next; the next check for an overrun
         self.priced = 0 if declared.price is not None else FOREVER  # when prices are due
         self.held: dict[str, tuple[int, int, Any]] = {}  # by name: since when, pods, pieces
         self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods

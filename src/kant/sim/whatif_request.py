@@ -41,7 +41,7 @@ def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
 
 
 def end_of_futures(past: Past, asked: Question) -> int:
-    """Return when both futures stop. Raises InputError."""
+    """Return when both futures stop (µs; FOREVER: no end given). Raises InputError for an invalid time."""
     return parse_time(asked.until, past, "--until") if asked.until else FOREVER
 
 
