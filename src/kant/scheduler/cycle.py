@@ -1,4 +1,4 @@
-"""One cycle: snapshot in, plan out. Nothing here reads the clock, and only the plan changes."""
+"""One cycle: from a snapshot of the state to a plan. It does not read the clock, and changes only the plan."""
 
 from __future__ import annotations
 
