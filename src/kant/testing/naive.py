@@ -101,8 +101,8 @@ def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
 
 
 def _pods_on(room: list[int], gpus: int) -> int:
-    """Return how many pods fit: k do if the devices provide gpus * k places, at most k on each device and no more than
-    it has room for.
+    """Return how many pods of `gpus` devices fit. k pods fit if all devices together take gpus * k parts of pods: each
+    device takes at most k, and no more than it has room for.
     """
     most = 0
     while sum(min(pods, most + 1) for pods in room) >= gpus * (most + 1):
@@ -289,7 +289,7 @@ def pods_that_fit_in_segments(
     many, rest = divmod(group.count, length)
     found = [min(sum(room // length for room in rooms), many) * length]
     for at, room in enumerate(rooms):
-        if rest and room >= rest:  # the last segment here
+        if rest and room >= rest:  # the last, shorter segment in this domain
             others = [*rooms[:at], room - rest, *rooms[at + 1 :]]
             found.append(min(sum(room // length for room in others), many) * length + rest)
     return max(found)
