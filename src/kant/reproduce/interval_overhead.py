@@ -1,4 +1,4 @@
-"""Interval overhead: how jobs run in the simulator of Muri. A model of `sim/speed.py`."""
+"""Interval overhead: how jobs run in the simulator of Muri. It implements `Speed` of `sim/speed.py`."""
 
 from __future__ import annotations
 
