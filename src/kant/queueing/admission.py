@@ -1,4 +1,4 @@
-"""Admission: whether a queue may start a job at all. This is decided before the placement is tried.
+"""Admission: whether a queue may start a job at all. Admission is decided before the placement is tried.
 
 Source: the two steps of Kant (arXiv 2510.01256), static then dynamic admission; the quota tree is that of Kueue.
 """

@@ -32,7 +32,7 @@ class BookedSpace:
         self.state = state
         self.now = now
         self.preempts = preempts
-        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # by the bookings that conflict, or the job's own
+        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # key: conflicting bookings, or the job's own
 
     def own(self, row: int) -> str:
         """Return the reservation that a job names; "" for none."""
@@ -114,7 +114,7 @@ class BookedSpace:
             amounts = rows[:, [c.CPU, c.MEMORY]]
             share = amounts // np.maximum(rows[:, [c.GPUS]], 1) * idle.sum(axis=1)[:, None]
             share = np.clip(share, 0, np.maximum(rows[:, [c.CPU_FREE, c.MEMORY_FREE]], 0))
-            share[amounts >= FOREVER] = 0  # unlimited: enough for all jobs
+            share[amounts >= FOREVER] = 0  # an unlimited amount is enough for all jobs
         found = np.zeros((len(nodes), WIDTH), dtype=np.int64)
         found[:, NODE], found[:, PODS], found[:, TAG] = nodes, 1, -1
         found[:, MASK] = (idle << slots).sum(axis=1)

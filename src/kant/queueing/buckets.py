@@ -55,9 +55,9 @@ class Buckets:
         self.numbered = 0
         """How often the rules that determine the buckets and keys of jobs have changed."""
         self._numbers: dict[BucketKey, int] = {}
-        self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
+        self._known: dict[SchedulingKey, int] = {}  # the number of each scheduling key
         self._reaches: dict[object, int] = {}
-        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by the columns that decide them
+        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # columns of a job -> its bucket and key
         self._heads: dict[tuple[bool, int], list[Head]] = {}
         self._by_user = state.quota_usage.limits_users
         self._booking_version = 0

@@ -117,12 +117,12 @@ class CyclePlan:
         self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
         self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
         self.lowest_running: int | None = None  # lowest priority of the preemptible jobs that run; found on first use
-        self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks; FOREVER for none
+        self.lowest = FOREVER  # lowest priority of the preemptible jobs that the plan starts or shrinks, or FOREVER
         self.reserved: set[int] = set()  # jobs for which the plan makes or changes a reservation
-        self.newly_reserved = 0  # how many of them had no reservation
-        self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is released
-        self.victims: list[int] = []  # jobs that it evicts for others
-        self.drained: list[int] = []  # jobs that it evicts from draining nodes, or because their base job stops
+        self.newly_reserved = 0  # how many jobs of `reserved` had no reservation before
+        self.unreserved: set[int] = set()  # jobs that start or whose reservation is released
+        self.victims: list[int] = []  # jobs that the plan evicts for others
+        self.drained: list[int] = []  # jobs evicted from draining nodes, or because their base job stops
 
     @cached_property
     def admission(self) -> Admission:
@@ -162,7 +162,7 @@ class CyclePlan:
         With `held`, the allocation of an elastic gang, place only its additional pods.
         """
         trial = self.placer.trial
-        plans = self.forecast is not None and not shape.ask.reservation  # its own booking is promised to no other
+        plans = self.forecast is not None and not shape.ask.reservation  # its booking is reserved for no other job
         blocked = self.reserved_space(until) if plans else NOTHING
         if len(blocked):
             trial.restore(blocked)
@@ -298,7 +298,7 @@ class CyclePlan:
         else:
             decisions.append(decision)
         self.forecast.reserves(row, allocation, start, end)
-        self.forecast.opened += row in self.state.reserved  # its former reservation becomes free
+        self.forecast.opened += row in self.state.reserved  # the job's former reservation becomes free
         if row not in self.reserved:
             self.reserved.add(row)
             self.newly_reserved += row not in self.state.reserved
@@ -315,7 +315,7 @@ class CyclePlan:
         if self.forecast is not None and row in self.state.reserved:
             self.forecast.stops(row)
             self.unreserved.add(row)
-        if self.pending.fair or row in self.state.burst_replicas:  # fair shares of others grow; its replicas never run
+        if self.pending.fair or row in self.state.burst_replicas:  # others' fair shares grow; the job's replicas end
             self.wake_at(self.now + 1)
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
@@ -412,7 +412,7 @@ class CyclePlan:
         return iter(self._best_first(rest)) if not state.burst_replicas else self._with_replicas(rest)
 
     def _best_first(self, rows: list[int]) -> list[int]:
-        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
+        table = np.sort(np.array(rows, dtype=np.int64))  # jobs with equal keys stay in order of arrival
         ranked: list[int] = table[self.ranking(table)].tolist()
         return ranked
 
@@ -471,7 +471,7 @@ class CyclePlan:
         if self.evictor is not None and self.lowest < FOREVER:
             self.evictor.await_starts(self)
         if self.state.shapes.rules.width:
-            from kant.queueing.blocked import await_pods  # with the first rules
+            from kant.queueing.blocked import await_pods  # loaded with the first affinity or spread rules
 
             await_pods(self)
 

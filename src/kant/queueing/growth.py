@@ -39,7 +39,7 @@ class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Growth:
-    """Grows the gangs of one state. It remembers which gangs found no capacity; forgetting that only costs time."""
+    """Grows the gangs of one state, and caches which gangs found no capacity; without the cache it is only slower."""
 
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
@@ -102,7 +102,7 @@ class Growth:
                 cycle.wake_at(ripe)
             elif (
                 cycle.forecast is not None
-                or cycle.stopped  # it may use what the plan frees
+                or cycle.stopped  # the gang may use what the plan frees
                 or cycle.shrunk
                 or state.books  # time alone ends a booking
                 or self._failed.get(row) != (progress.pods, progress.shape.index, self._stamp(row))

@@ -1,6 +1,6 @@
 """Node replacement: a gang that has lost a node gets a new one before any other job may take the devices that it held.
 
-The driver evicts the whole gang, so it is never partially bound. It restarts from its checkpoint, in one decision, on
+The driver evicts the whole gang, so it is never partially bound. The gang restarts from its checkpoint, in one step, on
 its remaining devices and on those that replace the lost ones. If that is not possible it holds nothing, and waits at
 its place in the queue like any other job.
 
@@ -46,7 +46,7 @@ def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
     state, waiting = cycle.state, cycle.pending
     for row in rows:
         late = cycle.now - int(state.jobs[row, J_SINCE]) > window * SECOND
-        if late or row in waiting.leaving or row in state.reserved:  # its reservation serves it
+        if late or row in waiting.leaving or row in state.reserved:  # a reservation starts the job instead
             continue
         made = _replaced(cycle, row, state.health.broken[row])
         if made is not None:
@@ -81,7 +81,7 @@ def complete_bound(cycle: CyclePlan) -> None:
 def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
     """Place a gang that still has a part of `held`: this part stays, and the missing pods go near it, within its quota.
 
-    With `bound` the part stays even on nodes that take no new pods. The place is clear of all reservations.
+    With `bound` the part stays even on nodes that take no new pods. The placement is clear of all reservations.
     """
     trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
     if admission.closed(row) is not None:

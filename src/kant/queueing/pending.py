@@ -63,7 +63,7 @@ class PendingQueue(Buckets):
         self.may_fit = may_fit
         self.rounds = 0
         """How many rounds over the buckets have begun."""
-        self._priorities: set[int] = set()  # seen so far, until there are two
+        self._priorities: set[int] = set()  # the priorities seen, until there are two
         self.now = state.now
         self.arrived: list[int] = []
         """Rows that no cycle has checked for rejection yet."""
@@ -76,9 +76,9 @@ class PendingQueue(Buckets):
         """The latest time (µs) at which a verdict may change although nothing else happens; -1: none."""
         self.wakes_on = 0
         """The changes that wake a sleeping bucket, or have woken one since no bucket slept, as bits."""
-        self._kept = False  # whether some job waits for quota: the heads say which
+        self._kept = False  # whether a job may wait for quota, which is then in `heads`
         self.back_offs = BackOffs(state, requeue)
-        self._base_runs: dict[int, bool] = {}  # whether a base job runs after the plan
+        self._base_runs: dict[int, bool] = {}  # for each base job that the plan starts or stops: whether it runs then
         self.released: list[int] = []
         """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
         self.opened = False  # whether the plan has freed capacity since this round began
@@ -201,7 +201,7 @@ class PendingQueue(Buckets):
             elif replicas:
                 self._drop(replicas)
                 if base not in state.live:
-                    self.arrived = sorted({*self.arrived, *replicas})  # they can never run
+                    self.arrived = sorted({*self.arrived, *replicas})  # these replicas can never run
         return found
 
     # --- back-off and burst replicas -------------------------------------------------------------------------
@@ -382,7 +382,7 @@ class PendingQueue(Buckets):
                 self.opened = True
 
     def stops(self, row: int) -> None:
-        """Follow the stop of a running job by the plan. Others may fit in its place; its replicas are not tried."""
+        """Follow the stop of a running job by the plan. Others may fit on its devices; its replicas are not tried."""
         self.frees(self.state.running[row])
         if row in self.state.burst_replicas:
             self._base_runs[row] = False

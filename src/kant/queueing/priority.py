@@ -91,9 +91,9 @@ class PriorityHolds:
         return Outranked(self.state.ids[holding.row], holding.until) if place is None else place
 
     def _place_beside(self, row: int, shape: Shape, holders: Sequence[int]) -> Allocation | None:
-        """Place a job, within its quota, on nodes that no job of these shapes can ever use; None if there is no place.
+        """Place a job, within its quota, on nodes that no job of these shapes can ever use; None if it does not fit.
 
-        The placement is taken on the trial.
+        The job is placed on the trial.
         """
         cycle, nodes = self.cycle, len(self.state.empty)
         useless = np.ones(nodes, dtype=np.bool_)
@@ -143,7 +143,7 @@ class PriorityHolds:
     def _find_above(self, priority: int) -> Table:
         """Return the first jobs of the buckets that have a higher priority, best first.
 
-        They have been tried before any job of lower priority, so they are blocked. They are the same for all jobs of a
+        These have been tried before any job of lower priority, so they are blocked. They are the same for all jobs of a
         priority, unless the order ranks queues by share: then jobs of several priorities are tried in between.
         """
         pending, state = self.cycle.pending, self.state
@@ -159,7 +159,7 @@ class PriorityHolds:
     def _has_more_right(self, one: int, its: int, row: int, own: int) -> bool:
         """Return whether a job is in quota, and a blocked job of another queue would borrow.
 
-        If the blocked job ran, the other one could reclaim its place.
+        If the blocked job ran, the other job could evict it to reclaim quota.
         """
         cycle, jobs, shapes = self.cycle, self.state.jobs, self.state.shapes.shapes
         if cycle.evictor is None or self.state.quota_usage.tree is None:

@@ -38,7 +38,7 @@ class ReservationBackfill:
     the order plan around it, and only a job of higher priority suspends it. Otherwise the order decides in every cycle:
     all reservations are made again from the first job on.
 
-    A reservation is a start and an end, with devices that serve it. These are the devices freed last before the start.
+    A reservation is a start and an end, with the devices that are freed last before this start.
     To let a job start, or get an earlier reservation, reservations that begin later may take other devices at the same
     start (`reservation_moves.py`). This is tried while there are at most `moves` reservations.
 
@@ -84,7 +84,7 @@ class ReservationBackfill:
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
 
     def run(self) -> None:
-        """Start every waiting job, reserve a place for it, or let it wait."""
+        """Start every waiting job, reserve devices for it, or let it wait without a reservation."""
         cycle, state = self.cycle, self.state
         for row in self._broken():
             self._suspend(row)
@@ -193,7 +193,7 @@ class ReservationBackfill:
                 self.forecast.reserves(row, old.allocation, old.start, old.end)
             else:
                 del self.behind[row]
-                self.forecast.opened += 1  # others may use the rest of its former place
+                self.forecast.opened += 1  # others may use the rest of its former devices
 
     def _suspend(self, row: int) -> None:
         """Take a reservation off the calendar; its holder may get it back when it is served."""
@@ -321,7 +321,7 @@ class ReservationBackfill:
 
     def _start(self, row: int, allocation: Allocation) -> None:
         self.suspended.pop(row, None)
-        if self.state.books and self.cycle.booked.own(row):  # it may take CPU that is reserved
+        if self.state.books and self.cycle.booked.own(row):  # the job may take CPU that is reserved
             self.forecast.tightened = True
         self.cycle.start(row, allocation)
 
@@ -386,7 +386,7 @@ class ReservationBackfill:
         return result
 
     def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
-        """Place a job that gets no reservation itself, clear of all reservations; None if there is no place."""
+        """Place a job that gets no reservation itself, clear of all reservations; None if it does not fit."""
         if self._known_to_fail(shape, duration):
             return None
         placed: Allocation | None = None

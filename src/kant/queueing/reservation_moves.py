@@ -1,6 +1,6 @@
-"""Moves of reservations to other devices, at the same starts, to make a place for one more job.
+"""Moves of reservations to other devices, at the same starts, so that one more job fits.
 
-This module decides which may move, and writes the moves into the plan. How they move: `placement/calendar/moves.py`.
+This module decides which reservations may move; `placement/calendar/moves.py` finds the other devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAILURES = 4
 
 
 class ReservationMoves:
-    """The reservations of one cycle, and which of them have moved. If there are more than `most`, none moves."""
+    """The reservations of one cycle, and which of them have moved. If there are more than `most`, all stay."""
 
     def __init__(self, cycle: CyclePlan, most: int) -> None:
         assert cycle.forecast is not None
@@ -66,7 +66,7 @@ class ReservationMoves:
     def place(self, row: int, shape: Shape, duration: int, start: int) -> Allocation | None:
         """Place a job at `start`. Reservations that begin no earlier may move to other devices at the same start.
 
-        None if there is no place; then nothing has moved. Otherwise the job's own reservation is off the calendar.
+        None if the job does not fit; then nothing has moved. Otherwise its own reservation is off the calendar.
         """
         reserved = self.reserved()
         if reserved is None:

@@ -98,7 +98,7 @@ class PolicyRouter(Struct, frozen=True, forbid_unknown_fields=True):
     def proposal(self, state: ClusterState, now: int) -> tuple[str, str] | None:
         """Return the policy that a rule proposes instead of the floor, and why; None if no rule holds or nobody waits.
 
-        It may be the policy that acts.
+        The proposed policy may be the one that acts already.
         """
         if self.pin or not state.pending:
             return None

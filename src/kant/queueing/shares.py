@@ -27,7 +27,7 @@ class Shares:
         self.admission = admission
         self.quota_usage = state.quota_usage
         self.capacity = _capacity(state)
-        self.held: dict[int, list[int]] = {}  # by path node
+        self.held: dict[int, list[int]] = {}  # what each node of a path holds: GPUs, CPU, memory
         self._paths: dict[int, tuple[int, ...]] = {}
         self._of_keys: list[int] = []
         self._used: dict[int, dict[int, int]] = {}  # by half life, then by path node

@@ -79,7 +79,7 @@ def move_one_to_end(p: Table, d: Table, sequence: Table, end: int) -> None:
     time = end
     for i in range(sequence.shape[0] - 1, -1, -1):
         job = sequence[i]
-        # The jobs behind it end earlier by its length, and it ends last; no others change.
+        # The jobs behind the moved one end earlier by its length, and it ends last; no others change.
         change = max(end - d[job], 0) - max(time - d[job], 0)
         moved = time
         for k in range(i + 1, sequence.shape[0]):

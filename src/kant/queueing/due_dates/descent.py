@@ -2,7 +2,7 @@
 
 N. Mladenovic and P. Hansen, Variable neighborhood search, Computers & Operations Research 24, 1997. Each neighbourhood
 is searched completely and its best move is made; then the search starts again with the first one. The descent ends when
-no neighbourhood has a better sequence. It uses no random numbers.
+no neighbourhood has a better sequence. No random numbers are used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time:
 
 @compiled_at_once
 def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int, int]:
-    """Return (gain, i, j) of the best swap of the jobs at places i < j; gain 0 if none is better."""
+    """Return (gain, i, j) of the best swap of the jobs at positions i < j; gain 0 if no swap is better."""
     n = sequence.shape[0]
     best = (0, 0, 0)
     before = start
@@ -45,7 +45,7 @@ def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int
         for j in range(i, n):
             first, last = sequence[i], sequence[j]
             time += p[last]
-            stays += max(time - d[last], 0)  # the tardiness of places i … j without the swap
+            stays += max(time - d[last], 0)  # the tardiness of positions i … j without the swap
             if j == i:
                 continue
             limit = stays - best[0]

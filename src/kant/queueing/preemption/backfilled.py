@@ -1,4 +1,4 @@
-"""A head of the queue that has waited too long preempts backfilled jobs. This backfill needs no run-time estimates."""
+"""A head of the queue that has waited too long preempts backfilled jobs. No run-time estimates are needed."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ class Candidate:
     """A running job that may be stopped, with the jobs that stop with it; or the surplus of an elastic gang."""
 
     row: int
-    allocation: Allocation  # what it holds
+    allocation: Allocation  # what the job holds, or what the gang would give back
     milli: int  # milli-GPUs
     cost: int  # milli-GPU-seconds of work that stopping it now would lose, never negative
     rank: tuple[int, ...]  # smaller ranks are evicted first
-    surplus: bool = False  # only what an elastic gang has above its floor; it runs on
-    passed: bool = False  # it started while the newcomer of higher priority waited: exempt from the cap
+    surplus: bool = False  # only what an elastic gang has above its floor; the gang runs on
+    passed: bool = False  # the job started while the newcomer of higher priority waited: exempt from the cap
 
     @property
     def capped(self) -> int:

@@ -1,7 +1,7 @@
 """Entitlements: which running jobs are in quota, and which borrow.
 
 A queue is entitled to its nominal quota, or to its fair share. Its running jobs are counted in the order in which they
-started. Those that fit in the entitlement are *in quota*, the others *borrow*. So a job that starts in quota stays in
+started. Jobs that fit in the entitlement are *in quota*, the others *borrow*. So a job that starts in quota stays in
 quota, whatever starts after it, until the entitlement itself shrinks.
 
 An elastic gang counts as its floor. What it has above its floor comes after all floors of its queue (`surplus`).
@@ -55,10 +55,10 @@ class Entitlements:
         for node, least in tree.own_min_runs.items() if tree is not None else ():
             homes[nodes == node, 1] = least
         self._take(running_table(rows, state.jobs, state.shapes.pools, homes, min_run))
-        self.runs: Mask = rows >= 0  # so far all
+        self.runs: Mask = rows >= 0  # at first, all jobs
         self.borrowing: Mask = rows >= 0
         self.held: Table = np.zeros((len(rows), width), dtype=np.int64)
-        self.borrows: Mask = self.held > 0  # by key: whether it borrows any of it
+        self.borrows: Mask = self.held > 0  # by job and quota key: whether the job borrows
         self.own_part = self.entitled = np.zeros(0, dtype=np.int64)
         self._followed = 0
         if self.tree is not None:
@@ -91,7 +91,7 @@ class Entitlements:
             self.runs = ~np.isin(self.rows, np.fromiter(stopped, np.int64, len(stopped)))
             if self.tree is not None:
                 self._weigh()
-        stay = np.fromiter(shrunk, np.int64, len(shrunk))  # their remaining pods stay in this plan
+        stay = np.fromiter(shrunk, np.int64, len(shrunk))  # gangs keep their remaining pods in this plan
         self.preemptible = self.preemptible & self.runs & ~np.isin(self.rows, stay)
         self.table = self.table.copy()
         self.table[:, R_PREEMPTIBLE] = self.preemptible

@@ -98,8 +98,8 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
     never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
     The victims hold at most `most` times the GPUs of the newcomer. Neither bound applies to jobs of lower priority that
-    passed the newcomer, if the discipline takes back their places. With `move_victims`, victims that fit elsewhere move
-    there in the same plan, also those of the discipline.
+    passed the newcomer, if the discipline takes back their devices. With `move_victims`, victims that fit elsewhere are
+    moved in the same plan, also those of the discipline.
 
     The search for victims is bounded. Among up to `exact` candidates every set that could be better is tried. Among
     more, the best set found in about `trials` trial placements is taken.
@@ -150,7 +150,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
     def await_starts(self, cycle: CyclePlan) -> None:
         """Ask for a cycle when a waiting job may evict one that this plan starts: once that has run for its minimum."""
-        from kant.queueing.blocked import blocked  # with the first plan that starts a job
+        from kant.queueing.blocked import blocked  # loaded with the first plan that starts a job
 
         shapes, tree = cycle.state.shapes.shapes, cycle.state.quota_usage.tree
         asks = cycle.by_share or (self.reclaim != "off" and tree is not None and len(tree.keys) > 0)
@@ -245,7 +245,7 @@ def evict_victims(
     by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
     cycle.wake_at(cycle.now + 1)  # others may fit where the victims free more than the newcomer takes
     for who in [who for who in victims if who.surplus]:
-        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # it stops with its base job
+        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # the gang stops with its base job
             cycle.preempt(who.row, by=by, why="core")
             cycle.placer.trial.evict(without(cycle.state.running[who.row], who.allocation))
         else:

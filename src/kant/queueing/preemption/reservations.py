@@ -1,4 +1,4 @@
-"""Reservations and preemption: a preempting job may not take a place reserved for jobs of its priority or above."""
+"""Reservations and preemption: a preempting job may not take devices reserved for jobs of its priority or above."""
 
 from __future__ import annotations
 

@@ -94,10 +94,10 @@ class QuotaRule:
 class PreemptionRules:
     """Which running jobs a waiting job may stop to start in one shape. Its quota is judged as if it ran.
 
-    *In quota* the job may stop jobs of its own queue of lower priority. It may also stop jobs of other queues that
+    *In quota* the job may stop jobs of its own queue of lower priority. The job may also stop jobs of other queues that
     borrow what it asks for (reclaim), or that borrow and are of lower priority. *Borrowing* it may only stop jobs that
     borrow and are of lower priority. So no job of another queue that is in quota is stopped, and no job in quota gives
-    its place to one that borrows.
+    way to a job that borrows.
 
     Queues are compared where their paths in the tree meet. Below that queue, all queues on the newcomer's side must
     stay in quota and all on the other side borrow. A level is how many on the newcomer's side do so, or BORROWING.

@@ -33,7 +33,7 @@ Chosen = tuple[list[Candidate], Allocation]
 
 
 class _Asked:
-    """Asks the placer, on the trial, whether a set of candidates suffices. It remembers the answers, and counts them.
+    """Asks the placer, on the trial, whether a set of candidates suffices. Remembers and counts the answers.
 
     For a gang of one group this is monotone: more room never makes it fit less. The groups of one gang are placed one
     after the other, so for several groups it is not quite monotone.

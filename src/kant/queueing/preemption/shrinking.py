@@ -1,6 +1,6 @@
 """Shrinking: an elastic gang gives back pods above its floor, where that suffices, instead of being stopped.
 
-A job that may stop a gang may also shrink it. It may shrink a gang that it may not stop in one more case: the surplus
+A job that may stop a gang may also shrink it. A job may shrink a gang that it may not stop in one case: the surplus
 above a floor counts after all floors of its queue (`Entitlements.surplus`), so it may borrow while these do not.
 """
 
@@ -48,8 +48,8 @@ def lost_works(cycle: CyclePlan, rows: Table) -> Table:
 def surplus_candidate(cycle: CyclePlan, row: int, shape: Shape, marks: int = 0) -> Candidate:
     """Return the surplus of an elastic gang above its floor, with its marks, as a possible victim for a `shape`.
 
-    The gang restarts, so the cost is all of its unsaved work. It gives back only what is needed, so it counts as
-    holding at most what the newcomer asks for.
+    The gang restarts, so the cost is all of its unsaved work. The gang gives back only what is needed, so it counts
+    as holding at most what the newcomer asks for.
     """
     state = cycle.state
     pieces = above_floor(state.shape_of(row), state.running[row])
@@ -74,7 +74,7 @@ def choose_shrinking_first(
     First the search stops no gang that it could shrink. If that does not suffice, such gangs may be stopped; one whose
     floor is still free and within quota runs on with its floor. No gang gives back a pod that is not in the way.
     """
-    if cycle.state.books:  # it may not use space that is booked for others
+    if cycle.state.books:  # the job may not use devices that are booked for others
         pool = pool.take(
             np.array([cycle.booked.gives_room(row, held) for held in pool.held], dtype=np.bool_).nonzero()[0]
         )
