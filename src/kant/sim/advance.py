@@ -131,7 +131,7 @@ def advance_kernel(
                     stands[t.WAKE] = now if instant[t.EVICTS] == 1 else review if review > now else FOREVER
                 instant[t.INSTANTS] += 1
             elif looks_again or v.rights.evicts or due == now:
-                stands[t.WAKE] = now  # for the rest of this instant
+                stands[t.WAKE] = now  # Python decides the rest of this instant
         return store
 
     return compiled_at_once(named(advance, one, other, place, serve, cycle))

@@ -61,7 +61,7 @@ class Advancer:
         self._kind_of, self._simple = coming.kinds()
         self._queues, self._users = Names(coming.workload.queues), Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), t.PYTHON, dtype=np.int64)
-        self._asks = dict[int, int]()  # the shape of each kind of which a job has arrived
+        self._asks = dict[int, int]()  # the shape of each kind of job that has arrived
         self._policies = node_policies(run.profile.placement)[:2]
         profile = run.profile
         self._line = Line(run) if may_reserve(profile) else None
@@ -84,7 +84,7 @@ class Advancer:
         self._evictions = EvictionColumns(run) if may_evict(profile) else None
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
         self._forget_shapes()
-        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # which has room for all arrivals
+        self._work = np.zeros(len(run.state.jobs), dtype=np.int64)  # the job table has room for all arrivals
 
     @staticmethod
     def may_advance(run: Run) -> bool:
@@ -242,11 +242,11 @@ class Advancer:
             arrivals = arrivals[: pending.of_one_priority(arrivals[:, t.A_PRIORITY])]
         if first + len(arrivals) < len(self._kind_of):
             until = min(until, coming.workload.submit.item(first + len(arrivals)) - 1)
-        if state.pieces_used > 2 * self._held + STALE:  # otherwise the whole table would be written, and be in memory
+        if state.pieces_used > 2 * self._held + STALE:  # compact rarely: it writes the table
             self._held = state.lay_out_pieces(0)
         waiting = np.fromiter(state.pending, np.int64, len(state.pending))
         most, runs, more = len(self._work), len(state.running), len(arrivals) + len(waiting)
-        recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # one for each end, arrival and wake
+        recorder.make_room(runs + 2 * more + a.MOST_WAKES + 1)  # a sample for each end, arrival and wake
         ends = len(waiting) + MOST + 2 * speed.heap.item(0, 0) + PIECES  # a running job may wait again, and start again
         speed.reserve(most, ends)
         pending.reserve(most, ends)

@@ -88,10 +88,10 @@ class _Reading:
         self.now = begins
         self.rates: dict[Key, list[int]] = {}
         self._since: dict[Key, int] = {}
-        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # by row, the amounts that the job adds to
-        self._of_node: dict[int, list[tuple[Key, int]]] = {}  # by node, how its idle GPUs are divided
-        self._on: dict[int, dict[int, int]] = {}  # by node, what each row holds there
-        self._nodes: dict[int, set[int]] = {}  # by row, the nodes it holds
+        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # for each job row, the amounts that it adds to
+        self._of_node: dict[int, list[tuple[Key, int]]] = {}  # for each node, how its idle GPUs are divided
+        self._on: dict[int, dict[int, int]] = {}  # for each node, what each job row holds on it
+        self._nodes: dict[int, set[int]] = {}  # for each job row, its nodes
 
     def run(self) -> None:
         for line in self.walk:

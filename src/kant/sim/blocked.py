@@ -101,7 +101,7 @@ find_holder = make_holder_of(lacks, is_near, has_more_right, merged)
 
 @compiled
 def holder_of(v: Tables, row: int, count: int) -> tuple[int, int, int, bool]:
-    """Return which of the first `count` of `rights.heads` hold a job (`make_holder_of`), and mark them there."""
+    """Return which of the first `count` of `rights.heads` hold a job (`make_holder_of`), and mark these."""
     rights, min_run = v.rights, v.quotas.homes[v.jobs[row, c.J_QUEUE], HOME_MIN_RUN]
     return find_holder(
         v, rights.heads[:, 1:], count, v.jobs, row, v.jobs[row, c.J_SHAPE], v.instant[t.TIME], rights.hold,
@@ -131,7 +131,7 @@ def running_jobs(jobs: Table, heap: Table, ends: Table) -> Table:
         if ends[row] == heap[k, ENDS] and jobs[row, c.J_PIECES] > 0:
             found[count] = row
             count += 1
-            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # the heap may contain it twice
+            jobs[row, c.J_PIECES] = -jobs[row, c.J_PIECES]  # marks the row: the heap may contain it twice
     for i in range(count):
         jobs[found[i], c.J_PIECES] = -jobs[found[i], c.J_PIECES]
     return found[:count]

@@ -222,7 +222,7 @@ class Execution:
         if behind and remaining >= 0:
             done = now - int(self.state.jobs[row, c.J_SINCE]) - behind
             left = max(remaining - done, 0)
-            if row in self.state.elastic:  # with all its pods
+            if row in self.state.elastic:  # as run time with all pods
                 progress = self.state.elastic[row]
                 left = -(-max(progress.left - done * progress.pods, 0) // progress.ceiling)
             self.happen(JobProgressed(now, self.state.ids[row], left))

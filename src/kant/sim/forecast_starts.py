@@ -1,7 +1,7 @@
 """Forecast when waiting jobs start: run the real policy forward from a state in several futures.
 
 In each future every job's run time is drawn from the run times of its kind (`insight/past_jobs.py`), and arrivals are
-those of an earlier day. The scheduler is the production one, so whatever a profile does happens here too: reclaim,
+those of an earlier day. The scheduler is the production one, so a future has all that a profile does: reclaim,
 preemption, timeouts, back-offs, elastic gangs. P50 and P90 are quantiles of the start over the futures. If there is
 nothing to draw, one future is run.
 
@@ -305,7 +305,7 @@ class Future:
         """Advance by one instant; False if none comes up to `until`."""
         execution, speed, arrival, now = self.execution, self.execution.speed, self._arrival, self.at
         ends = speed.next_end
-        ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no known end
+        ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no end is known
         at = min(arrival.time if arrival is not None else FOREVER, ends, self.wake)
         if at > until:
             return False

@@ -101,7 +101,7 @@ def fork(
         run.recorder.serviced(len(header.cluster.nodes), past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
-    run.rounds = None  # a future asks no solver, so that it is fast
+    run.rounds = None  # no solver is asked, so that the future is fast
     run.external = deque(_external(past))
     return Fork(past, run, work, list(_coming(past, work)) if arrivals else [])
 

@@ -47,7 +47,7 @@ class Gangs:
         self._blocks: dict[tuple[tuple[str, ...], str, int, int, bool], Counter[int]] = {}
         self._made: dict[
             tuple[int, int, int, int, int, int, str, tuple[str, ...], str, int, int, int], Groups
-        ] = {}  # by the arguments of `of`
+        ] = {}  # the groups for each set of arguments of `of`
 
     def of(
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
@@ -228,7 +228,7 @@ def _by_name(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _none(length: int) -> np.ndarray:
-    return np.broadcast_to(np.int64(-1), length)  # stored once
+    return np.broadcast_to(np.int64(-1), length)  # one value in memory for all jobs
 
 
 def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:

@@ -53,7 +53,7 @@ class Replay:
     faults: list[NodeHealth] = field(default_factory=list)
     booked: list[Event] = field(default_factory=list)
     difference: tuple[Plan, Plan] | None = None
-    until: int = FOREVER  # when the record was cut
+    until: int = FOREVER  # µs: when the record was cut off; FOREVER: it was not
 
     @property
     def lacks_cycles(self) -> bool:

@@ -105,7 +105,7 @@ def simulate(
     if len(workload.after):
         run.dependencies = DependentArrivals(workload, run.execution)
     if services:
-        from kant.sim.services import ServiceReplicas, check_services  # and the engines of `serving`
+        from kant.sim.services import ServiceReplicas, check_services  # loads the engines of `serving` as well
 
         check_services(services, workload, profile, options, queue_config)
         run.services = ServiceReplicas(services, run.execution)
@@ -162,7 +162,7 @@ class Run:
 
             self.rounds = SimulatedRounds(self.scheduler)
         self.external: deque[Event] = deque()  # later external events: quota changes, withdrawals
-        self.wake = FOREVER  # when to cycle without an event
+        self.wake = FOREVER  # when to cycle if no event comes first, µs
         self.vain: list[Plan] = []  # plans without decisions, in a run with faults, since the last event
         self.last = 0  # the last instant with an event or a decision
         self._began = time.process_time() - work.cpu_s
@@ -184,7 +184,7 @@ class Run:
         if self.curve is not None:
             self.curve.observe(0)
         end = self._loop(coming, total)
-        del coming  # its columns are large
+        del coming  # free the arrivals, whose columns are large
         self.journal.write(Footer(end, self.interrupted or end == self.until, self.interrupted))
         self.state.check()
         for row, allocation in self.state.running.items():
@@ -361,7 +361,7 @@ class Run:
         for proposal in self.rounds.take(now):
             self.execution.happen(proposal)
             if isinstance(proposal, PolicyRouted):
-                continue  # the cycle of this instant uses it
+                continue  # the cycle of this instant uses the new policy
             plan = carry_out_proposal(self.scheduler, now)
             self.journal.plan(plan, always=True)
             self.execution.carry_out(plan)

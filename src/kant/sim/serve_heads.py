@@ -103,7 +103,7 @@ def serve_kernel(place: Kernel, limited: bool, take_over: TakeOver | None) -> Se
             instant[t.TIME], v.stands[t.TAKEN], instant[t.TOP], v.shapes, v.jobs, v.held, v.demands
         )  # fmt: skip
         if instant[t.OPENED] == 1 and rights.keeps:
-            return UNDECIDED  # a head that starts holds nobody any more
+            return UNDECIDED  # a head that starts does not hold other jobs any more
         if shapes[s, S_PREEMPTS] == 0:
             return MAY_NOT
         known = rules.known[row % KNOWN]

@@ -102,7 +102,7 @@ class Steady:
         self.cost = cost
         self.checkpoint = checkpoint
         self._left: dict[int, int] = {}
-        self._ceiling: dict[int, int] = {}  # of elastic gangs
+        self._ceiling: dict[int, int] = {}  # the maximum pods of each elastic gang
         self._runs: dict[int, _Run] = {}
         self.heap: Table = np.zeros((64, 2), dtype=np.int64)
         """When jobs end (`sim/ends.py`)."""

@@ -131,7 +131,7 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
     Raises InputError for a broken journal, an unknown job, and one that did not start.
     """
     found: list[tuple[int, int, Allocation]] = []
-    proposed, by = dict[int, str](), ""  # by line
+    proposed, by = dict[int, str](), ""  # line number -> what proposed the plan
     submitted, walk = False, read_journal(path)
     count_from(walk.header.zero)
     for line in walk:

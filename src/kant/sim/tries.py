@@ -92,7 +92,7 @@ def evict(v: Tables, row: int, leaving: Table, why: Table) -> bool:
         s = jobs[other, c.J_SHAPE]
         if v.shapes[s, b.S_FIRST] < 0 or v.shapes[s, b.S_ALONE] == 1:
             return False
-        instant[t.MORE] += jobs[other, c.J_PODS]  # they may start elsewhere
+        instant[t.MORE] += jobs[other, c.J_PODS]  # evicted jobs may start elsewhere
     if v.stands[t.TAKEN] + instant[t.MORE] > v.held.shape[0]:
         return False
     for k in range(leaving.shape[0]):
