@@ -98,7 +98,7 @@ def judge(
         none = Interval(0.0, 0.0, 0.0, 0)
         return Comparison(metric, 0.0, 0.0, none, none, allowed, 0, "pass")
     worse = np.log(a / b) if is_better_higher(metric) else np.log(b / a)
-    both = 1 - (1 - confidence) / metrics  # two tests, each one-sided with half of the metric's part
+    both = 1 - (1 - confidence) / metrics  # two tests, each one-sided with half of the metric's error rate
     typical, mean = (_back(of(worse, both)) for of in (middle_interval, mean_interval))
     outcome: Outcome = "unsure"
     if n >= FEWEST and max(typical.low, mean.low) > allowed:

@@ -33,7 +33,7 @@ class IntervalOverhead:
         self._running[row] = None
 
     def behind(self, row: int, now: int) -> int:
-        return 0  # its remaining work is reported at every event
+        return 0  # the job's remaining work is reported at every event
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
         del self._running[row]

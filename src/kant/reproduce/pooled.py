@@ -71,8 +71,8 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
     """The order over waiting and running jobs decides which jobs should run, by a count of GPUs that ignores nodes.
 
     Running jobs that are not selected are preempted. Selected waiting jobs are placed; one that does not fit then waits
-    although it was selected. Running jobs are never moved. It may preempt needlessly: it serves to reproduce published
-    results, and `preemptive` is the discipline to use.
+    although it was selected. Running jobs never move, and may be preempted needlessly: this discipline is for
+    reproducing published results; use `preemptive` otherwise.
     """
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"

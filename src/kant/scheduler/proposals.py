@@ -102,7 +102,7 @@ def _place(cycle: CyclePlan, row: int, one: ProposedPlace) -> Allocation | None:
     if runs:
         held = set(state.table[state.running[row][:, NODE], POOL].tolist())
         if not set(state.table[list(nodes), POOL].tolist()) <= held:
-            return None  # another GPU model has another quota
+            return None  # nodes of another GPU model need another quota
     elif cycle.limited:
         if cycle.admission.closed(row) is not None:
             return None

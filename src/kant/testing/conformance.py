@@ -13,7 +13,7 @@ It raises `NonconformanceError` with one sentence that says which rule is broken
   through a profile's TOML; an unknown field is refused;
 - a placement policy: a gang is placed completely or not at all, on nodes that are in service and admit it, on devices
   that are free, exactly as demanded, in one domain of the level that it requires; "does not fit" is true; the
-  same seed gives the same place; undoing a placement leaves no trace; state kept from cycle to cycle changes
+  same seed gives the same placement; undoing a placement leaves no trace; state kept from cycle to cycle changes
   no decision;
 - an order: all keys can be compared, the keys of many jobs are those of each job alone, no key depends on the other
   jobs in the queue, and the key of a waiting job does not change while it waits;

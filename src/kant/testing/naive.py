@@ -310,7 +310,7 @@ def _most_nested(spec: ClusterSpec, free: list[int], cuts: Sizes, inside: list[i
 
 
 def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: list[int]) -> set[tuple[int, ...]]:
-    """The remaining rooms of the nodes after one segment is placed inside these, for each way to place it."""
+    """Return how many pods still fit on each node after one segment is placed on `inside`, for each way to do so."""
     (level, length), *further = cuts
     found = set[tuple[int, ...]]()
     for domain in domains_of(spec, level):
@@ -324,7 +324,7 @@ def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: l
 
 
 def _without(rooms: tuple[int, ...], nodes: list[int], pods: int) -> set[tuple[int, ...]]:
-    """The rooms after these nodes have taken the pods, in any split; empty if they cannot."""
+    """Return how many pods still fit on each node after `nodes` have taken the pods; empty if they cannot."""
     left = list(rooms)
     for node in nodes:
         taken = min(left[node], pods)
