@@ -1,7 +1,7 @@
 """The design of an experiment: profiles x workloads x clusters x seeds, and the key of each run.
 
-Two runs with one key are the same run. A key is the digest of everything that decides a run: the workload, the cluster,
-the profile's text, the seed, queues, faults, the end, and the code (`code.py`).
+Two runs with the same key are the same run. A key is the digest of everything that decides a run: the workload, the
+cluster, the profile's text, the seed, queues, faults, the end, and the code (`code.py`).
 """
 
 from __future__ import annotations

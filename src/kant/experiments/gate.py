@@ -38,7 +38,7 @@ class Comparison:
 
     `old` and `new` are geometric means over the `slices` that count: those where either value is above `floor_of` the
     metric. `regret`, of the typical slice, and `mean_regret` are positive if the new policy is worse. Their ends are
-    the allowed regrets at which the tests change their answer. `unsure`: the tests neither show nor exclude one.
+    the allowed regrets at which the tests change their answer. `unsure`: a regression is neither shown nor excluded.
     """
 
     metric: str
@@ -161,7 +161,7 @@ Summaries = list[dict[str, object]]
 
 
 def _paired(all_results: Sequence[Results]) -> tuple[list[Summaries], list[Summaries], list[str]]:
-    """The summaries of each slice, by seed, under both policies; and the objections to the new one."""
+    """The summaries of each slice, by seed, under both policies; and the objections to the new policy."""
     both: tuple[list[Summaries], list[Summaries]] = ([], [])
     objections: list[str] = []
     for results in all_results:

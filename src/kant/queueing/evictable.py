@@ -26,7 +26,7 @@ EVERYWHERE = -1
 R_ROW, R_QUEUE, R_HOME, R_PRIORITY, R_PREEMPTIBLE, R_STARTED = range(6)
 """R_HOME: the first quota slot of its queue; below 0: in no tree. R_PREEMPTIBLE: 1 if it may be stopped."""
 R_UNTIL, R_GUARANTEED, R_POOLS, R_BASE, R_MILLI = range(6, 11)
-"""R_UNTIL: the end of its minimum run time, µs. R_GUARANTEED: 1 if its queue sets one. R_BASE: its base job's row."""
+"""R_UNTIL: the end of its minimum run time, µs. R_GUARANTEED: 1 if its queue has one. R_BASE: its base job's row."""
 RUNNING_WIDTH = 11
 
 STOPS, RECLAIMED, PASSED = 1, 2, 4

@@ -105,7 +105,7 @@ class Limits:
                 cycle.wake_at(now + 1)  # to retry the job if it cannot move
 
     def _stop_replicas(self, cycle: CyclePlan) -> None:
-        """Evict burst replicas whose base job does not run. If the base job restarts in this plan, so do they."""
+        """Evict burst replicas whose base job does not run. If the base job restarts in this plan, they do too."""
         state = self.state
         for base, replicas in state.burst_replicas.items():
             if base not in state.running or base in cycle.stopped:

@@ -196,7 +196,7 @@ class ReservationBackfill:
                 self.forecast.opened += 1  # others may use the rest of its former devices
 
     def _suspend(self, row: int) -> None:
-        """Take a reservation off the calendar; its holder may get it back when it is served."""
+        """Take a job's reservation off the calendar; the job may get it back when the job is served."""
         if row in self.state.reserved and row in self.calendar:
             self.suspended[row] = self.state.reserved[row]
             self.forecast.withdraws(row)

@@ -81,7 +81,7 @@ class ReservationMoves:
         """Return the first of `rows` from `at` on that needs a decision; each of them has a reservation.
 
         Returns its index in `rows`; whether it keeps its reservation, and its wait must be recorded; and the start and
-        devices of an earlier reservation, if it can have one. If neither, `_serve` must serve it. `given`: the run time
+        devices of an earlier reservation, if it can have one. If neither, `_serve` must decide. `given`: the run time
         of the jobs, µs; -1: as in their columns.
         """
         cycle, state = self.cycle, self.cycle.state

@@ -143,7 +143,7 @@ def features(state: ClusterState, now: int) -> dict[str, int]:
 
 
 def predictions(state: ClusterState, now: int) -> dict[str, int]:
-    """Return the percentages of recently ended jobs far shorter and far longer than their P50; 100 if too few ended."""
+    """Return which % of recently ended jobs ran far shorter, and far longer, than their P50; 100 if too few ended."""
     jobs = state.jobs[: len(state.ids) if state.history is not None else 0]
     ended = jobs[jobs[:, J_END] > now - LATELY]
     ended = ended[ended[:, J_P50] > 0] if len(ended) else ended

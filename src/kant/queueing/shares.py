@@ -93,7 +93,7 @@ class Shares:
 
 
 def _capacity(state: ClusterState) -> Held:
-    """Return the milli-GPUs in service (at least 1), and the CPU and memory of GPU nodes that limit them."""
+    """Return the milli-GPUs in service (at least 1), and the CPU and memory of GPU nodes where these are limited."""
     nodes = state.table[state.table[:, STATUS] != NodeStatus.FAILED]
     limited = nodes[(nodes[:, CPU] < FOREVER) & (nodes[:, MEMORY] < FOREVER) & (nodes[:, GPUS] > 0)]
     return max(int(state.pools[:, P_CAPACITY].sum()), 1), int(limited[:, CPU].sum()), int(limited[:, MEMORY].sum())

@@ -29,7 +29,7 @@ GOES_ON = 4.0
 def late_weight(late: float, power: float, almost: bool) -> float:
     """Return the factor of the weight of a job that is expected to take `late` times its fair time.
 
-    `almost`: it needs less than one more round.
+    `almost`: the job needs less than one more round.
     """
     if late <= 1:
         return 1.0

@@ -78,7 +78,7 @@ def next_end(heap: Table, ends: Table) -> int:
 
 @compiled
 def take_due(heap: Table, ends: Table, now: int, due: Table) -> int:
-    """Remove the jobs that end by `now`; return their number. `due` holds them from 1 on; `due[0]` is the next end."""
+    """Remove the jobs that end by `now`; return their number. `due` has them from index 1; `due[0]` is the next end."""
     count = 0
     while first_end(heap, ends) <= now:
         count += 1

@@ -32,7 +32,7 @@ SHAPE = ("memory", "segment", "segment_within", "floor")
 """The columns that the groups of a job depend on."""
 
 LARGE = 1 << 31
-"""Bound: two numbers below it combine into one of 62 bits."""
+"""Two numbers below this bound can be combined into one number of 62 bits."""
 
 Groups = tuple[PodGroup, ...]
 

@@ -15,7 +15,7 @@ Several = Annotated[tuple[Words, ...], Meta(max_length=100)]
 class Question(Struct, frozen=True, forbid_unknown_fields=True):
     """The changes, written as in the options of `kant whatif`; at least one.
 
-    `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`; with `evict` the jobs on it are
+    `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`; with `evict` jobs that run there are
     stopped. `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that are cancelled at once. `profile`:
     a built-in one, "": unchanged. `until`: the end of both futures, "": none.
     """

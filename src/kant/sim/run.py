@@ -218,7 +218,7 @@ class Run:
         )
 
     def advance(self, until: int, coming: Iterable[JobSubmitted] = ()) -> None:
-        """Continue up to `until`, with the submissions that arrive by then, in order; it can be called again."""
+        """Continue up to `until` (µs) with the submissions that arrive by then, in order. May be called again."""
         self.until = until
         self._loop(iter(coming), 0)
         self._take_vain()

@@ -48,7 +48,7 @@ def is_recorded(header: Header) -> bool:
 
 
 class UnsaidCycles:
-    """Reports, line by line, when a simulated run cycled without leaving a line. Times are microseconds."""
+    """Finds, from one journal line to the next, when a simulated run cycled without a line. Times are microseconds."""
 
     def __init__(self) -> None:
         self._time = 0

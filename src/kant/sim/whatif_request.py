@@ -25,9 +25,9 @@ EPOCH = date(1970, 1, 1).toordinal()
 
 
 def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
-    """Return all changes requested at the end of `past`. Raises InputError for the first invalid one.
+    """Return all changes requested at the end of `past`. Raises InputError for the first invalid change.
 
-    `profile` is the requested one.
+    `profile` is the requested profile; None if it does not change.
     """
     asked.check()
     return Changes(

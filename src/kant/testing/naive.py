@@ -18,7 +18,7 @@ NO_SETS: Mapping[str, Collection[str]] = {}
 
 def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) -> bool:
     """Return whether the node's GPU model, flavor, queues and MIG mode admit the job or, if its groups differ, one of
-    them.
+    these groups.
 
     `sets` has the names of the nodes of each node set.
     """

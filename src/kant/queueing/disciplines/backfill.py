@@ -50,7 +50,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
     source: ClassVar[str] = "Backfill of Kant, arXiv 2510.01256"
     tries: ClassVar[type[Tries]] = Tries
-    """What tries the waiting jobs. A subclass may skip some of them."""
+    """The class that tries the waiting jobs. A subclass of `Tries` may skip some jobs."""
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none", preemption="evict")
 
     @property

@@ -18,7 +18,7 @@ STEPS = 1000
 """The maximum number of moves in one descent."""
 
 BLOCK = 10
-"""The most jobs in the shorter of two blocks that are swapped: longer blocks cost time and hardly ever gain."""
+"""The maximum number of jobs in the shorter of two swapped blocks: longer blocks cost time and hardly ever help."""
 
 
 @inlined

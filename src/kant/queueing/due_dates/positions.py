@@ -11,10 +11,10 @@ from kant.model.units import FOREVER
 from kant.queueing.remaining import remaining
 
 LONGEST = 1 << 45
-"""Microseconds, thirteen months: longer estimates count as this, so that sums over a sequence do not overflow."""
+"""The longest estimate, thirteen months in µs: longer ones are cut to it, so that sums over jobs do not overflow."""
 
 FARTHEST = 1 << 50
-"""Microseconds, 35 years: due dates farther away, before or after now, count as this."""
+"""The longest time between now and a due date, 35 years in µs: due dates farther away are moved to it."""
 
 
 def positions(jobs: Table, rows: Table, now: int, sequence: Callable[[Table, Table], Table]) -> Table:

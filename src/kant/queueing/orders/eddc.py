@@ -13,7 +13,7 @@ from kant.queueing.order import Order
 
 
 class Eddc(Order, frozen=True, tag="eddc"):
-    """Shortest first; then a job passes jobs due later that are still in time. No due date or no estimate: last.
+    """Shortest first; then a job passes jobs due later that are in time. Jobs without due date or estimate come last.
 
     The key is the job's position if all waiting jobs are sequenced on one machine that is free now. On a cluster this
     is a heuristic that ignores GPUs. n waiting jobs cost O(n^2) in every cycle.

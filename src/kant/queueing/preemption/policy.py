@@ -102,7 +102,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     moved in the same plan, also those of the discipline.
 
     The search for victims is bounded. Among up to `exact` candidates every set that could be better is tried. Among
-    more, the best set found in about `trials` trial placements is taken.
+    more candidates, the best set found in about `trials` trial placements is taken.
     """
 
     priority: bool = True
