@@ -7,7 +7,7 @@ typical slice, the test least affected by chance, and Student's t for the mean, 
 whose regret is within the allowed one is refused with a probability of at most 1 - confidence: the tests and all
 metrics share it evenly (Bonferroni). If two policies differ only by chance, the first test has exactly its error rate,
 since each slice could equally have the opposite result. The second has this rate as far as the mean is nearly normal.
-docs/studies/gate.md measures both rates.
+docs/studies/gate.md measures how often the gate errs.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="none", method="rule")
     """Its tags in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and override what differs."""
     remembers: ClassVar[bool] = False
-    """Whether each cycle starts from the ranking of the last one (column J_RANK), which time alone may change."""
+    """Whether each cycle starts from the ranking of the previous cycle (column J_RANK). Time alone may change it."""
     moving: ClassVar[bool] = False
     """Whether keys change with time or with the set of waiting jobs: every cycle then computes all keys."""
     by_priority: ClassVar[bool] = True

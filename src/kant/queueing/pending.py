@@ -339,14 +339,14 @@ class PendingQueue(Buckets):
             self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def wakes_at(self, heads: list[Head] | None = None) -> int:
-        """Return when (µs) time alone may first let one of these first jobs start; -1: never. By default, of all."""
+        """Return when (µs) time alone may first let one of `heads` start, by default all first jobs; -1: never."""
         buckets = [head[2] for head in (self.heads() if heads is None else heads)]
         return int(w.wakes_first(self.entries, self.verdicts, self.buckets[buckets, w.B_TOP], self.now))
 
     # --- one cycle -------------------------------------------------------------------------------------------
 
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
-        """Yield each first job that may start now (row, shape and bucket), best first, by `share` of its queue.
+        """Yield the first jobs of buckets that may start now (row, shape, bucket), best first; by `share`, if given.
 
         The caller calls `took` or `sleep` before it asks for the next one. If the plan frees capacity meanwhile,
         another round over the woken buckets follows, in order.

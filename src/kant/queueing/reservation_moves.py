@@ -50,7 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """Return the first start (µs) that counts of free GPUs allow, if before `before` and others can move."""
+        """Return the first start (µs) and devices if other reservations make way; None unless before `before`."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None

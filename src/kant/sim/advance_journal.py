@@ -39,7 +39,7 @@ def write_events(
 ) -> None:
     """Write the events and decisions of a call to the journal, and add the decisions to its digest.
 
-    `came` returns the submission of a row. If the last instant is `broken_off`, it has job ends only: Python decides.
+    `came` returns the submission of a row. With `broken_off` the last instant has only job ends; Python decides it.
     """
     state, recorder, what = run.state, run.recorder, happened[:, h.H_WHAT]
     decided, cycled = happened[(what >= h.EVICTED) & (what < h.CYCLED)], happened[what == h.CYCLED]

@@ -1,4 +1,4 @@
-"""Places of jobs in a sequence by due dates: the keys of the orders that rank all waiting jobs together."""
+"""Positions of jobs in a sequence by due dates: the keys of the orders that rank all waiting jobs together."""
 
 from __future__ import annotations
 
